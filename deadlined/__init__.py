@@ -1,0 +1,44 @@
+"""deadlined: every wait of every connection ends on time.
+
+Streams with Go's deadlines for trio programs:
+
+    conn = await deadlined.open_tcp_stream("example.org", 80)
+    conn.set_deadline(trio.current_time() + 5)
+
+A deadline is an absolute time on the run's clock and a field of the connection: moving it is a store. `deadlined.http`
+serves HTTP/1.1 with every phase under its own deadline, `deadlined.timers` holds the timer facilities, and
+the command `deadlined serve` runs an ASGI application.
+"""
+
+from __future__ import annotations
+
+from .errors import DeadlineExceeded
+from .net import (
+    Conn,
+    Listener,
+    PacketConn,
+    open_tcp_listeners,
+    open_tcp_stream,
+    open_udp,
+    open_unix_listener,
+    open_unix_stream,
+    serve_tcp,
+)
+from .runtime import statistics
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Conn",
+    "DeadlineExceeded",
+    "Listener",
+    "PacketConn",
+    "__version__",
+    "open_tcp_listeners",
+    "open_tcp_stream",
+    "open_udp",
+    "open_unix_listener",
+    "open_unix_stream",
+    "serve_tcp",
+    "statistics",
+]

@@ -1,0 +1,38 @@
+"""The error that this project exists for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_MOVE_IT_WITH = {
+    "read": "set_read_deadline()",
+    "write": "set_write_deadline()",
+    "accept": "set_deadline()",
+    "connect": "a later deadline=",
+}
+
+
+class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass says Error already
+    """An operation was not done when its deadline came. The connection is not broken: move the deadline and go on.
+
+    `op`        "read", "write", "accept" or "connect".
+    `deadline`  the absolute time that passed, on the run's clock; `-inf` or any past time if it was set to cancel.
+    `sent`      bytes that the kernel took before a write deadline; whether the peer got them is not known.
+
+    It is a TimeoutError and so an OSError, with `errno` None: code that filters `except OSError` by errno lets it
+    pass, code that catches every OSError swallows it.
+    """
+
+    def __init__(self, op: str, deadline: float = -math.inf, sent: int = 0) -> None:
+        taken = f" after {sent} bytes were sent" if sent else ""
+        remedy = _MOVE_IT_WITH[op]
+        super().__init__(
+            f"{op} deadline exceeded{taken} (it was {deadline:.6g} on the run's clock); to go on, use {remedy}"
+        )
+        self.op = op
+        self.deadline = deadline
+        self.sent = sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.op, self.deadline, self.sent)

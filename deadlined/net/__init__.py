@@ -1,0 +1,21 @@
+"""Streams, listeners and datagrams of trio, with Go's deadlines."""
+
+from __future__ import annotations
+
+from .conn import Conn
+from .datagram import PacketConn, open_udp
+from .dial import open_tcp_stream, open_unix_stream
+from .listener import Listener, open_tcp_listeners, open_unix_listener
+from .serve import serve_tcp
+
+__all__ = [
+    "Conn",
+    "Listener",
+    "PacketConn",
+    "open_tcp_listeners",
+    "open_tcp_stream",
+    "open_udp",
+    "open_unix_listener",
+    "open_unix_stream",
+    "serve_tcp",
+]

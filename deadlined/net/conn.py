@@ -1,0 +1,278 @@
+"""A byte stream with deadlines: Go's net.Conn as a stream of trio.
+
+Facts      A non-blocking call says at once whether it can be served. The kernel reports an edge only after such a
+           call has said "would block".
+Hazard     Waiting first would hang on data that came before; catching every OSError would swallow the deadline's own
+           error.
+Answer     Every operation is tried first and waits after. Errors of the kernel are translated where the call is made.
+Cost       One system call that finds nothing, where a peer is slower than we are.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket as stdlib
+import struct
+from collections.abc import Callable
+
+import trio
+
+from ..runtime import current_pump
+from .side import Side, _closed
+
+Buffer = bytes | bytearray | memoryview
+
+# bytes; what trio's SocketStream takes, and below glibc's mmap threshold (128 KiB), above which every receive would map
+# and unmap its buffer
+RECEIVE_SIZE = 65536
+
+# linger on, for 0 seconds: close() throws away what is unsent and the peer gets an RST
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+
+
+class Conn(trio.abc.HalfCloseableStream):
+    """A connected stream socket whose reads and writes end by their deadlines. Make it with `open_tcp_stream`,
+    `open_unix_stream`, `Listener.accept` or `Conn.from_socket`.
+
+    A deadline is an absolute time on the run's clock (`trio.current_time()`); `inf` is none, the default. It applies to
+    all future and pending operations of its direction, and stays until it is moved: an idle timeout is a read
+    deadline that is moved after every read. Setting one is a store, and may be done from any task of the run:
+
+        set_read_deadline(when)     `receive_some` and its kin raise DeadlineExceeded at `when`
+        set_write_deadline(when)    `send_all` and its kin
+        set_deadline(when)          both
+
+    A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
+    bytes are waiting. NaN is a ValueError; on a closed connection ClosedResourceError.
+
+    After DeadlineExceeded the connection is whole: move the deadline and go on. After a write deadline the first
+    `error.sent` bytes were taken by the kernel and the rest was not. Errors otherwise are trio's: ClosedResourceError
+    (closed here), BusyResourceError (two tasks in one direction), BrokenResourceError (the peer or the network).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_desc",
+        "_ended",
+        "_pump",
+        "_reading",
+        "_socket",
+        "_writing",
+        "set_read_deadline",
+        "set_write_deadline",
+    )
+
+    set_read_deadline: Callable[[float], None]
+    set_write_deadline: Callable[[float], None]
+
+    def __init__(self, socket: stdlib.socket) -> None:
+        pump = current_pump()
+        self._desc = pump.open(socket.fileno())
+        self._socket = socket
+        self._pump = pump
+        self._reading = Side("read", self._desc.read, pump)
+        self._writing = Side("write", self._desc.write, pump)
+        self._ended = False
+        # the halves' own methods: a forwarding call would cost more than what it forwards to
+        self.set_read_deadline = self._desc.read.set_deadline
+        self.set_write_deadline = self._desc.write.set_deadline
+
+    @classmethod
+    def from_socket(cls, socket: stdlib.socket) -> Conn:
+        """Take over a connected SOCK_STREAM socket that the caller made (a `socketpair`, one from systemd).
+
+        It becomes non-blocking and belongs to the Conn, which closes it. ValueError for another type of socket.
+        """
+        if socket.type != stdlib.SOCK_STREAM:
+            raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
+        socket.setblocking(False)
+        if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
+            # as trio does: small messages leave at once
+            socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+        return cls(socket)
+
+    @property
+    def socket(self) -> stdlib.socket:
+        """The socket, for options and addresses; non-blocking, and closed by the Conn."""
+        return self._socket
+
+    @property
+    def read_deadline(self) -> float:
+        """As it was last set; `inf` if there is none."""
+        return self._desc.read.deadline
+
+    @property
+    def write_deadline(self) -> float:
+        """As it was last set; `inf` if there is none."""
+        return self._desc.write.deadline
+
+    def set_deadline(self, when: float) -> None:
+        """Set the read and the write deadline."""
+        self.set_read_deadline(when)
+        self.set_write_deadline(when)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """The next bytes, at least one; b"" once the peer has ended its side.
+
+        `max_bytes` at least 1 (ValueError); None leaves it to the Conn. Nothing is lost by DeadlineExceeded or a
+        cancellation. BrokenResourceError if the connection was reset.
+        """
+        size = RECEIVE_SIZE if max_bytes is None else _size(max_bytes)
+        side = self._reading
+        side.enter()
+        try:
+            await side.begin()
+            while (data := self._receive(size)) is None:
+                await side.wait()
+            await side.end()
+            return data
+        finally:
+            side.leave()
+
+    async def send_all(self, data: Buffer) -> None:
+        """Hand all of `data` to the kernel, waiting while its buffer is full.
+
+        After DeadlineExceeded its `sent` says how many bytes were taken; after a cancellation that is not known, and
+        the stream is of no more use to most protocols.
+        """
+        side = self._writing
+        side.enter()
+        try:
+            await side.begin()
+            self._require_open_end()
+            with memoryview(data) as given, given.cast("B") as view:
+                size = len(view)
+                while side.sent < size:
+                    taken = self._send(view[side.sent :] if side.sent else view)
+                    side.sent += taken
+                    if not taken:
+                        await side.wait()
+            await side.end()
+        finally:
+            side.leave()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Sleep until the kernel's buffer has room again; the write deadline applies."""
+        side = self._writing
+        side.enter()
+        try:
+            await side.begin()
+            while not _writable(self._socket):
+                await side.wait()
+            await side.end()
+        finally:
+            side.leave()
+
+    async def send_eof(self) -> None:
+        """End our side: the peer will read b"". Idempotent; receiving goes on."""
+        side = self._writing
+        side.enter()
+        try:
+            await trio.lowlevel.checkpoint()
+            self.shutdown_write()
+        finally:
+            side.leave()
+
+    async def aclose(self) -> None:
+        """Close at once; pending operations raise ClosedResourceError. Idempotent. Bytes in the kernel's buffer are
+        still delivered if the peer takes them."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """`aclose` without the checkpoint; also fit for a callback, or after the run."""
+        self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
+        self._pump.close(self._desc)
+        self._socket.close()
+
+    def abort(self) -> None:
+        """Close, throw away what is unsent, and reset the connection (RST): the end for a peer that does not read.
+
+        Idempotent, synchronous. On a unix socket it is `close`.
+        """
+        if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
+            self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
+        self.close()
+
+    def shutdown_write(self) -> None:
+        """`send_eof` without the checkpoint. BrokenResourceError if the connection is gone."""
+        if self._ended:
+            return
+        try:
+            self._socket.shutdown(stdlib.SHUT_WR)
+        except OSError as error:
+            raise _broken(error) from error
+        self._ended = True
+
+    def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        """`receive_some` if that need not wait, else None. No checkpoint: whoever loops on it must make room for
+        others."""
+        self._reading.admit()
+        return self._receive(max_bytes)
+
+    def try_send(self, data: Buffer) -> int:
+        """Offer `data` to the kernel; how many bytes it took, 0 if its buffer is full. No checkpoint."""
+        self._writing.admit()
+        self._require_open_end()
+        return self._send(data)
+
+    async def wait_readable(self) -> None:
+        """After `try_receive` gave None: sleep until it is worth trying again. The read deadline applies."""
+        await _wait(self._reading)
+
+    async def wait_writable(self) -> None:
+        """After `try_send` took less than all: sleep until it is worth trying again. The write deadline applies."""
+        await _wait(self._writing)
+
+    def _require_open_end(self) -> None:
+        if self._ended:
+            raise trio.ClosedResourceError("our side of the connection was ended with send_eof()")
+
+    def _receive(self, size: int) -> bytes | None:
+        try:
+            return self._socket.recv(size)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise _broken(error) from error
+
+    def _send(self, data: Buffer) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise _broken(error) from error
+
+
+async def _wait(side: Side) -> None:
+    side.enter()
+    try:
+        await side.wait()
+    finally:
+        side.leave()
+
+
+def _size(max_bytes: int) -> int:
+    if not isinstance(max_bytes, int):
+        raise TypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
+    return max_bytes
+
+
+def _writable(socket: stdlib.socket) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+def _broken(error: OSError) -> trio.BrokenResourceError | trio.ClosedResourceError:
+    if error.errno == errno.EBADF:
+        return _closed()
+    return trio.BrokenResourceError(f"the connection is broken: {error.strerror or error}")
+
+
+def _deadline_of_closed(when: float) -> None:
+    raise _closed()

@@ -1,0 +1,209 @@
+"""Listening sockets that survive what the world throws at accept(2), and end a wait by their deadline.
+
+Facts      accept(2) reports the errors of the connection it would have returned (ECONNABORTED and the network's own),
+           and fails with EMFILE, ENFILE, ENOBUFS or ENOMEM while the process or the machine is out of something.
+Hazard     A server that ends on either is taken down by one client; one that retries at once burns a core while the
+           waiting connection keeps the listener ready; one that waits for an edge sleeps for ever, because the
+           connection that waits has already made its edge.
+Answer     Errors of one connection are skipped. Want of resources is waited out: 5 ms, doubling to 1 s, as Go does.
+Cost       Up to a second of delay for the first connection after a shortage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket as stdlib
+from pathlib import Path
+
+import trio
+
+from ..runtime import current_pump
+from .conn import Conn, _broken
+from .side import Side
+
+# seconds; Go's net/http waits 5 ms and doubles up to 1 s
+_BACKOFF_FIRST = 0.005
+_BACKOFF_MOST = 1.0
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+# the connection that was to be accepted is gone or was refused by a firewall (accept(2), "Error handling")
+_SKIPPED = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ECONNABORTED",
+        "EPERM",
+        "EPROTO",
+        "ENETDOWN",
+        "ENOPROTOOPT",
+        "EHOSTDOWN",
+        "ENONET",
+        "EHOSTUNREACH",
+        "EOPNOTSUPP",
+        "ENETUNREACH",
+        "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+)
+
+_log = logging.getLogger("deadlined.net")
+
+
+class Listener(trio.abc.Listener[Conn]):
+    """A listening socket; `accept` gives a `Conn`. Make it with `open_tcp_listeners`, `open_unix_listener` or
+    `Listener.from_socket`."""
+
+    def __init__(self, socket: stdlib.socket, unlink: Path | None = None) -> None:
+        self._pump = current_pump()
+        self._desc = self._pump.open(socket.fileno())
+        self._socket = socket
+        self._accepting = Side("accept", self._desc.read, self._pump)
+        self._unlink = unlink
+
+    @classmethod
+    def from_socket(cls, socket: stdlib.socket) -> Listener:
+        """Take over a listening SOCK_STREAM socket (from systemd, or bound by the caller). ValueError for any other."""
+        listening = socket.type == stdlib.SOCK_STREAM and socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN)
+        if not listening:
+            raise ValueError("a Listener needs a SOCK_STREAM socket on which listen() was called")
+        socket.setblocking(False)
+        return cls(socket)
+
+    @property
+    def socket(self) -> stdlib.socket:
+        """The listening socket, for options and its address."""
+        return self._socket
+
+    def set_deadline(self, when: float) -> None:
+        """Let pending and future accepts fail at `when`, even if a connection is waiting. `inf` is none.
+
+        Do not use it under `trio.serve_listeners`, which ends with the first accept that fails.
+        """
+        self._desc.read.set_deadline(when)
+
+    async def accept(self) -> Conn:
+        """The next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
+        side = self._accepting
+        side.enter()
+        try:
+            await side.begin()
+            delay = _BACKOFF_FIRST
+            while True:
+                shortage = None
+                try:
+                    socket = self._socket.accept()[0]
+                    break
+                except BlockingIOError:
+                    pass
+                except OSError as error:
+                    if error.errno in _SKIPPED:
+                        continue
+                    if error.errno not in _SHORTAGES:
+                        raise _broken(error) from error
+                    shortage = error
+                delay = await self._pause(shortage, delay)
+            await side.end()
+            return Conn.from_socket(socket)
+        finally:
+            side.leave()
+
+    async def _pause(self, shortage: OSError | None, delay: float) -> float:
+        """Wait for a connection, or out a shortage; return the next delay."""
+        if shortage is None:
+            await self._accepting.wait()
+            return _BACKOFF_FIRST
+        _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
+        with trio.move_on_after(delay):
+            # not for readiness, which is there already: for the deadline and for close
+            while True:
+                await self._accepting.wait()
+        return min(2 * delay, _BACKOFF_MOST)
+
+    async def aclose(self) -> None:
+        """Stop listening; a pending accept raises ClosedResourceError. Idempotent. A unix socket's path is removed."""
+        self._pump.close(self._desc)
+        self._socket.close()
+        if self._unlink is not None:
+            self._unlink.unlink(missing_ok=True)
+            self._unlink = None
+        await trio.lowlevel.checkpoint()
+
+
+async def open_tcp_listeners(
+    port: int, *, host: str | bytes | None = None, backlog: int | None = None, reuse_port: bool = False
+) -> list[Listener]:
+    """Listen on a TCP port, on every address that `host` resolves to.
+
+    `host` None listens on all interfaces, over IPv4 and IPv6. `port` 0 lets the kernel choose, for each address on
+    its own.
+    `backlog` None asks for as much as the kernel gives. `reuse_port` lets several processes share the port
+    (SO_REUSEPORT). OSError if an address cannot be bound; none is left open then.
+    """
+    if not isinstance(port, int):
+        raise TypeError(f"port must be an int, not {port!r}")
+    addresses = await trio.socket.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    listeners: list[Listener] = []
+    try:
+        for family, type_, proto, _, address in addresses:
+            try:
+                socket = stdlib.socket(family, type_, proto)
+            except OSError as error:
+                # IPv6 that was resolved but is switched off in the kernel, which is common in containers
+                if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
+                    continue
+                raise
+            listeners.append(_listen(socket, address, backlog, reuse_port))
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            for listener in listeners:
+                await listener.aclose()
+        raise
+    return listeners
+
+
+def _listen(socket: stdlib.socket, address: object, backlog: int | None, reuse_port: bool) -> Listener:
+    try:
+        socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEADDR, 1)
+        if reuse_port:
+            socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
+        if socket.family == stdlib.AF_INET6:
+            socket.setsockopt(stdlib.IPPROTO_IPV6, stdlib.IPV6_V6ONLY, 1)
+        socket.bind(address)  # type: ignore[arg-type]
+        socket.listen(0xFFFF if backlog is None else backlog)
+        return Listener.from_socket(socket)
+    except BaseException:
+        socket.close()
+        raise
+
+
+async def open_unix_listener(path: str | Path, *, backlog: int | None = None) -> Listener:
+    """Listen on a unix socket. A socket file that nobody listens on any more is replaced; the path is removed on close.
+
+    OSError (EADDRINUSE) if somebody does listen there, or if the path is something else.
+    """
+    file = Path(path)
+    if await trio.Path(file).is_socket() and not await _answers(file):
+        with contextlib.suppress(FileNotFoundError):
+            await trio.Path(file).unlink()
+    socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
+    try:
+        socket.bind(str(file))
+        socket.listen(0xFFFF if backlog is None else backlog)
+        socket.setblocking(False)
+        return Listener(socket, unlink=file)
+    except BaseException:
+        socket.close()
+        raise
+
+
+async def _answers(file: Path) -> bool:
+    with trio.socket.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
+        try:
+            await probe.connect(str(file))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+        return True

@@ -1,0 +1,43 @@
+"""Polling descriptors under deadlines: halves, a poller, and ports to the kernels. No event loop, stdlib `select`
+only."""
+
+from __future__ import annotations
+
+import select
+
+from .desc import CLOSED, EXPIRED, NOT_POLLABLE, PARKED, READY, Half, PollDesc
+from .fake import FakePort
+from .poller import Poller, PollerStatistics
+from .port import ERROR, READ, WRITE, Port
+
+
+def open_port() -> Port:
+    """This machine's port: epoll on Linux, kqueue on macOS and the BSDs. OSError elsewhere."""
+    if hasattr(select, "epoll"):
+        from .epoll import EpollPort
+
+        return EpollPort()
+    if hasattr(select, "kqueue"):
+        from .kqueue import KqueuePort
+
+        return KqueuePort()
+    raise OSError("deadlined needs epoll or kqueue: Linux, macOS or a BSD")
+
+
+__all__ = [
+    "CLOSED",
+    "ERROR",
+    "EXPIRED",
+    "NOT_POLLABLE",
+    "PARKED",
+    "READ",
+    "READY",
+    "WRITE",
+    "FakePort",
+    "Half",
+    "PollDesc",
+    "Poller",
+    "PollerStatistics",
+    "Port",
+    "open_port",
+]

@@ -1,0 +1,42 @@
+"""A port without a kernel, for tests of the poller: events come from a list."""
+
+from __future__ import annotations
+
+from .port import Port
+
+
+class FakePort(Port):
+    """Hands out what `post` was given, in the order it was given, and records what is watched and how long it
+    waited."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.watched: set[int] = set()
+        self.waits: list[float] = []
+        self.closed: bool = False
+        self._events: list[tuple[int, int]] = []
+
+    def post(self, fd: int, mask: int) -> None:
+        """Let the next `wait` report `mask` for `fd`, watched or not."""
+        self._events.append((fd, mask))
+
+    def register(self, fd: int) -> None:
+        if fd in self.watched:
+            raise FileExistsError(f"descriptor {fd} is watched already")
+        self.watched.add(fd)
+
+    def deregister(self, fd: int) -> None:
+        self.watched.remove(fd)
+
+    def wait(self, timeout: float) -> list[tuple[int, int]]:
+        self.waits.append(timeout)
+        events = self._events
+        self._events = []
+        return events
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,51 @@
+"""What a port must give: the portable poller stands on these six members and nothing else.
+
+A port wraps one kernel event queue. It reports readiness edge by edge: an event means "something changed since the last
+event", never "there is still data". So an operation is tried first and waits after; an event that turns out to be about
+nothing is harmless, a lost one would hang a task for ever.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+# Events taken from the kernel in one call. The rest comes with the next call, so a firehose of readiness leaves room
+# for tasks and timers in between.
+MAX_EVENTS = 512
+
+READ = 1  # worth trying to read: bytes, end of stream, or an error to collect
+WRITE = 2  # worth trying to write
+ERROR = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
+
+
+class Port(ABC):
+    """One kernel event queue."""
+
+    name: str = "port"
+
+    @abstractmethod
+    def register(self, fd: int) -> None:
+        """Watch `fd` in both directions, once, until `deregister`.
+
+        Raises OSError: EPERM where the file's type cannot be polled (a regular file), EEXIST if it is watched already.
+        """
+
+    @abstractmethod
+    def deregister(self, fd: int) -> None:
+        """Stop watching `fd`. To be called before the descriptor is closed: a duplicate may outlive it."""
+
+    @abstractmethod
+    def wait(self, timeout: float) -> list[tuple[int, int]]:
+        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE and ERROR.
+
+        `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. Rounded up to what the kernel can
+        do, so the caller reads its clock afterwards. The list is empty when the time is up.
+        """
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """The descriptor of the event queue itself; it is readable while events wait to be taken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the event queue back to the kernel. Idempotent."""

@@ -1,0 +1,153 @@
+"""The pump: the one task per `trio.run` that polls, and the only place that knows how a trio task is parked and woken.
+
+Facts      Trio's own loop sleeps until its nearest deadline or the first event, and an event queue's descriptor is
+           itself readable while events wait in it. Virtual clocks know of deadlines only through cancel scopes.
+Hazard     A clock of its own, a timerfd or a second thread would be deaf to `MockClock`; a wake-up per deadline set
+           would cost what deadlines in trio cost.
+Answer     One system task waits for the port's descriptor inside one cancel scope whose deadline is the poller's wake
+           time. It is moved only when the poller kicks. Time is `trio.current_time()`.
+Cost       A wake that carries a single event costs one more turn of trio's loop than trio's own poller; a full batch
+           costs less. What deadlines gain comes from the stored field, not from this nesting.
+
+A task that waits parks with `wait_task_rescheduled`; cancelling it is a field store. Everything runs in the thread of
+the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from trio.lowlevel import Abort, RunVar, current_task, enable_ki_protection, reschedule, wait_task_rescheduled
+
+from .poll import PARKED, Half, PollDesc, Poller, PollerStatistics, open_port
+from .timers import Timers
+
+if sys.platform == "win32":
+    raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
+
+
+@dataclass(frozen=True)
+class RuntimeStatistics:
+    """`kicks` of the sleeping pump by an earlier or a removed deadline, since the run's first use; and its poller's
+    counts."""
+
+    kicks: int
+    poller: PollerStatistics
+
+
+class Pump:
+    """The poller of one `trio.run`, and the task that drives it. `current_pump()` makes it and finds it again."""
+
+    def __init__(self) -> None:
+        clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        self._poller = Poller(open_port(), clock, reschedule, self._kick)
+        self._scope = trio.CancelScope()
+        self._kicks = 0
+        self.clock = clock
+        _alive.add(self)
+
+    def open(self, fd: int) -> PollDesc:
+        """Watch a non-blocking descriptor until `close`; see `Poller.open` for the errors."""
+        return self._poller.open(fd)
+
+    def close(self, desc: PollDesc) -> None:
+        """Fail and wake whoever waits on `desc` and stop watching it; to be called before its descriptor is closed.
+
+        Works also after the run has ended.
+        """
+        self._poller.close(desc)
+
+    @enable_ki_protection
+    async def wait(self, half: Half) -> int:
+        """Sleep until `half` is ready, expired or closed, and say which (the constants of `poll`).
+
+        A checkpoint if it sleeps, none if it need not. Cancellation passes through and leaves the half as it was.
+        """
+        task = current_task()
+
+        def abort(_: Any) -> Abort:
+            half.unpark()
+            return Abort.SUCCEEDED
+
+        outcome = half.park(task)
+        while outcome == PARKED:
+            await wait_task_rescheduled(abort)
+            outcome = half.resume(task)
+        return outcome
+
+    async def run(self) -> None:
+        """The system task: sleep, poll, until the run ends."""
+        try:
+            while True:
+                with trio.CancelScope() as self._scope:
+                    await self._poll_until_a_deadline()
+                # a deadline came and cancelled the scope; there may be events, too
+                self._poller.poll(0.0)
+        finally:
+            self._poller.shutdown()
+
+    async def _poll_until_a_deadline(self) -> None:
+        fd = self._poller.port.fileno()
+        while True:
+            wake = self._poller.sleep_time()
+            if self._scope.deadline != wake:
+                self._scope.deadline = wake
+            await trio.lowlevel.wait_readable(fd)
+            self._poller.poll(0.0)
+
+    def _kick(self, when: float) -> None:
+        self._kicks += 1
+        self._scope.deadline = when
+
+    def statistics(self) -> RuntimeStatistics:
+        """A snapshot of the counts."""
+        return RuntimeStatistics(self._kicks, self._poller.statistics())
+
+    def disown(self) -> None:
+        """In a forked child, where the parent's run does not go on."""
+        self._poller.disown()
+
+
+_current: RunVar[Pump | None] = RunVar("deadlined_pump", default=None)
+_alive: weakref.WeakSet[Pump] = weakref.WeakSet()
+
+
+def current_pump() -> Pump:
+    """The pump of the running `trio.run`, started by the first call.
+
+    RuntimeError outside of a run, and once the run's main task has ended.
+    """
+    pump = _current.get()
+    if pump is None:
+        pump = Pump()
+        trio.lowlevel.spawn_system_task(pump.run, name="deadlined pump")
+        _current.set(pump)
+    return pump
+
+
+def statistics() -> RuntimeStatistics | None:
+    """The counts of this run's pump; None if nothing has used it yet."""
+    pump = _current.get()
+    return None if pump is None else pump.statistics()
+
+
+def _disown_all() -> None:
+    for pump in list(_alive):
+        pump.disown()
+
+
+# Ctrl-C may fall between any two bytecodes of a user's task; what moves entries about must finish what it began.
+# (Compiled, these have no bytecode and are not interrupted anyway.)
+for _entry in (Half.set_deadline, Half.unblock, Half.close, Poller.open, Poller.close, Timers.modify, Timers.stop):
+    if isinstance(_entry, types.FunctionType):
+        enable_ki_protection(_entry)
+
+# An event queue is shared across fork: a child that deregisters a descriptor makes its parent deaf.
+os.register_at_fork(after_in_child=_disown_all)
