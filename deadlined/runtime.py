@@ -127,7 +127,11 @@ def current_pump() -> Pump:
     pump = _current.get()
     if pump is None:
         pump = Pump()
-        trio.lowlevel.spawn_system_task(pump.run, name="deadlined pump")
+        try:
+            trio.lowlevel.spawn_system_task(pump.run, name="deadlined pump")
+        except RuntimeError:
+            pump._poller.shutdown()
+            raise
         _current.set(pump)
     return pump
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import select
 
-from .port import ERROR, MAX_EVENTS, READ, WRITE, Port
+from .port import ERROR, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
 
 _INTEREST = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
@@ -35,7 +35,8 @@ class EpollPort(Port):
         self._epoll.unregister(fd)
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        events = self._epoll.poll(-1 if timeout == float("inf") else max(timeout, 0.0), MAX_EVENTS)
+        bounded = -1 if timeout == float("inf") else min(max(timeout, 0.0), MAX_WAIT)
+        events = self._epoll.poll(bounded, MAX_EVENTS)
         return [(fd, _translate(mask)) for fd, mask in events]
 
     def fileno(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import select
 from typing import Any
 
-from .port import ERROR, MAX_EVENTS, READ, WRITE, Port
+from .port import ERROR, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
 
 # typed as Any because the module has no kqueue on the platform where this is checked
 _select: Any = select
@@ -34,7 +34,8 @@ class KqueuePort(Port):
         self._change(fd, _select.KQ_EV_DELETE)
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        events = self._kqueue.control(None, MAX_EVENTS, None if timeout == float("inf") else max(timeout, 0.0))
+        bounded = None if timeout == float("inf") else min(max(timeout, 0.0), MAX_WAIT)
+        events = self._kqueue.control(None, MAX_EVENTS, bounded)
         return [(event.ident, _translate(event)) for event in events]
 
     def fileno(self) -> int:

@@ -176,6 +176,10 @@ class Poller:
         """In a forked child: let go of the parent's event queue, and change nothing in it. Idempotent."""
         self._closed = True
         self.armed = -INF
+        for desc in self._descs.values():
+            # the parent's waiters do not run here, and closing what was inherited must not wake them
+            desc.read.unpark()
+            desc.write.unpark()
         self._descs.clear()
         self.port.close()
 

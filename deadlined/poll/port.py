@@ -13,6 +13,10 @@ from abc import ABC, abstractmethod
 # for tasks and timers in between.
 MAX_EVENTS = 512
 
+# seconds, a day (trio's choice; Go's is 11.5 days): the most that a finite wait takes, because a kernel counts in
+# small integers. epoll's are milliseconds in an int, 24.8 days.
+MAX_WAIT = 86_400.0
+
 READ = 1  # worth trying to read: bytes, end of stream, or an error to collect
 WRITE = 2  # worth trying to write
 ERROR = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
@@ -39,7 +43,7 @@ class Port(ABC):
         """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE and ERROR.
 
         `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. Rounded up to what the kernel can
-        do, so the caller reads its clock afterwards. The list is empty when the time is up.
+        do and cut to MAX_WAIT, so the caller reads its clock afterwards. The list is empty when the time is up.
         """
 
     @abstractmethod
