@@ -27,7 +27,7 @@ import trio
 from trio.lowlevel import Abort, RunVar, current_task, enable_ki_protection, reschedule, wait_task_rescheduled
 
 from .poll import PARKED, Half, PollDesc, Poller, PollerStatistics, open_port
-from .timers import Timers
+from .timers import Timer, Timers
 
 if sys.platform == "win32":
     raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
@@ -63,6 +63,10 @@ class Pump:
         Works also after the run has ended.
         """
         self._poller.close(desc)
+
+    def set_timer(self, timer: Timer, when: float) -> bool:
+        """Let `timer` fire at `when` (its callback runs in the pump), `inf` stops it; was it pending?"""
+        return self._poller.set_timer(timer, when)
 
     @enable_ki_protection
     async def wait(self, half: Half) -> int:

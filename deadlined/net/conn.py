@@ -49,6 +49,9 @@ class Conn(trio.abc.HalfCloseableStream):
     After DeadlineExceeded the connection is whole: move the deadline and go on. After a write deadline the first
     `error.sent` bytes were taken by the kernel and the rest was not. Errors otherwise are trio's: ClosedResourceError
     (closed here), BusyResourceError (two tasks in one direction), BrokenResourceError (the peer or the network).
+
+    Under a `trio.SSLStream` a read deadline that passes after the handshake can be moved and the stream goes on; one
+    that passes during the handshake, and a write deadline at any time, leave the SSLStream broken.
     """
 
     __slots__ = (
@@ -219,11 +222,11 @@ class Conn(trio.abc.HalfCloseableStream):
 
     async def wait_readable(self) -> None:
         """After `try_receive` gave None: sleep until it is worth trying again. The read deadline applies."""
-        await _wait(self._reading)
+        await self._reading.rest()
 
     async def wait_writable(self) -> None:
         """After `try_send` took less than all: sleep until it is worth trying again. The write deadline applies."""
-        await _wait(self._writing)
+        await self._writing.rest()
 
     def _require_open_end(self) -> None:
         if self._ended:
@@ -244,14 +247,6 @@ class Conn(trio.abc.HalfCloseableStream):
             return 0
         except OSError as error:
             raise _broken(error) from error
-
-
-async def _wait(side: Side) -> None:
-    side.enter()
-    try:
-        await side.wait()
-    finally:
-        side.leave()
 
 
 def _size(max_bytes: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from ..runtime import current_pump
-from .side import Side
+from .side import Side, require_open
 
 # bytes; no UDP datagram is longer
 MAX_DATAGRAM = 65535
@@ -33,16 +33,19 @@ class PacketConn(trio.abc.AsyncResource):
         return self._socket
 
     def set_read_deadline(self, when: float) -> None:
-        """Let pending and future `receive_from` fail at `when`; `inf` is none."""
+        """Let pending and future `receive_from` fail at `when`; `inf` is none. ClosedResourceError once closed."""
+        require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Let pending and future `send_to` fail at `when`; `inf` is none."""
+        """Let pending and future `send_to` fail at `when`; `inf` is none. ClosedResourceError once closed."""
+        require_open(self._desc.write)
         self._desc.write.set_deadline(when)
 
     def set_deadline(self, when: float) -> None:
         """Set the read and the write deadline."""
-        self._desc.set_deadline(when)
+        self.set_read_deadline(when)
+        self.set_write_deadline(when)
 
     async def receive_from(self, max_bytes: int = MAX_DATAGRAM) -> tuple[bytes, Address]:
         """The next datagram, cut to `max_bytes`, and its sender's address.

@@ -1,5 +1,9 @@
 """Connecting out, under a deadline. Several addresses of one name are raced (happy eyeballs, RFC 8305) by trio's own
-machinery."""
+machinery.
+
+Connecting to a unix socket never waits in the kernel: it succeeds or it fails, with EAGAIN if the listener's queue is
+full, and nothing tells when there is room again. So that is asked for, 5 ms after and then less and less often.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ import trio
 
 from ..errors import DeadlineExceeded
 from .conn import Conn
+
+# seconds between two attempts at a full queue: the first is short because a server that accepts at all does it soon,
+# the longest is what a caller may wait in vain after there is room
+_RETRY_FIRST = 0.005
+_RETRY_MOST = 0.1
 
 
 async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = math.inf) -> Conn:
@@ -28,13 +37,28 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
     """Connect to a unix socket; errors as `open_tcp_stream`."""
     with _connecting(deadline) as scope:
-        socket = trio.socket.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
+        await trio.lowlevel.checkpoint()
+        delay = _RETRY_FIRST
+        socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
         try:
-            await socket.connect(str(path))
-            return Conn.from_socket(_detach(socket))
-        finally:
+            socket.setblocking(False)
+            while not _connects(socket, str(path)):
+                await trio.sleep(delay)
+                delay = min(2 * delay, _RETRY_MOST)
+            return Conn.from_socket(socket)
+        except BaseException:
             socket.close()
+            raise
     raise _exceeded(scope)
+
+
+def _connects(socket: stdlib.socket, path: str) -> bool:
+    """False if the listener's queue is full."""
+    try:
+        socket.connect(path)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _connecting(deadline: float) -> trio.CancelScope:

@@ -21,7 +21,7 @@ import trio
 
 from ..runtime import current_pump
 from .conn import Conn, _broken
-from .side import Side
+from .side import Side, require_open
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
@@ -79,8 +79,10 @@ class Listener(trio.abc.Listener[Conn]):
     def set_deadline(self, when: float) -> None:
         """Let pending and future accepts fail at `when`, even if a connection is waiting. `inf` is none.
 
-        Do not use it under `trio.serve_listeners`, which ends with the first accept that fails.
+        Do not use it under `trio.serve_listeners`, which ends with the first accept that fails. ClosedResourceError
+        once closed.
         """
+        require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
     async def accept(self) -> Conn:

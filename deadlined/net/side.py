@@ -12,7 +12,7 @@ Every operation of this package has the same shape, which keeps trio's contract 
 from __future__ import annotations
 
 import trio
-from trio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
+from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, READY, Half
@@ -63,6 +63,18 @@ class Side:
         if state != READY:
             self._fail(state)
 
+    async def rest(self) -> None:
+        """`wait` as an operation of its own: it also gives way, and hears of a cancellation, where it need not
+        sleep."""
+        self.enter()
+        try:
+            half = self._half
+            if half.ready or half.expired or half.event_error:
+                await checkpoint()
+            await self.wait()
+        finally:
+            self.leave()
+
     async def end(self) -> None:
         """The operation succeeded."""
         if not self._slept:
@@ -82,6 +94,12 @@ class Side:
         if state == EXPIRED:
             raise DeadlineExceeded(self._op, self._half.missed, self.sent)
         raise trio.BrokenResourceError("the kernel reports an error on this descriptor")
+
+
+def require_open(half: Half) -> None:
+    """ClosedResourceError if the socket was closed by this program."""
+    if half.closed:
+        raise _closed()
 
 
 def _closed() -> trio.ClosedResourceError:

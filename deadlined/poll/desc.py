@@ -123,7 +123,7 @@ class Half:
     def close(self) -> None:
         """Fail everything from now on, and drop what a stopped timer's entry would keep alive."""
         self.closed = True
-        self._stop_timer()
+        self.poller.set_timer(self.timer, INF)
         self.timer.seq += 1
         self.timer.arg = None
         self.unblock(False)
@@ -138,18 +138,10 @@ class Half:
         self.timer.seq += 1
         self.expired = False
         if when <= poller.clock():
-            self._stop_timer()
+            poller.set_timer(self.timer, INF)
             self._expire_at(when)
-        elif when < INF:
-            poller.timers.modify(self.timer, when)
-            poller.armed_earlier(when)
         else:
-            self._stop_timer()
-
-    def _stop_timer(self) -> None:
-        timer = self.timer
-        if self.poller.timers.stop(timer):
-            self.poller.disarmed(timer.key)
+            poller.set_timer(self.timer, when)
 
     def _expire_at(self, deadline: float) -> None:
         self.expired = True

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..timers.facility import Timers, TimersStatistics
-from ..timers.timer import INF
+from ..timers.timer import INF, Timer
 from .desc import PollDesc
 from .port import ERROR, READ, WRITE, Port
 
@@ -143,19 +143,19 @@ class Poller:
             self._deliver(fd, mask)
         self.timers.check(self.clock())
 
-    def armed_earlier(self, when: float) -> None:
-        """A deadline was set that may come before the sleeper wakes."""
+    def set_timer(self, timer: Timer, when: float) -> bool:
+        """`Timers.modify`, or `Timers.stop` for `inf`, and let the sleeper know if it concerns it; was the timer
+        pending?"""
+        if when == INF:
+            pending = self.timers.stop(timer)
+            if pending:
+                self._disarmed(timer.key)
+            return pending
+        pending = self.timers.modify(timer, when)
         if when < self.armed:
             self.armed = when
             self.kick(when)
-
-    def disarmed(self, key: float) -> None:
-        """A deadline was removed whose entry lies at `key`: it must not be what the sleeper sleeps for."""
-        if key <= self.armed:
-            wake = self.timers.wake_time()
-            if wake > self.armed:
-                self.armed = wake
-                self.kick(wake)
+        return pending
 
     def expired(self, lateness: float) -> None:
         """Count a deadline that passed while its timer was armed."""
@@ -198,6 +198,14 @@ class Poller:
             stale=self.stale,
             timers=self.timers.statistics(),
         )
+
+    def _disarmed(self, key: float) -> None:
+        """What was removed lies at `key`; it must not be what the sleeper sleeps for."""
+        if key <= self.armed:
+            wake = self.timers.wake_time()
+            if wake > self.armed:
+                self.armed = wake
+                self.kick(wake)
 
     def _deliver(self, fd: int, mask: int) -> None:
         self._events += 1

@@ -237,8 +237,10 @@ class Timers:
         else:
             self._queue.remove_first()
         self._fired += 1
+        # -inf minus -inf would be NaN
+        lateness = now - due if now > due else 0.0
         try:
-            timer.callback(timer.arg, timer.seq, now - due)
+            timer.callback(timer.arg, timer.seq, lateness)
         except Exception:
             self._failed += 1
             _log.exception("timer callback %r raised; the other timers go on", timer.callback)
@@ -251,12 +253,12 @@ class Timers:
         return 4 * (self.zombies - SLACK) > len(self._queue)
 
     def _restore_aside(self) -> None:
-        """File what was set aside, unless a callback stopped it or has filed it anew."""
+        """File what was set aside at its old rank, unless a callback stopped it or has filed it anew."""
         aside = self._aside
         self._aside = []
         for timer in aside:
             if timer.key == INF and timer.when < INF:
-                self._file(timer, timer.when)
+                self._queue.file(timer, timer.when)
 
     def _surrender(self) -> list[Timer]:
         """Take out everything; return the pending timers, unfiled."""

@@ -1,0 +1,8 @@
+"""ASGI 3 applications on the HTTP server: http and lifespan, and the `deadlined` extension."""
+
+from __future__ import annotations
+
+from .handler import App, AsgiHandler, DeadlinesExtension
+from .lifespan import Lifespan, LifespanFailed
+
+__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Lifespan", "LifespanFailed"]

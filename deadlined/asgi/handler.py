@@ -1,0 +1,147 @@
+"""An ASGI 3 application as a handler of exchanges.
+
+Facts      ASGI speaks in dictionaries: a scope, and messages through `receive` and `send` (asgi.readthedocs.io, HTTP
+           2.4).
+Hazard     An application may receive and send from different tasks, receive for ever to learn of a disconnect, send
+           after the peer has gone, or say things in the wrong order.
+Answer     One small object per request keeps the order; what the peer does is a `http.disconnect`, what the
+           application does wrong is an exception in the application.
+Cost       Two bound methods and a scope per request; no task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from ..http import Disconnected, Exchange, ResponseError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_VERSIONS = {"version": "3.0", "spec_version": "2.4"}
+
+
+class DeadlinesExtension(Mapping[str, Any]):
+    """`scope["extensions"]["deadlined"]`: an application moves the deadlines of its own request.
+
+    `set_read_deadline(when)`, `set_write_deadline(when)`, `set_handler_deadline(when)` take absolute times of the
+    run's clock (`trio.current_time()`), `inf` for none, and replace the server's deadlines for the rest of the
+    request. `deadline` is when the application must be done, absolute, `inf` if it may take its time. As attributes
+    or as keys.
+    """
+
+    __slots__ = ("_exchange",)
+
+    _NAMES = ("set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def set_read_deadline(self, when: float) -> None:
+        """Receiving the rest of the body fails at `when`: the application sees `http.disconnect`."""
+        self._exchange.set_read_deadline(when)
+
+    def set_write_deadline(self, when: float) -> None:
+        """What is being sent, and all that follows, must be taken by `when`, else the connection is reset."""
+        self._exchange.set_write_deadline(when)
+
+    def set_handler_deadline(self, when: float) -> None:
+        """The application is cancelled at `when`, and the peer is answered 504 if nothing was answered yet."""
+        self._exchange.set_handler_deadline(when)
+
+    @property
+    def deadline(self) -> float:
+        """When the application must be done."""
+        return self._exchange.deadline
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._NAMES:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._NAMES)
+
+    def __len__(self) -> int:
+        return len(self._NAMES)
+
+
+class AsgiHandler:
+    """Calls `app` for each exchange. `state` is what the lifespan left for the requests; each gets a shallow copy."""
+
+    def __init__(self, app: App, state: dict[str, Any] | None = None) -> None:
+        self._app = app
+        self._state = {} if state is None else state
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Serve one request. What the application raises passes through."""
+        cycle = _Cycle(exchange)
+        await self._app(self._scope(exchange), cycle.receive, cycle.send)
+
+    def _scope(self, exchange: Exchange) -> Scope:
+        request = exchange.request
+        link = exchange.link
+        path, _, query = _origin_form(request.target).partition(b"?")
+        return {
+            "type": "http",
+            "asgi": _VERSIONS,
+            "http_version": request.version,
+            "method": request.method,
+            "scheme": "http" if link.server.ssl_context is None else "https",
+            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": request.headers,
+            "client": link.client,
+            "server": link.local,
+            "state": self._state.copy(),
+            "extensions": {"deadlined": DeadlinesExtension(exchange)},
+        }
+
+
+class _Cycle:
+    """`receive` and `send` of one request."""
+
+    __slots__ = ("_exchange", "_started")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._started = False
+
+    async def receive(self) -> Message:
+        exchange = self._exchange
+        if exchange.body_done and self._started:
+            await exchange.wait_disconnected()
+            return {"type": "http.disconnect"}
+        try:
+            body = await exchange.receive()
+        except Disconnected:
+            return {"type": "http.disconnect"}
+        self._started = True
+        return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self._exchange.start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body":
+            await self._exchange.send(message.get("body", b""), message.get("more_body", False))
+        else:
+            raise ResponseError(f"an HTTP response knows no message {kind!r}")
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Path and query of a request target, also where it is a whole URL (RFC 9112, 3.2.2)."""
+    if target.startswith(b"/"):
+        return target
+    _, scheme, rest = target.partition(b"://")
+    if not scheme:
+        return target
+    slash = rest.find(b"/")
+    return rest[slash:] if slash >= 0 else b"/"

@@ -1,0 +1,32 @@
+"""HTTP/1.1 on h11, every phase of a connection under its own deadline."""
+
+from __future__ import annotations
+
+from .errors import BadRequest, Disconnected, ResponseError
+from .exchange import Exchange
+from .phases import RULES, Farewell, Phase, Reason, Rule
+from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
+from .request import Request
+from .server import HttpServer, HttpStatistics
+from .timeouts import Limits, Timeouts
+
+__all__ = [
+    "RULES",
+    "BadRequest",
+    "ConnectionInfo",
+    "ConnectionRecord",
+    "Disconnected",
+    "Exchange",
+    "Farewell",
+    "HttpServer",
+    "HttpStatistics",
+    "Limits",
+    "Observer",
+    "Phase",
+    "Reason",
+    "Request",
+    "RequestRecord",
+    "ResponseError",
+    "Rule",
+    "Timeouts",
+]

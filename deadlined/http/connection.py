@@ -1,0 +1,413 @@
+"""One connection, from accept to its one reason: the phases in the order in which they happen.
+
+Facts      A client may stop at any byte, of anything, in either direction.
+Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
+           one (golang/go#80205 and
+           #80876 were one of each).
+Answer     Every wait goes through `receive` or `send`, which take the deadline of their phase from the table. Where a
+           deadline passes, `cut` tells the peer at once what the table owes it, whatever the application is doing.
+Cost       One task per connection; a stored field per phase.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+import trio.lowlevel
+
+from ..errors import DeadlineExceeded
+from ..net import Conn
+from ..timers import Timer
+from .errors import BadRequest, Disconnected, ResponseError
+from .exchange import DISCARD, Exchange
+from .phases import (
+    LINGER,
+    NEW_GRACE,
+    RULES,
+    Phase,
+    Reason,
+    Rule,
+    age_deadline,
+    farewell,
+    handler_deadline,
+    handshake_deadline,
+    header_deadline,
+    idle_deadline,
+    write_deadline,
+)
+from .records import ConnectionInfo, ConnectionRecord, RequestRecord
+from .request import Request, RequestParser
+from .response import canned
+from .timeouts import INF, Limits, Timeouts
+from .transport import Plain, Tls, Transport, first_byte_is_tls
+
+if TYPE_CHECKING:
+    from .server import HttpServer
+
+_log = logging.getLogger("deadlined.http")
+
+_DETAILS = {
+    "read_header": "the request's head was not complete in time",
+    "read": "the request was not complete in time",
+    "body_grace": "the request's body came too slowly",
+    "handler": "the application did not answer in time",
+}
+
+
+class HttpConnection:
+    """Serves one connection; `run` is its task."""
+
+    def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
+        self.server = server
+        self.conn = conn
+        self.clock = server.clock
+        self.timeouts: Timeouts = server.timeouts
+        self.limits: Limits = server.limits
+        self.parser = RequestParser(server.limits)
+        self.answered = trio.Event()
+        self.accepted = self.clock()
+        self.phase = Phase.HEADER
+        self.deadline = INF
+        self.reason: Reason | None = None
+        self.requests = 0
+        self.received = 0
+        self.sent = 0
+        self.client = _address(conn.socket.getpeername)
+        self.local = _address(conn.socket.getsockname)
+        self.peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+        self._number = number
+        self._lateness = 0.0
+        self._transport: Transport = Plain(conn)
+        self._scope = trio.CancelScope()
+        self._exchange: Exchange | None = None
+        self._last_words = b""
+        self._unread = False
+        self._handler_timer: Timer | None = None
+        self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+
+    async def run(self) -> None:
+        """Serve until the connection ends; close it, whatever happens, and report why."""
+        try:
+            with self._scope:
+                await self._converse()
+            await self._say_goodbye()
+        except Exception:
+            _log.exception("the connection with %s failed inside the server", self.peer)
+            self.finish(Reason.SERVER_ERROR)
+        finally:
+            self._disarm_handler()
+            if self.reason is None:
+                # cancelled from outside, with the server
+                self.finish(Reason.DRAIN_TIMEOUT)
+                self.conn.abort()
+            self.conn.close()
+            self._report()
+
+    def cut(self, rule: Rule, lateness: float) -> None:
+        """The deadline of `rule` has passed: note it, and tell the peer at once what is owed to it."""
+        self.finish(rule.reason, lateness)
+        exchange = self._exchange
+        words = farewell(
+            rule,
+            byte_came=exchange is not None or self.parser.buffered > 0,
+            answered=exchange is not None and exchange.answered,
+        )
+        if words.status is not None:
+            self._answer(words.status, _DETAILS[rule.field])
+        elif words.reset and not (exchange is not None and exchange.writer.complete):
+            self.conn.abort()
+            if exchange is not None:
+                exchange.give_up()
+
+    def cancel(self) -> None:
+        """Cancel the handler, wherever it is."""
+        self._scope.cancel()
+
+    def refuse(self, bad: BadRequest) -> None:
+        """Answer what cannot be served, if nothing was answered yet; the connection ends."""
+        self.finish(bad.reason)
+        if self._exchange is None or not self._exchange.answered:
+            self._answer(bad.status, bad.detail)
+
+    def finish(self, reason: Reason, lateness: float = 0.0) -> None:
+        """The connection ends for `reason`; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+            self._lateness = max(lateness, 0.0)
+
+    def enter(self, phase: Phase, deadline: float) -> None:
+        """From now on the connection is in `phase`, until `deadline`."""
+        self.phase = phase
+        self.deadline = deadline
+
+    def begin_drain(self, now: float) -> None:
+        """The server shuts down: an idle connection ends now, a silent one soon, a busy one with its response."""
+        if self.phase is Phase.IDLE:
+            self.conn.set_read_deadline(-INF)
+        elif self._exchange is None and not self.requests and not self.parser.buffered:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + NEW_GRACE))
+
+    @property
+    def draining(self) -> bool:
+        """True once the server shuts down."""
+        return self.server.draining
+
+    def closes_after(self, request: Request) -> bool:
+        """Must the response to `request` be this connection's last, as far as one knows at its head?"""
+        return (
+            not request.keep_alive
+            or self.draining
+            or self.requests >= self.limits.max_requests
+            or self.clock() >= self._close_after
+        )
+
+    def arm_handler(self, when: float) -> None:
+        """Cancel the handler at `when`; `inf` disarms."""
+        if self._handler_timer is None:
+            self._handler_timer = Timer(_handler_expired, self)
+        self.server.set_timer(self._handler_timer, when)
+
+    async def receive(self, deadline: float) -> bytes:
+        """The next bytes by `deadline`, b"" at the end."""
+        data = await self._transport.receive(deadline)
+        self.received += len(data)
+        return data
+
+    async def send(self, data: bytes, deadline: Callable[[int], float]) -> None:
+        """Send all of `data` by `deadline(len(data))`."""
+        await self._transport.send(data, deadline)
+        self.sent += len(data)
+
+    def response_complete(self, watched: bool) -> None:
+        """The last byte of a response is out: whoever waits for the peer to leave need not wait any more."""
+        self.answered.set()
+        if watched:
+            self.conn.set_read_deadline(-INF)
+
+    def info(self, now: float) -> ConnectionInfo:
+        """How the connection stands at `now`."""
+        return ConnectionInfo(
+            self._number, self.peer, self.phase, now - self.accepted, self.deadline - now, self.requests
+        )
+
+    async def _converse(self) -> None:
+        try:
+            await self._handshake()
+            while self.reason is None:
+                await self._next_exchange()
+        except BadRequest as bad:
+            self.refuse(bad)
+        except trio.BrokenResourceError:
+            self.finish(Reason.CLIENT_RESET)
+        except (trio.ClosedResourceError, Disconnected):
+            # cut, or lost, and noted where it happened
+            self.finish(Reason.CLIENT_RESET)
+
+    async def _handshake(self) -> None:
+        context = self.server.ssl_context
+        if context is None:
+            return
+        deadline = handshake_deadline(self.accepted, self.timeouts)
+        self.enter(Phase.HANDSHAKE, deadline)
+        try:
+            if not await first_byte_is_tls(self.conn, deadline):
+                raise BadRequest(400, "this port speaks TLS: use https://")
+            self._transport = tls = Tls(self.conn, context)
+            await tls.handshake(deadline)
+        except DeadlineExceeded as late:
+            self.cut(RULES["handshake"], self.clock() - late.deadline)
+        except trio.BrokenResourceError:
+            self.finish(Reason.PROTOCOL_ERROR)
+
+    async def _next_exchange(self) -> None:
+        start, request = await self._next_request()
+        if request is None:
+            return
+        self.requests += 1
+        now = self.clock()
+        self._exchange = exchange = Exchange(self, request, start, now)
+        if self.timeouts.handler < INF:
+            exchange.set_handler_deadline(handler_deadline(now, self.timeouts))
+        self.enter(Phase.HANDLER, exchange.deadline)
+        received, sent = self.received, self.sent
+        try:
+            await self._handle(exchange)
+            self._disarm_handler()
+            await self._settle(exchange)
+        finally:
+            self._observe(exchange, start, now, received, sent)
+            self._exchange = None
+
+    async def _next_request(self) -> tuple[float, Request | None]:
+        """The next request and the moment from which its head is timed; None if the connection ends instead."""
+        fresh = not self.requests
+        start = self.accepted if fresh and self.server.ssl_context is None else self.clock()
+        try:
+            if not fresh and not self.parser.buffered:
+                if self.draining:
+                    self.finish(Reason.DONE)
+                    return start, None
+                rule = RULES["idle"]
+                data = await self._receive_in(Phase.IDLE, idle_deadline(start, self.timeouts))
+                start = self.clock()
+                if not data:
+                    return start, None
+                self.parser.feed(data)
+            elif not fresh:
+                # pipelined: let others have a turn
+                await trio.lowlevel.checkpoint()
+            deadline, rule = header_deadline(start, self.timeouts)
+            while (request := self.parser.next_request()) is None:
+                data = await self._receive_in(Phase.HEADER, deadline)
+                if not data:
+                    return start, None
+                self.parser.feed(data)
+        except DeadlineExceeded as late:
+            if self.draining and not self.parser.buffered:
+                self.finish(Reason.DONE)
+            else:
+                self.cut(rule, self.clock() - late.deadline)
+            return start, None
+        return start, request
+
+    async def _receive_in(self, phase: Phase, deadline: float) -> bytes:
+        self.enter(phase, deadline)
+        data = await self.receive(deadline)
+        if not data:
+            self.finish(Reason.CLIENT_CLOSED)
+        return data
+
+    async def _handle(self, exchange: Exchange) -> None:
+        try:
+            await self.server.handler(exchange)
+            if not (exchange.writer.complete or exchange.over or self.reason):
+                raise ResponseError("the application returned before its response was complete")
+        except Exception as error:
+            if not _is_disconnect(error):
+                self._handler_failed(exchange, error)
+
+    def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
+        _log.error("%s %s failed", exchange.request.method, exchange.request.target.decode("ascii"), exc_info=error)
+        self.finish(Reason.SERVER_ERROR)
+        if exchange.over:
+            return
+        if not exchange.answered:
+            self._answer(500, "the application failed; its log says why")
+        elif not exchange.writer.complete:
+            # the peer must not take what it has for the whole
+            self.conn.abort()
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """After a response: go on, or say why not."""
+        writer = exchange.writer
+        if self.reason is None and writer.must_close:
+            self.finish(self._why_closed(exchange.request))
+        if self.reason is None and not await exchange.settle():
+            self.finish(Reason.DONE)
+        self._unread = not exchange.body_done
+        if self.answered.is_set():
+            self.answered = trio.Event()
+
+    def _why_closed(self, request: Request) -> Reason:
+        if not request.keep_alive or self.draining:
+            return Reason.DONE
+        if self.requests >= self.limits.max_requests:
+            return Reason.KEEPALIVE_LIMIT
+        return Reason.CONNECTION_AGE if self.clock() >= self._close_after else Reason.DONE
+
+    def _answer(self, status: int, detail: str) -> None:
+        """Say our last words now if that can be done at once, else when the task says goodbye."""
+        if self._exchange is not None:
+            self._exchange.give_up()
+        words = canned(status, detail)
+        self.sent += len(words)
+        self._unread = True
+        if not self._transport.send_last(words):
+            self._last_words = words
+
+    async def _say_goodbye(self) -> None:
+        """Send what is left to say, and let the peer read it: a close over unread bytes is a reset (RFC 9112, 9.6)."""
+        deadline = self.clock() + LINGER
+        try:
+            if self._last_words:
+                rate = write_deadline(self.clock(), self.clock(), len(self._last_words), self.timeouts)[0]
+                await self._transport.send(self._last_words, lambda _: min(rate, deadline + LINGER))
+            if self._unread and self.conn.socket.fileno() >= 0:
+                await self._linger(deadline)
+            await self._transport.aclose(self.clock() + LINGER)
+        except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError):
+            # the peer did not wait for the end
+            self.conn.close()
+
+    async def _linger(self, deadline: float) -> None:
+        self.conn.shutdown_write()
+        plain = Plain(self.conn)
+        left = DISCARD
+        while left > 0 and (data := await plain.receive(deadline)):
+            left -= len(data)
+
+    def _disarm_handler(self) -> None:
+        if self._handler_timer is not None:
+            self.server.set_timer(self._handler_timer, INF)
+            if self.reason is not None:
+                self._handler_timer.arg = None
+
+    def _observe(self, exchange: Exchange, start: float, head_done: float, received: int, sent: int) -> None:
+        self.server.count_request()
+        if self.server.observer is None:
+            return
+        request = exchange.request
+        self.server.observer.request(
+            RequestRecord(
+                peer=self.peer,
+                method=request.method,
+                target=request.target.decode("ascii"),
+                version=request.version,
+                status=exchange.writer.status,
+                received=self.received - received,
+                sent=self.sent - sent,
+                head=head_done - start,
+                handled=self.clock() - head_done,
+                reason=self.reason,
+            )
+        )
+
+    def _report(self) -> None:
+        self.server.ended(
+            self,
+            ConnectionRecord(
+                peer=self.peer,
+                reason=self.reason or Reason.SERVER_ERROR,
+                phase=self.phase,
+                elapsed=self.clock() - self.accepted,
+                lateness=self._lateness,
+                requests=self.requests,
+                received=self.received,
+                sent=self.sent,
+            ),
+        )
+
+
+def _handler_expired(link: HttpConnection, seq: int, lateness: float) -> None:
+    link.cut(RULES["handler"], lateness)
+    link.cancel()
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    """Is it `Disconnected`, or a group of nothing else?"""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_disconnect(inner) for inner in error.exceptions)
+    return isinstance(error, Disconnected)
+
+
+def _address(name: Callable[[], Any]) -> tuple[str, int] | None:
+    """Host and port of one end; None for a unix socket, or a peer that is gone already."""
+    try:
+        address = name()
+    except OSError:
+        return None
+    return (address[0], address[1]) if isinstance(address, tuple) else None

@@ -1,0 +1,255 @@
+"""One request and its response, as a handler sees them.
+
+The handler runs in the connection's own task: no task, no cancel scope and no timer is made for a request. What the
+handler awaits here ends by the deadlines of the body and of the sends; what it may not know of sockets it sees as
+`Disconnected`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import trio
+import trio.lowlevel
+
+from ..errors import DeadlineExceeded
+from .errors import BadRequest, Disconnected
+from .phases import RULES, Phase, Reason, Rule, body_deadline, write_deadline
+from .request import Request
+from .response import CONTINUE, Headers, ResponseWriter
+
+if TYPE_CHECKING:
+    from .connection import HttpConnection
+
+# bytes of an unread body that are read and thrown away to keep a connection; Go's limit
+DISCARD = 256 * 1024
+
+
+class Exchange:
+    """A request, its body to receive, and its response to send.
+
+    The deadlines of the exchange can be moved with `set_read_deadline`, `set_write_deadline` and
+    `set_handler_deadline` (absolute times on the run's clock, `inf` for none), which then replace those of `Timeouts`
+    for the rest of it. One that has passed cannot be taken back: the peer has been told.
+    """
+
+    __slots__ = (
+        "_body_done",
+        "_continued",
+        "_handler_deadline",
+        "_head_done",
+        "_link",
+        "_over",
+        "_read_by",
+        "_start",
+        "_watching",
+        "_write_by",
+        "_write_rule",
+        "request",
+        "writer",
+    )
+
+    def __init__(self, link: HttpConnection, request: Request, start: float, head_done: float) -> None:
+        self.request = request
+        self.writer = ResponseWriter(request.method, request.version, link.closes_after(request))
+        self._link = link
+        self._start = start
+        self._head_done = head_done
+        self._body_done = not request.has_body
+        self._continued = not request.expects_continue
+        self._over = False
+        self._watching = False
+        self._read_by: float | None = None
+        self._write_by: float | None = None
+        self._write_rule: Rule = RULES["write_grace"]
+        self._handler_deadline = math.inf
+
+    @property
+    def link(self) -> HttpConnection:
+        """The connection that this exchange is part of."""
+        return self._link
+
+    @property
+    def answered(self) -> bool:
+        """True once the head of the response has left."""
+        return self.writer.started
+
+    @property
+    def over(self) -> bool:
+        """True once the peer can neither be heard nor told anything any more."""
+        return self._over
+
+    @property
+    def deadline(self) -> float:
+        """When the handler must have returned, absolute; `inf` if it may take its time."""
+        return self._handler_deadline
+
+    def set_read_deadline(self, when: float) -> None:
+        """Receiving the body fails at `when`, in place of `read` and `body_*`. NaN is a ValueError."""
+        self._read_by = _absolute(when)
+        if self._link.phase is Phase.BODY:
+            self._link.conn.set_read_deadline(when)
+
+    def set_write_deadline(self, when: float) -> None:
+        """Sending fails at `when`, in place of `write` and `write_*`. NaN is a ValueError."""
+        self._write_by = _absolute(when)
+        if self._link.phase is Phase.WRITE:
+            self._link.conn.set_write_deadline(when)
+
+    def set_handler_deadline(self, when: float) -> None:
+        """The handler is cancelled at `when`, in place of `handler`. NaN is a ValueError."""
+        self._handler_deadline = _absolute(when)
+        self._link.arm_handler(when)
+
+    async def receive(self) -> bytes:
+        """The next piece of the body, b"" after its end. Disconnected if the peer left or did not send it in time."""
+        if self._over:
+            raise Disconnected("the peer is gone")
+        parser = self._link.parser
+        while not self._body_done:
+            try:
+                piece = parser.next_body()
+            except BadRequest as bad:
+                self._refuse(bad)
+            if piece is not None:
+                self._body_done = not piece
+                return piece
+            await self._invite_body()
+            parser.feed(await self._receive(*self._body_deadline()))
+        return b""
+
+    async def wait_disconnected(self) -> None:
+        """Return once the peer has left, or the response is complete."""
+        link = self._link
+        self._watching = True
+        try:
+            while not (self._over or self.writer.complete):
+                if link.parser.buffered > link.limits.max_head:
+                    # requests pile up behind this one: stop reading, and so stop noticing
+                    await link.answered.wait()
+                    return
+                link.parser.feed(await self._receive(math.inf, None))
+        except Disconnected:
+            return
+        finally:
+            self._watching = False
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Begin the response; the head leaves with the first piece of body. ResponseError if it is wrong."""
+        self.writer.start(status, headers)
+        if self._link.draining or self._leaves_much_unread():
+            self.writer.must_close = True
+
+    async def send(self, data: bytes, more: bool) -> None:
+        """Send a piece of the body. ResponseError if the application is wrong, Disconnected if the peer is gone.
+
+        If the peer does not take it in time, the connection is reset and the connection's task cancelled.
+        """
+        link = self._link
+        if self._over:
+            raise Disconnected("the peer is gone")
+        framed = self.writer.body(data, more, link.server.date_line(), link.server.keep_alive_line)
+        if framed:
+            await self._send(framed)
+        if not more:
+            link.response_complete(self._watching)
+
+    async def settle(self) -> bool:
+        """After the response: let a watcher leave, and read what is left of the body; True if the connection can go
+        on."""
+        while self._watching:
+            await trio.lowlevel.checkpoint()
+        if not self._continued:
+            return False
+        budget = self._link.parser.received + DISCARD
+        try:
+            while not self._body_done and self._link.parser.received <= budget:
+                await self.receive()
+        except Disconnected:
+            return False
+        return self._body_done
+
+    @property
+    def body_done(self) -> bool:
+        """True once the whole body was received."""
+        return self._body_done
+
+    def give_up(self) -> None:
+        """From now on everything is `Disconnected`."""
+        self._over = True
+
+    def _leaves_much_unread(self) -> bool:
+        if self._body_done:
+            return False
+        left = (self.request.content_length or 0) - self._link.parser.received
+        return left > DISCARD or not self._continued
+
+    async def _invite_body(self) -> None:
+        if not self._continued and not self.answered:
+            self._continued = True
+            await self._send(CONTINUE)
+
+    def _body_deadline(self) -> tuple[float, Rule]:
+        if self._read_by is not None:
+            return self._read_by, RULES["read"]
+        link = self._link
+        return body_deadline(self._start, self._head_done, link.parser.received, link.timeouts)
+
+    def _send_deadline(self, length: int) -> float:
+        """When what is being sent now must be taken; asked only if the peer does not take it at once."""
+        link = self._link
+        if self._write_by is not None:
+            deadline, self._write_rule = self._write_by, RULES["write"]
+        else:
+            deadline, self._write_rule = write_deadline(link.clock(), self._head_done, length, link.timeouts)
+        link.enter(Phase.WRITE, deadline)
+        return deadline
+
+    async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
+        link = self._link
+        if rule is not None:
+            link.enter(Phase.BODY, deadline)
+        try:
+            data = await link.receive(deadline)
+        except DeadlineExceeded as late:
+            if rule is not None:
+                link.cut(rule, link.clock() - late.deadline)
+            # without a rule it is the response that ended the watch, or the drain
+            raise Disconnected("the body did not come in time") from late
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._lost(Reason.CLIENT_RESET, error)
+        if not data:
+            self._lost(Reason.CLIENT_CLOSED, None)
+        link.enter(Phase.HANDLER, self._handler_deadline)
+        return data
+
+    async def _send(self, data: bytes) -> None:
+        link = self._link
+        try:
+            if self._write_by is not None and self._write_by <= link.clock():
+                raise DeadlineExceeded("write", self._write_by)
+            await link.send(data, self._send_deadline)
+        except DeadlineExceeded as late:
+            link.cut(self._write_rule, link.clock() - late.deadline)
+            link.cancel()
+            await trio.lowlevel.checkpoint()
+            raise Disconnected("the peer did not take the response in time") from late
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._lost(Reason.CLIENT_RESET, error)
+        link.enter(Phase.HANDLER, self._handler_deadline)
+
+    def _refuse(self, bad: BadRequest) -> None:
+        self._link.refuse(bad)
+        raise Disconnected(bad.detail) from bad
+
+    def _lost(self, reason: Reason, cause: Exception | None) -> None:
+        self._over = True
+        self._link.finish(reason)
+        raise Disconnected(f"the peer is gone ({reason})") from cause
+
+
+def _absolute(when: float) -> float:
+    if when != when:
+        raise ValueError("a deadline must not be NaN; use inf for none")
+    return when

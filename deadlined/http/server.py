@@ -1,0 +1,161 @@
+"""The server: listeners, connections, and a shutdown that always ends."""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from ..net import Conn, Listener
+from ..runtime import current_pump
+from ..timers import Timer
+from .connection import HttpConnection
+from .exchange import Exchange
+from .phases import RULES, Phase, Reason
+from .records import ConnectionInfo, ConnectionRecord, Observer
+from .response import date_line
+from .timeouts import INF, Limits, Timeouts
+
+Handler = Callable[[Exchange], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class HttpStatistics:
+    """`open` connections now and how many are in each phase; totals since the start: `accepted` connections,
+    `requests`, and the ended
+    connections by their reason, with the worst lateness of a deadline, in seconds."""
+
+    open: int
+    phases: Mapping[Phase, int]
+    accepted: int
+    requests: int
+    reasons: Mapping[Reason, int]
+    worst_lateness: float
+
+
+class HttpServer:
+    """Serves HTTP/1.1 with a handler, every phase of every connection under its own deadline.
+
+    `handler(exchange)` is called for each request, in the connection's task; what it raises is answered with 500 and
+    logged. To be made inside
+    `trio.run`. `ssl_context` makes it speak TLS. `observer` is told of every request and connection that is over.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        pump = current_pump()
+        self.handler = handler
+        self.timeouts = timeouts or Timeouts()
+        self.limits = limits or Limits()
+        self.ssl_context = ssl_context
+        self.observer = observer
+        self.clock = pump.clock
+        self.set_timer: Callable[[Timer, float], bool] = pump.set_timer
+        self.draining = False
+        advertised = self.timeouts.idle
+        self.keep_alive_line = b"keep-alive: timeout=%d\r\n" % advertised if advertised < INF else b""
+        self._connections: set[HttpConnection] = set()
+        self._accepted = 0
+        self._requests = 0
+        self._reasons: Counter[Reason] = Counter()
+        self._worst_lateness = 0.0
+        self._date = b""
+        self._date_second = -1
+        self._shutdown = trio.Event()
+        self._quiet = trio.Event()
+
+    async def serve(
+        self,
+        listeners: Iterable[Listener],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `shutdown`, and then until the last connection is done or the drain's deadline has cut it.
+
+        The listeners are closed at the end, or as soon as the drain begins.
+        """
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as acceptors:
+                for listener in listeners:
+                    acceptors.start_soon(self._accept, listener, connections)
+                task_status.started()
+                await self._shutdown.wait()
+                acceptors.cancel_scope.cancel()
+            await self._drain()
+            connections.cancel_scope.cancel()
+
+    def shutdown(self) -> None:
+        """Begin to drain: accept nothing more, close what is idle, answer what was asked, and cut what is left after
+        `timeouts.drain` seconds. Idempotent."""
+        self.draining = True
+        self._shutdown.set()
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Every open connection, the oldest first."""
+        now = self.clock()
+        return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
+
+    def statistics(self) -> HttpStatistics:
+        """A snapshot of the counts."""
+        return HttpStatistics(
+            open=len(self._connections),
+            phases=Counter(connection.phase for connection in self._connections),
+            accepted=self._accepted,
+            requests=self._requests,
+            reasons=Counter(self._reasons),
+            worst_lateness=self._worst_lateness,
+        )
+
+    def date_line(self) -> bytes:
+        """The Date header field, made anew once a second."""
+        second = int(self.clock())
+        if second != self._date_second:
+            self._date_second = second
+            self._date = date_line()
+        return self._date
+
+    def count_request(self) -> None:
+        """A request is over."""
+        self._requests += 1
+
+    def ended(self, connection: HttpConnection, record: ConnectionRecord) -> None:
+        """A connection is over."""
+        self._connections.discard(connection)
+        self._reasons[record.reason] += 1
+        self._worst_lateness = max(self._worst_lateness, record.lateness)
+        if self.observer is not None:
+            self.observer.connection(record)
+        if not self._connections:
+            self._quiet.set()
+
+    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+        async with listener:
+            while True:
+                conn: Conn = await listener.accept()
+                self._accepted += 1
+                connection = HttpConnection(self, conn, self._accepted)
+                self._connections.add(connection)
+                nursery.start_soon(connection.run)
+
+    async def _drain(self) -> None:
+        start = self.clock()
+        deadline = start + self.timeouts.drain
+        for connection in list(self._connections):
+            connection.begin_drain(start)
+        with trio.CancelScope(deadline=deadline):
+            while self._connections:
+                self._quiet = trio.Event()
+                await self._quiet.wait()
+        for connection in list(self._connections):
+            connection.cut(RULES["drain"], self.clock() - deadline)
+            connection.cancel()

@@ -1,0 +1,141 @@
+"""Bytes in and out of a connection under a deadline: in the clear, or through TLS.
+
+In the clear an operation that can be done at once is done at once, without a checkpoint and without arming anything;
+the deadline is armed where the task must wait. TLS goes through trio's stream, so its deadlines are armed beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+import socket as stdlib
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+import trio.lowlevel
+
+from ..errors import DeadlineExceeded
+from ..net import Conn
+
+# receives in a row that need not wait, after which other tasks are let in
+_BUDGET = 16
+
+Deadline = Callable[[int], float]
+
+
+class Transport(Protocol):
+    """What the connection needs of either kind."""
+
+    async def receive(self, deadline: float) -> bytes:
+        """The next bytes, b"" at the end. DeadlineExceeded at `deadline`, also if bytes are there."""
+
+    async def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send all; `deadline(length)` is asked by when. DeadlineExceeded then."""
+
+    def send_last(self, data: bytes) -> bool:
+        """At once, from any task or callback: send a short farewell and end our side; False if that cannot be done."""
+
+    async def aclose(self, deadline: float) -> None:
+        """End politely, by `deadline`."""
+
+
+class Plain:
+    """A connection in the clear."""
+
+    __slots__ = ("_budget", "_conn")
+
+    def __init__(self, conn: Conn) -> None:
+        self._conn = conn
+        self._budget = _BUDGET
+
+    async def receive(self, deadline: float) -> bytes:
+        conn = self._conn
+        conn.set_read_deadline(deadline)
+        data = conn.try_receive()
+        if data is None:
+            self._budget = _BUDGET
+            while data is None:
+                await conn.wait_readable()
+                data = conn.try_receive()
+            return data
+        self._budget -= 1
+        if not self._budget:
+            self._budget = _BUDGET
+            await trio.lowlevel.checkpoint()
+        return data
+
+    async def send(self, data: bytes, deadline: Deadline) -> None:
+        conn = self._conn
+        sent = conn.try_send(data)
+        if sent == len(data):
+            return
+        conn.set_write_deadline(deadline(len(data)))
+        with memoryview(data) as view:
+            while sent < len(data):
+                await conn.wait_writable()
+                sent += conn.try_send(view[sent:])
+        conn.set_write_deadline(math.inf)
+
+    def send_last(self, data: bytes) -> bool:
+        try:
+            self._conn.set_write_deadline(math.inf)
+            self._conn.try_send(data)
+            self._conn.shutdown_write()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            return False
+        return True
+
+    async def aclose(self, deadline: float) -> None:
+        self._conn.close()
+
+
+class Tls:
+    """A connection through trio's SSLStream."""
+
+    __slots__ = ("_conn", "_stream")
+
+    def __init__(self, conn: Conn, context: ssl.SSLContext) -> None:
+        self._conn = conn
+        self._stream = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
+
+    async def handshake(self, deadline: float) -> None:
+        """Shake hands by `deadline`. BrokenResourceError if the peer does not speak TLS, or not ours."""
+        self._conn.set_deadline(deadline)
+        await self._stream.do_handshake()
+        self._conn.set_deadline(math.inf)
+
+    async def receive(self, deadline: float) -> bytes:
+        self._conn.set_read_deadline(deadline)
+        return bytes(await self._stream.receive_some(65536))
+
+    async def send(self, data: bytes, deadline: Deadline) -> None:
+        self._conn.set_write_deadline(deadline(len(data)))
+        await self._stream.send_all(data)
+        self._conn.set_write_deadline(math.inf)
+
+    def send_last(self, data: bytes) -> bool:
+        return False
+
+    async def aclose(self, deadline: float) -> None:
+        try:
+            self._conn.set_deadline(deadline)
+            await self._stream.aclose()
+        except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            # the peer did not wait for our close_notify: nothing is owed to it any more
+            self._conn.close()
+
+
+async def first_byte_is_tls(conn: Conn, deadline: float) -> bool:
+    """Wait for the peer's first byte, leave it there, and say whether it begins a TLS handshake. True also at its
+    end."""
+    conn.set_read_deadline(deadline)
+    while True:
+        try:
+            first = conn.socket.recv(1, stdlib.MSG_PEEK)
+        except BlockingIOError:
+            await conn.wait_readable()
+        except OSError:
+            return True
+        else:
+            return first in (b"", b"\x16")
