@@ -146,6 +146,12 @@ def statistics() -> RuntimeStatistics | None:
     return None if pump is None else pump.statistics()
 
 
+def call_soon() -> Callable[..., None]:
+    """`call(function, *args)` for this run, to be used from signal handlers and other threads: the run calls it
+    soon."""
+    return trio.lowlevel.current_trio_token().run_sync_soon
+
+
 def _disown_all() -> None:
     for pump in list(_alive):
         pump.disown()

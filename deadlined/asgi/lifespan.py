@@ -27,7 +27,7 @@ class Lifespan:
 
     def __init__(self, app: App, grace: float = 5.0) -> None:
         self._app = app
-        self._grace = grace
+        self.grace = grace
         self._state: dict[str, Any] = {}
         self._to_app_send, self._to_app = trio.open_memory_channel[Message](2)
         self._started = trio.Event()
@@ -54,10 +54,10 @@ class Lifespan:
         assert self._nursery is not None
         if self._complete and error is None:
             self._to_app_send.send_nowait({"type": "lifespan.shutdown"})
-            with trio.move_on_after(self._grace) as grace:
+            with trio.move_on_after(self.grace) as grace:
                 await self._stopped.wait()
             if grace.cancelled_caught:
-                _log.error("the application did not finish its lifespan shutdown within %g s", self._grace)
+                _log.error("the application did not finish its lifespan shutdown within %g s", self.grace)
         self._nursery.cancel_scope.cancel()
         return await self._nursery_manager.__aexit__(kind, error, traceback)
 

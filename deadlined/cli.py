@@ -1,0 +1,165 @@
+"""The command `deadlined`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import click
+
+from . import __version__
+from .http import Limits, Timeouts
+from .service import ServeConfig, StartupError, serve
+from .service.units import amount, duration, show_amount, show_duration
+from .timers import COMPILED
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_TIMEOUTS = {
+    "handshake": "TLS handshake, from accept.",
+    "read_header": "Until the request's head is complete: slowloris ends here.",
+    "read": "Until head and body are complete.",
+    "body_grace": "A body must be there by this plus received/rate.",
+    "body_min_rate": "The rate of --body-grace, in bytes per second.",
+    "write_grace": "A send must be taken by this or length/rate, whichever is more: stalled readers end here.",
+    "write_min_rate": "The rate of --write-grace, in bytes per second.",
+    "write": "Until the whole response is out, from the end of the head.",
+    "idle": "Between two requests.",
+    "handler": "Until the application is done: then it is cancelled, and 504.",
+    "connection_age": "From then on the next response closes the connection (spread by 10 %).",
+    "drain": "After SIGTERM: what is left then is cut.",
+}
+
+_LIMITS = {
+    "max_head": "Bytes of a request's head: 431 beyond.",
+    "max_headers": "Header fields of a request: 431 beyond.",
+    "max_body": "Bytes of a request's body: 413 beyond.",
+    "max_requests": "Requests of one connection.",
+}
+
+
+class _Quantity(click.ParamType[float]):
+    """A value with a unit."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return value if isinstance(value, float) else self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Failure(click.ClickException):
+    """One line on stderr, and the error's own exit code."""
+
+    def __init__(self, error: StartupError) -> None:
+        super().__init__(str(error))
+        self._exit_code = error.exit_code
+
+    def show(self, file: Any = None) -> None:
+        super().show(file)
+        raise SystemExit(self._exit_code)
+
+
+_DURATION = _Quantity("duration", duration)
+_AMOUNT = _Quantity("amount", amount)
+
+
+def _quantities(kind: type[Timeouts] | type[Limits], texts: dict[str, str]) -> Callable[[_F], _F]:
+    """An option for every field of `kind`, with its default."""
+
+    def decorate(command: _F) -> _F:
+        for field in reversed(fields(kind)):
+            counted = kind is Limits or field.name.endswith("_rate")
+            command = click.option(
+                "--" + field.name.replace("_", "-"),
+                type=_AMOUNT if counted else _DURATION,
+                default=(show_amount if counted else show_duration)(field.default),
+                show_default=True,
+                envvar=f"DEADLINED_{field.name.upper()}",
+                help=texts[field.name],
+            )(command)
+        return command
+
+    return decorate
+
+
+def _versions() -> str:
+    timers = "compiled" if COMPILED else "pure Python"
+    parts = (f"Python {platform.python_version()}", f"trio {version('trio')}", f"h11 {version('h11')}")
+    return f"deadlined {__version__} (timers: {timers}; {', '.join(parts)})"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(message=_versions())
+def main() -> None:
+    """Every wait of every connection ends on time.
+
+    Durations are written 500ms, 10s, 2m, 1h, or as a number of seconds; `off` switches a deadline off. Every option
+    can be given in the environment as DEADLINED_ and its name.
+    """
+
+
+@main.command("serve", short_help="Serve an ASGI application.")
+@click.argument("app", required=False)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, envvar="DEADLINED_HOST", help="Address or name to listen on."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    envvar="DEADLINED_PORT",
+    help="TCP port; 0 lets the system choose.",
+)
+@click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket instead.")
+@click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Speak TLS with this certificate (PEM).")
+@click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Its key, if it is not in the same file.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+    default="info",
+    show_default=True,
+    envvar="DEADLINED_LOG_LEVEL",
+    help="For what the server and the application log.",
+)
+@click.option(
+    "--access-log/--no-access-log",
+    default=True,
+    show_default=True,
+    envvar="DEADLINED_ACCESS_LOG",
+    help="A line per request and per connection.",
+)
+@_quantities(Timeouts, _TIMEOUTS)
+@_quantities(Limits, _LIMITS)
+def serve_command(**options: Any) -> None:
+    """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
+    its own deadline.
+
+    Without APP it serves a page that shows the deadlines of its own connections.
+
+    \b
+    Examples:
+      deadlined serve
+      deadlined serve shop.web:app --host 0.0.0.0 --port 80
+      deadlined serve shop.web:app --handler 30s --body-min-rate 2k --idle 2m
+
+    SIGTERM and SIGINT drain: nothing new is accepted, what was asked is answered, and what is left after --drain is
+    cut. A second signal ends at once. Exit codes: 0 drained, 1 failed, 2 wrong arguments, 3 cannot listen.
+    """
+    try:
+        timeouts = Timeouts(**{field.name: options.pop(field.name) for field in fields(Timeouts)})
+        limits = Limits(**{field.name: options.pop(field.name) for field in fields(Limits)})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        serve(ServeConfig(timeouts=timeouts, limits=limits, **options))
+    except StartupError as error:
+        raise _Failure(error) from error

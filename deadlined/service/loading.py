@@ -1,0 +1,42 @@
+"""Finding the application that a command names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import WRONG_ARGUMENTS, StartupError
+
+
+def load_app(name: str) -> Any:
+    """The object behind `package.module:attribute` (`attribute` is `app` if it is left out, and may be dotted).
+
+    The current directory is searched first. StartupError if the module is not there, does not import, or lacks the
+    attribute; an error inside the module is chained, for its traceback.
+    """
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise _wrong(
+            name, f"there is no module {error.name!r} (looked in {here} and the installed packages)"
+        ) from error
+    except Exception as error:
+        raise _wrong(name, f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+    for part in (attribute or "app").split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise _wrong(name, f"{module_name!r} has no {attribute or 'app'!r}") from None
+    if not callable(found):
+        raise _wrong(name, f"{attribute or 'app'!r} is a {type(found).__name__}, not an ASGI application")
+    return found
+
+
+def _wrong(name: str, why: str) -> StartupError:
+    return StartupError(f"cannot load the application {name!r}: {why}; give it as package.module:app", WRONG_ARGUMENTS)

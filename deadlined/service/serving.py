@@ -1,0 +1,140 @@
+"""`deadlined serve`: bind, start the application, serve, drain."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
+from ..http import HttpServer, Limits, Timeouts
+from ..net import Listener, open_tcp_listeners, open_unix_listener
+from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .loading import load_app
+from .logs import AccessLog, Log, configure
+from .page import LivePage
+from .stopping import Stopper
+
+# seconds that an application's lifespan may take to end even if the drain has used up its time
+_LEAST_GRACE = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """What `deadlined serve` was told."""
+
+    app: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    log_level: str = "info"
+    access_log: bool = True
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until a signal, then drain. StartupError if it cannot start."""
+    log = configure(config.log_level)
+    page = LivePage()
+    app: App = page if config.app is None else load_app(config.app)
+    context = _ssl_context(config)
+    _raise_file_limit()
+    try:
+        trio.run(_serve, config, app, page, context, log)
+    except* StartupError as group:
+        raise _first(group) from None
+
+
+async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSLContext | None, log: Log) -> None:
+    listeners = await _listen(config)
+    lifespan = Lifespan(app)
+    try:
+        async with lifespan as state:
+            observer = AccessLog(log) if config.access_log else None
+            server = page.server = HttpServer(
+                AsgiHandler(app, state),
+                timeouts=config.timeouts,
+                limits=config.limits,
+                ssl_context=context,
+                observer=observer,
+            )
+            for listener in listeners:
+                log("listening", url=_url(config, listener), pid=os.getpid())
+            ended = await _serve_until_drained(server, listeners, config.timeouts.drain, log)
+            lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
+    except LifespanFailed as error:
+        raise StartupError(f"the application failed to start: {error}", FAILED) from None
+    finally:
+        with trio.CancelScope(shield=True):
+            for listener in listeners:
+                await listener.aclose()
+    log("stopped", requests=server.statistics().requests, reasons=dict(server.statistics().reasons))
+
+
+async def _serve_until_drained(server: HttpServer, listeners: list[Listener], drain: float, log: Log) -> float:
+    """Serve until a signal has drained the server; return the drain's deadline."""
+    ends = trio.current_time()
+
+    def begin(name: str) -> None:
+        nonlocal ends
+        ends = trio.current_time() + drain
+        log("draining", signal=name, open=server.statistics().open, seconds=None if drain == float("inf") else drain)
+        server.shutdown()
+
+    with trio.CancelScope() as everything, Stopper(drain, begin, everything.cancel):
+        await server.serve(listeners)
+    return ends
+
+
+async def _listen(config: ServeConfig) -> list[Listener]:
+    try:
+        if config.uds is not None:
+            return [await open_unix_listener(config.uds)]
+        return await open_tcp_listeners(config.port, host=config.host or None)
+    except OSError as error:
+        where = config.uds or f"{config.host}:{config.port}"
+        hint = "; another process has it, choose another --port" if error.errno == errno.EADDRINUSE else ""
+        raise StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND) from None
+
+
+def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
+    if config.certfile is None:
+        if config.keyfile is not None:
+            raise StartupError("--keyfile needs --certfile", WRONG_ARGUMENTS)
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(config.certfile, config.keyfile)
+    except OSError as error:
+        files = " and ".join(str(Path(name)) for name in (config.certfile, config.keyfile) if name)
+        raise StartupError(f"cannot use the certificate in {files}: {error}", WRONG_ARGUMENTS) from None
+    return context
+
+
+def _url(config: ServeConfig, listener: Listener) -> str:
+    if config.uds is not None:
+        return f"unix:{config.uds}"
+    host, port = listener.socket.getsockname()[:2]
+    scheme = "http" if config.certfile is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _raise_file_limit() -> None:
+    """A connection is a descriptor, and the usual soft limit is 1024: take what the machine allows, as Go does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _first(group: BaseExceptionGroup[StartupError]) -> StartupError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

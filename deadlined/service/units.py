@@ -1,0 +1,47 @@
+"""Durations and sizes as people write them: all conversion of units is here."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+_NUMBER = re.compile(r"([0-9]+)\s*(k|m|g|)(?:i?b)?", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+def duration(text: str) -> float:
+    """Seconds from `500ms`, `10s`, `2m`, `1h`, a bare number of seconds, or `off` (inf). ValueError says what is
+    allowed."""
+    if text.strip().lower() == "off":
+        return math.inf
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration: write 500ms, 10s, 2m, 1h, a number of seconds, or off")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def amount(text: str) -> float:
+    """A whole number, with `k`, `m` or `g` for powers of 1024, or `off` (inf). ValueError says what is allowed."""
+    if text.strip().lower() == "off":
+        return math.inf
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount: write a whole number, 16k, 10m, 1g, or off")
+    return float(int(match[1]) * _FACTORS[match[2].lower()])
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest way to write it: `duration` reads it back."""
+    if seconds == math.inf:
+        return "off"
+    if seconds and seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    return f"{seconds:g}s"
+
+
+def show_amount(number: float) -> str:
+    """The shortest way to write it: `amount` reads it back."""
+    return "off" if number == math.inf else f"{number:.0f}"
