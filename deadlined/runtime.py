@@ -24,10 +24,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
-from trio.lowlevel import Abort, RunVar, current_task, enable_ki_protection, reschedule, wait_task_rescheduled
+from trio.lowlevel import (
+    Abort,
+    RunVar,
+    checkpoint,
+    current_task,
+    enable_ki_protection,
+    reschedule,
+    wait_task_rescheduled,
+)
 
 from .poll import PARKED, Half, PollDesc, Poller, PollerStatistics, open_port
 from .timers import Timer, Timers
+
+__all__ = ["Pump", "RuntimeStatistics", "call_soon", "checkpoint", "current_pump", "statistics"]
 
 if sys.platform == "win32":
     raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")

@@ -116,7 +116,7 @@ class _Cycle:
 
     async def receive(self) -> Message:
         exchange = self._exchange
-        if exchange.body_done and self._started:
+        if exchange.writer.complete or (exchange.body_done and self._started):
             await exchange.wait_disconnected()
             return {"type": "http.disconnect"}
         try:
@@ -143,5 +143,6 @@ def _origin_form(target: bytes) -> bytes:
     _, scheme, rest = target.partition(b"://")
     if not scheme:
         return target
-    slash = rest.find(b"/")
-    return rest[slash:] if slash >= 0 else b"/"
+    before_query, question_mark, query = rest.partition(b"?")
+    slash = before_query.find(b"/")
+    return (before_query[slash:] if slash >= 0 else b"/") + question_mark + query

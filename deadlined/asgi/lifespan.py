@@ -68,7 +68,7 @@ class Lifespan:
         except Exception as error:
             if self._complete:
                 _log.exception("the application's lifespan failed")
-            else:
+            elif self._failure is None:
                 _log.info("the application is served without a lifespan, it raised %r", error)
         finally:
             self._started.set()

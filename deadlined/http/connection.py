@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 import random
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
-import trio.lowlevel
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
+from ..runtime import checkpoint
 from ..timers import Timer
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import DISCARD, Exchange
@@ -43,7 +44,7 @@ from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
-from .transport import Plain, Tls, Transport, first_byte_is_tls
+from .transport import TLS_HELLO, Plain, Tls, Transport, first_byte
 
 if TYPE_CHECKING:
     from .server import HttpServer
@@ -81,6 +82,7 @@ class HttpConnection:
         self.peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
         self._number = number
         self._lateness = 0.0
+        self._ended = INF
         self._transport: Transport = Plain(conn)
         self._scope = trio.CancelScope()
         self._exchange: Exchange | None = None
@@ -137,6 +139,7 @@ class HttpConnection:
         """The connection ends for `reason`; the first reason stays."""
         if self.reason is None:
             self.reason = reason
+            self._ended = self.clock()
             self._lateness = max(lateness, 0.0)
 
     def enter(self, phase: Phase, deadline: float) -> None:
@@ -214,16 +217,23 @@ class HttpConnection:
         deadline = handshake_deadline(self.accepted, self.timeouts)
         self.enter(Phase.HANDSHAKE, deadline)
         try:
-            if not await first_byte_is_tls(self.conn, deadline):
+            first = await first_byte(self.conn, deadline)
+            if not first:
+                self.finish(Reason.CLIENT_CLOSED)
+                return
+            if first != TLS_HELLO:
                 raise BadRequest(400, "this port speaks TLS: use https://")
             self._transport = tls = Tls(self.conn, context)
             await tls.handshake(deadline)
         except DeadlineExceeded as late:
             self.cut(RULES["handshake"], self.clock() - late.deadline)
-        except trio.BrokenResourceError:
-            self.finish(Reason.PROTOCOL_ERROR)
+        except trio.BrokenResourceError as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                self.finish(Reason.PROTOCOL_ERROR)
+            raise
 
     async def _next_exchange(self) -> None:
+        received, sent = self.received, self.sent
         start, request = await self._next_request()
         if request is None:
             return
@@ -233,7 +243,6 @@ class HttpConnection:
         if self.timeouts.handler < INF:
             exchange.set_handler_deadline(handler_deadline(now, self.timeouts))
         self.enter(Phase.HANDLER, exchange.deadline)
-        received, sent = self.received, self.sent
         try:
             await self._handle(exchange)
             self._disarm_handler()
@@ -259,7 +268,7 @@ class HttpConnection:
                 self.parser.feed(data)
             elif not fresh:
                 # pipelined: let others have a turn
-                await trio.lowlevel.checkpoint()
+                await checkpoint()
             deadline, rule = header_deadline(start, self.timeouts)
             while (request := self.parser.next_request()) is None:
                 data = await self._receive_in(Phase.HEADER, deadline)
@@ -291,7 +300,10 @@ class HttpConnection:
                 self._handler_failed(exchange, error)
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
-        _log.error("%s %s failed", exchange.request.method, exchange.request.target.decode("ascii"), exc_info=error)
+        # an application that stumbles over a peer that is gone has not failed
+        level = logging.DEBUG if exchange.over else logging.ERROR
+        request = exchange.request
+        _log.log(level, "%s %s failed", request.method, request.target.decode("ascii"), exc_info=error)
         self.finish(Reason.SERVER_ERROR)
         if exchange.over:
             return
@@ -308,7 +320,9 @@ class HttpConnection:
             self.finish(self._why_closed(exchange.request))
         if self.reason is None and not await exchange.settle():
             self.finish(Reason.DONE)
-        self._unread = not exchange.body_done
+        # unless the peer asked for the end, it may be sending already what we shall not read
+        ends = self.reason is not None
+        self._unread = not exchange.body_done or (ends and (exchange.request.keep_alive or self.parser.buffered > 0))
         if self.answered.is_set():
             self.answered = trio.Event()
 
@@ -321,9 +335,10 @@ class HttpConnection:
 
     def _answer(self, status: int, detail: str) -> None:
         """Say our last words now if that can be done at once, else when the task says goodbye."""
-        if self._exchange is not None:
-            self._exchange.give_up()
-        words = canned(status, detail)
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.give_up(status)
+        words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
         self.sent += len(words)
         self._unread = True
         if not self._transport.send_last(words):
@@ -367,7 +382,7 @@ class HttpConnection:
                 method=request.method,
                 target=request.target.decode("ascii"),
                 version=request.version,
-                status=exchange.writer.status,
+                status=exchange.status,
                 received=self.received - received,
                 sent=self.sent - sent,
                 head=head_done - start,
@@ -383,7 +398,7 @@ class HttpConnection:
                 peer=self.peer,
                 reason=self.reason or Reason.SERVER_ERROR,
                 phase=self.phase,
-                elapsed=self.clock() - self.accepted,
+                elapsed=self._ended - self.accepted,
                 lateness=self._lateness,
                 requests=self.requests,
                 received=self.received,

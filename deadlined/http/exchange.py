@@ -11,9 +11,9 @@ import math
 from typing import TYPE_CHECKING
 
 import trio
-import trio.lowlevel
 
 from ..errors import DeadlineExceeded
+from ..runtime import checkpoint
 from .errors import BadRequest, Disconnected
 from .phases import RULES, Phase, Reason, Rule, body_deadline, write_deadline
 from .request import Request
@@ -41,8 +41,11 @@ class Exchange:
         "_head_done",
         "_link",
         "_over",
+        "_paused",
+        "_paused_at",
         "_read_by",
         "_start",
+        "_told",
         "_watching",
         "_write_by",
         "_write_rule",
@@ -59,6 +62,11 @@ class Exchange:
         self._body_done = not request.has_body
         self._continued = not request.expects_continue
         self._over = False
+        # the status that the server answered in its own name
+        self._told = 0
+        # the body's clock stands still while the handler does other things than receive
+        self._paused = 0.0
+        self._paused_at = head_done
         self._watching = False
         self._read_by: float | None = None
         self._write_by: float | None = None
@@ -74,6 +82,11 @@ class Exchange:
     def answered(self) -> bool:
         """True once the head of the response has left."""
         return self.writer.started
+
+    @property
+    def status(self) -> int:
+        """The status that the peer was told, 0 if none was."""
+        return self._told or (self.writer.status if self.writer.started else 0)
 
     @property
     def over(self) -> bool:
@@ -116,7 +129,9 @@ class Exchange:
                 self._body_done = not piece
                 return piece
             await self._invite_body()
+            self._paused += self._link.clock() - self._paused_at
             parser.feed(await self._receive(*self._body_deadline()))
+            self._paused_at = self._link.clock()
         return b""
 
     async def wait_disconnected(self) -> None:
@@ -152,6 +167,9 @@ class Exchange:
         framed = self.writer.body(data, more, link.server.date_line(), link.server.keep_alive_line)
         if framed:
             await self._send(framed)
+        else:
+            # the body of a response to HEAD may be endless, too
+            await checkpoint()
         if not more:
             link.response_complete(self._watching)
 
@@ -159,8 +177,9 @@ class Exchange:
         """After the response: let a watcher leave, and read what is left of the body; True if the connection can go
         on."""
         while self._watching:
-            await trio.lowlevel.checkpoint()
-        if not self._continued:
+            await checkpoint()
+        if not self._continued and not self._body_done:
+            # it may never come, and if it comes it is not known from a next request
             return False
         budget = self._link.parser.received + DISCARD
         try:
@@ -175,9 +194,10 @@ class Exchange:
         """True once the whole body was received."""
         return self._body_done
 
-    def give_up(self) -> None:
-        """From now on everything is `Disconnected`."""
+    def give_up(self, told: int = 0) -> None:
+        """From now on everything is `Disconnected`; the peer was `told` that status instead."""
         self._over = True
+        self._told = told
 
     def _leaves_much_unread(self) -> bool:
         if self._body_done:
@@ -194,7 +214,7 @@ class Exchange:
         if self._read_by is not None:
             return self._read_by, RULES["read"]
         link = self._link
-        return body_deadline(self._start, self._head_done, link.parser.received, link.timeouts)
+        return body_deadline(self._start, self._head_done + self._paused, link.parser.received, link.timeouts)
 
     def _send_deadline(self, length: int) -> float:
         """When what is being sent now must be taken; asked only if the peer does not take it at once."""
@@ -227,13 +247,16 @@ class Exchange:
     async def _send(self, data: bytes) -> None:
         link = self._link
         try:
-            if self._write_by is not None and self._write_by <= link.clock():
-                raise DeadlineExceeded("write", self._write_by)
+            whole = self._head_done + link.timeouts.write if self._write_by is None else self._write_by
+            if whole <= link.clock():
+                # however willingly the peer takes what is sent
+                self._write_rule = RULES["write"]
+                raise DeadlineExceeded("write", whole)
             await link.send(data, self._send_deadline)
         except DeadlineExceeded as late:
             link.cut(self._write_rule, link.clock() - late.deadline)
             link.cancel()
-            await trio.lowlevel.checkpoint()
+            await checkpoint()
             raise Disconnected("the peer did not take the response in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._lost(Reason.CLIENT_RESET, error)

@@ -56,7 +56,7 @@ class RequestParser:
     connection: nothing after it can be trusted.
     """
 
-    __slots__ = ("_buffer", "_h11", "_limits", "_scanned", "received")
+    __slots__ = ("_buffer", "_h11", "_limits", "_scanned", "_tail", "received")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -64,6 +64,8 @@ class RequestParser:
         # how much of the buffer was found unambiguous already
         self._scanned = 0
         self._h11: h11.Connection | None = None
+        # of a chunked body: what h11 was given since it last asked for more, and three bytes from before that
+        self._tail: bytearray | None = None
         # body bytes of the current request that were given out
         self.received = 0
 
@@ -78,6 +80,8 @@ class RequestParser:
             self._buffer += data
         else:
             self._h11.receive_data(data)
+            if self._tail is not None:
+                self._tail += data
 
     def next_request(self) -> Request | None:
         """The next head, None if it is not complete yet. The previous request's body must have been read."""
@@ -92,6 +96,7 @@ class RequestParser:
             raise BadRequest(413, f"the body is longer than the {self._limits.max_body:g} bytes that are allowed")
         self.received = 0
         if request.has_body:
+            self._tail = bytearray(self._buffer) if request.chunked else None
             if self._buffer:
                 connection.receive_data(bytes(self._buffer))
                 self._buffer.clear()
@@ -105,6 +110,8 @@ class RequestParser:
         while True:
             event = _next_event(self._h11)
             if event is h11.NEED_DATA:
+                if self._tail is not None:
+                    del self._tail[:-3]
                 return None
             if isinstance(event, h11.Data):
                 self.received += len(event.data)
@@ -113,10 +120,19 @@ class RequestParser:
                 if event.data:
                     return bytes(event.data)
             else:
-                self._buffer += self._h11.trailing_data[0]
+                rest = self._h11.trailing_data[0]
+                self._check_end(len(rest))
+                self._buffer += rest
                 self._scanned = 0
                 self._h11 = None
                 return b""
+
+    def _check_end(self, left: int) -> None:
+        """A chunked body ends in an empty line; h11 takes a bare LF for one, and others do not."""
+        if self._tail is not None:
+            end = len(self._tail) - left
+            if self._tail[max(end - 4, 0) : end] != b"\r\n\r\n":
+                raise BadRequest(400, "the trailer of a chunked body does not end in CRLF")
 
     def _cut_head(self) -> bytes | None:
         """Take a complete head out of the buffer; refuse as early as can be what will never be one."""

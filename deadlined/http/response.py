@@ -71,7 +71,9 @@ class ResponseWriter:
             raise ResponseError("the response was started twice")
         if not 200 <= status <= 999:
             raise ResponseError(f"a final response has a status from 200 to 999, not {status!r}")
-        lines = [b"%b: %b\r\n" % (name, value) for name, value in headers if not self._takes(name.lower(), value)]
+        lines = [
+            b"%b: %b\r\n" % (name, value) for name, value in headers if not self._takes(name.lower(), value, status)
+        ]
         self._fields = b"".join(lines)
         if not _FIELDS.fullmatch(self._fields) or self._fields.count(b"\n") != len(lines):
             raise ResponseError("a header field of the response has an invalid name, or a line end or NUL in its value")
@@ -93,11 +95,13 @@ class ResponseWriter:
         self.complete = not more
         return head + framed
 
-    def _takes(self, key: bytes, value: bytes) -> bool:
+    def _takes(self, key: bytes, value: bytes, status: int) -> bool:
         """Heed a field that concerns the framing; True if it must not be passed on because we write it ourselves."""
         if key == b"content-length":
             self._set_length(value)
-        elif key == b"date":
+            # RFC 9110, 8.6: not in a 204, which has none
+            return status == 204
+        if key == b"date":
             self._has_date = True
         elif key == b"connection":
             self.must_close = self.must_close or b"close" in value.lower()
@@ -117,7 +121,8 @@ class ResponseWriter:
         framing = b""
         if self._length is None and self._status not in (204, 304):
             if not more:
-                framing = b"content-length: %d\r\n" % size
+                # what a GET would have got is not known if a HEAD is given nothing
+                framing = b"" if self._head_only and not size else b"content-length: %d\r\n" % size
                 self._length = self._left = size
             elif self._http11:
                 framing = b"transfer-encoding: chunked\r\n"
@@ -147,15 +152,15 @@ class ResponseWriter:
         return data
 
 
-def canned(status: int, detail: str) -> bytes:
-    """A whole small response that the server gives in its own name, and closes after."""
+def canned(status: int, detail: str, head_only: bool = False) -> bytes:
+    """A whole small response that the server gives in its own name, and closes after; `head_only` for a HEAD."""
     phrase = HTTPStatus(status).phrase
     body = f"{status} {phrase}: {detail}\n".encode()
     head = (
         f"HTTP/1.1 {status} {phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
-    return head.encode("ascii") + date_line() + b"\r\n" + body
+    return head.encode("ascii") + date_line() + b"\r\n" + (b"" if head_only else body)
 
 
 def date_line() -> bytes:

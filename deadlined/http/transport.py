@@ -13,12 +13,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 import trio
-import trio.lowlevel
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
+from ..runtime import checkpoint
 
-# receives in a row that need not wait, after which other tasks are let in
+# the first byte of a TLS handshake
+TLS_HELLO = b"\x16"
+
+# receives or sends in a row that need not wait, after which other tasks are let in
 _BUDGET = 16
 
 Deadline = Callable[[int], float]
@@ -59,16 +62,15 @@ class Plain:
                 await conn.wait_readable()
                 data = conn.try_receive()
             return data
-        self._budget -= 1
-        if not self._budget:
-            self._budget = _BUDGET
-            await trio.lowlevel.checkpoint()
+        await self._took_a_turn()
         return data
 
     async def send(self, data: bytes, deadline: Deadline) -> None:
         conn = self._conn
         sent = conn.try_send(data)
         if sent == len(data):
+            # a peer that takes everything must not keep the others waiting
+            await self._took_a_turn()
             return
         conn.set_write_deadline(deadline(len(data)))
         with memoryview(data) as view:
@@ -80,7 +82,8 @@ class Plain:
     def send_last(self, data: bytes) -> bool:
         try:
             self._conn.set_write_deadline(math.inf)
-            self._conn.try_send(data)
+            if not self._conn.try_send(data):
+                return False
             self._conn.shutdown_write()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             return False
@@ -88,6 +91,12 @@ class Plain:
 
     async def aclose(self, deadline: float) -> None:
         self._conn.close()
+
+    async def _took_a_turn(self) -> None:
+        self._budget -= 1
+        if not self._budget:
+            self._budget = _BUDGET
+            await checkpoint()
 
 
 class Tls:
@@ -126,16 +135,15 @@ class Tls:
             self._conn.close()
 
 
-async def first_byte_is_tls(conn: Conn, deadline: float) -> bool:
-    """Wait for the peer's first byte, leave it there, and say whether it begins a TLS handshake. True also at its
-    end."""
+async def first_byte(conn: Conn, deadline: float) -> bytes:
+    """Wait for the peer's first byte and leave it there; b"" at its end. BrokenResourceError if it is gone."""
     conn.set_read_deadline(deadline)
     while True:
         try:
             first = conn.socket.recv(1, stdlib.MSG_PEEK)
         except BlockingIOError:
             await conn.wait_readable()
-        except OSError:
-            return True
+        except OSError as error:
+            raise trio.BrokenResourceError("the peer is gone") from error
         else:
-            return first in (b"", b"\x16")
+            return first

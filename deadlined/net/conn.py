@@ -27,6 +27,10 @@ Buffer = bytes | bytearray | memoryview
 # and unmap its buffer
 RECEIVE_SIZE = 65536
 
+# bytes that the kernel holds for a peer that does not read; trio's 16 KiB wakes a fast sender too often, the kernel's
+# own megabytes let a thousand stalled readers hold gigabytes
+_UNSENT = 128 * 1024
+
 # linger on, for 0 seconds: close() throws away what is unsent and the peer gets an RST
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 
@@ -93,6 +97,8 @@ class Conn(trio.abc.HalfCloseableStream):
         if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
             # as trio does: small messages leave at once
             socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+            if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
+                socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
         return cls(socket)
 
     @property

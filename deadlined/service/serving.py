@@ -71,7 +71,11 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
             ended = await _serve_until_drained(server, listeners, config.timeouts.drain, log)
             lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
     except LifespanFailed as error:
-        raise StartupError(f"the application failed to start: {error}", FAILED) from None
+        # frameworks give a whole traceback, which ends with what is wrong
+        *details, why = str(error).strip().splitlines()
+        if details:
+            log("startup failed", message=str(error))
+        raise StartupError(f"the application failed to start: {why}", FAILED) from None
     finally:
         with trio.CancelScope(shield=True):
             for listener in listeners:
@@ -89,7 +93,12 @@ async def _serve_until_drained(server: HttpServer, listeners: list[Listener], dr
         log("draining", signal=name, open=server.statistics().open, seconds=None if drain == float("inf") else drain)
         server.shutdown()
 
-    with trio.CancelScope() as everything, Stopper(drain, begin, everything.cancel):
+    def end() -> None:
+        nonlocal ends
+        ends = trio.current_time()
+        everything.cancel()
+
+    with trio.CancelScope() as everything, Stopper(drain, begin, end):
         await server.serve(listeners)
     return ends
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
@@ -30,18 +31,24 @@ def amount(text: str) -> float:
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an amount: write a whole number, 16k, 10m, 1g, or off")
-    return float(int(match[1]) * _FACTORS[match[2].lower()])
+    return float(match[1]) * _FACTORS[match[2].lower()]
 
 
 def show_duration(seconds: float) -> str:
     """The shortest way to write it: `duration` reads it back."""
     if seconds == math.inf:
         return "off"
-    if seconds and seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    return f"{seconds:g}s"
+    exact = Decimal(repr(seconds))
+    if 0 < exact < 1:
+        return f"{_plain(exact * 1000)}ms"
+    return f"{_plain(exact)}s"
 
 
 def show_amount(number: float) -> str:
     """The shortest way to write it: `amount` reads it back."""
     return "off" if number == math.inf else f"{number:.0f}"
+
+
+def _plain(number: Decimal) -> str:
+    """All digits, no exponent, no zeros at the end."""
+    return f"{number.normalize():f}"

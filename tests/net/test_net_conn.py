@@ -534,6 +534,40 @@ async def test_waiting_for_an_attempt_ends_by_the_deadline(autojump_clock: MockC
         assert trio.current_time() == 2.0
 
 
+async def with_a_remembered_edge(conn: Conn, peer: Conn) -> None:
+    """`conn` found nothing, and something came before it waited."""
+    assert conn.try_receive() is None
+    await peer.send_all(b"x")
+    await wait_all_tasks_blocked()
+    assert conn._desc.read.ready
+
+
+async def test_waiting_gives_way_once_even_if_readiness_is_remembered() -> None:
+    async with unix_pair() as (client, server):
+        await with_a_remembered_edge(client, server)
+        assert await count_sleeps(client.wait_readable) == 1
+        assert client.try_receive() == b"x"
+
+
+async def test_waiting_hears_of_a_cancellation_even_if_readiness_is_remembered() -> None:
+    async with unix_pair() as (client, server):
+        await with_a_remembered_edge(client, server)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await client.wait_readable()
+        assert scope.cancelled_caught
+        # and the edge is not lost by it
+        with trio.fail_after(5.0):
+            await client.wait_readable()
+        assert client.try_receive() == b"x"
+
+
+async def test_waiting_past_the_deadline_is_a_checkpoint_too() -> None:
+    async with unix_pair() as (client, _):
+        client.set_read_deadline(past())
+        assert await count_sleeps(lambda: fails_at_its_deadline(client.wait_readable)) == 1
+
+
 async def test_a_readable_conn_is_also_one_whose_peer_has_gone(nursery: trio.Nursery) -> None:
     async with unix_pair() as (client, server):
         assert client.try_receive() is None

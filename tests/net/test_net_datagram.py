@@ -261,3 +261,6 @@ async def test_a_closed_one_stays_closed() -> None:
             await client.receive_from()
         with pytest.raises(trio.ClosedResourceError):
             await client.send_to(b"x")
+        for set_deadline in (client.set_read_deadline, client.set_write_deadline, client.set_deadline):
+            with pytest.raises(trio.ClosedResourceError):
+                set_deadline(INF)

@@ -6,7 +6,7 @@ import math
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import trio
 from support import (
     INF,
     LOCALHOST,
+    Attempt,
     after,
     count_sleeps,
     fails_at_its_deadline,
@@ -213,6 +214,48 @@ async def test_a_unix_stream_past_its_deadline(tmp_path: Path) -> None:
         assert error.op == "connect"
         with pytest.raises(BlockingIOError):
             listener.socket.accept()
+
+
+@contextmanager
+def full_unix_listener(path: Path) -> Iterator[socket.socket]:
+    """A listener whose queue is full: connecting to it fails with EAGAIN until somebody accepts."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(str(path))
+        listening.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(path))
+        yield listening
+
+
+async def test_a_full_unix_queue_is_given_up_at_the_deadline(tmp_path: Path, autojump_clock: MockClock) -> None:
+    with full_unix_listener(tmp_path / "s"):
+        error = await fails_at_its_deadline(lambda: open_unix_stream(tmp_path / "s", deadline=60.0))
+        assert (error.op, error.deadline, trio.current_time()) == ("connect", 60.0, 60.0)
+
+
+async def test_a_full_unix_queue_is_waited_out_and_the_conn_is_connected(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    with full_unix_listener(tmp_path / "s") as listening:
+        dial = Attempt(nursery, lambda: open_unix_stream(tmp_path / "s"))
+        for seconds in (0.0, 0.005, 0.01):
+            mock_clock.jump(seconds)
+            await wait_all_tasks_blocked()
+            assert dial.pending
+        listening.accept()[0].close()
+        await wait_all_tasks_blocked()
+        assert dial.pending
+        # no retry is farther away than this
+        mock_clock.jump(0.1)
+        await dial.done()
+        assert dial.result is not None
+        async with dial.result as client:
+            await client.send_all(b"x")
+            assert client.socket.getpeername() == str(tmp_path / "s")
 
 
 async def test_a_unix_path_that_is_not_there_or_not_listened_on(tmp_path: Path) -> None:

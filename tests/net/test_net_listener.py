@@ -229,6 +229,8 @@ async def test_a_closed_listener_stays_closed() -> None:
         await listener.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await listener.accept()
+        with pytest.raises(trio.ClosedResourceError):
+            listener.set_deadline(INF)
 
 
 async def test_nan_is_no_deadline() -> None:
@@ -415,7 +417,8 @@ async def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("full", [False, True], ids=["idle", "queue full"])
 async def test_a_unix_socket_that_somebody_listens_on_is_not_taken_away(tmp_path: Path, full: bool) -> None:
     path = tmp_path / "s"
-    async with await open_unix_listener(path, backlog=0) as listener, AsyncExitStack() as stack:
+    backlog = 0 if full else 2
+    async with await open_unix_listener(path, backlog=backlog) as listener, AsyncExitStack() as stack:
         if full:
             await stack.enter_async_context(await open_unix_stream(path))
         with pytest.raises(OSError, match="in use"):

@@ -437,6 +437,28 @@ def test_a_firing_never_comes_early(timers: Timers, journal: Journal) -> None:
         assert journal.args() == [when]
 
 
+def test_lateness_at_the_beginning_of_time_is_zero_and_no_nan(timers: Timers, journal: Journal) -> None:
+    timers.modify(journal.timer("first"), -INF)
+    timers.check(-INF)
+    assert journal.firings == [("first", 0, 0.0)]
+
+
+def test_what_was_left_to_the_next_check_keeps_its_rank_if_the_check_is_interrupted(
+    timers: Timers, journal: Journal
+) -> None:
+    def arm_and_interrupt() -> None:
+        timers.modify(journal.timer("B"), 0.5)
+        raise KeyboardInterrupt
+
+    timers.modify(journal.timer_that("first", lambda: timers.modify(journal.timer("A"), 0.5)), 1.0)
+    timers.modify(journal.timer_that("second", arm_and_interrupt), 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        timers.check(1.0)
+    assert journal.args() == ["first", "second"]
+    timers.check(1.0)
+    assert journal.args() == ["A", "B"]
+
+
 def test_lateness_is_now_minus_when(timers: Timers, journal: Journal) -> None:
     timers.modify(journal.timer("a"), 1.0)
     timers.modify(journal.timer("b"), -2.0)

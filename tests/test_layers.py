@@ -1,0 +1,373 @@
+"""The house: imports point down only, and the package loads no more than it must."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import deadlined
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(deadlined.__file__).parent
+FACE = "(face)"
+
+# The floor of each room. An import from another room must point to a floor strictly below; within a room it is free.
+# The face is `deadlined/__init__.py`, which shows what the rooms below it have.
+FLOORS = {
+    "__main__": 90,
+    "cli": 80,
+    "service": 70,
+    "asgi": 60,
+    "proxy": 60,
+    "http": 50,
+    FACE: 45,
+    "net": 40,
+    "timing": 30,
+    "runtime": 20,
+    "poll": 10,
+    "threads": 10,
+    "timers": 0,
+    "errors": 0,
+}
+
+# shadowed by a script's own directory on sys.path, or read as the standard library's by everyone
+FORBIDDEN_NAMES = {"time", "socket", "queue", "select", "logging"}
+
+# what "no clock, no I/O" means for the ground floor
+CLOCKS_AND_IO = {"asyncio", "select", "selectors", "signal", "socket", "ssl", "threading", "time"}
+
+# what `import deadlined` may load beside the standard library: trio with its own dependencies, and h11
+LOADED = {"attr", "attrs", "cffi", "deadlined", "exceptiongroup", "h11", "idna", "outcome", "sniffio"} | {
+    "sortedcontainers",
+    "trio",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: the module that imports, the dotted target, its line, and when it is imported."""
+
+    module: str
+    target: str
+    line: int
+    on_load: bool
+
+
+def module_name(path: Path, package: Path) -> str:
+    parts = [package.name, *path.relative_to(package).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room(module: str) -> str:
+    """`deadlined.net.conn` is in `net`; `deadlined` itself, and a name that is no room, is the face."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in FLOORS else FACE
+
+
+def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import anywhere in `source`, with relative ones resolved.
+
+    `from a import b` is an import of `a.b`, because b may be a module.
+    """
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    tree = ast.parse(source)
+    deferred = _deferred(tree)
+    for node in ast.walk(tree):
+        on_load = node not in deferred
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno, on_load)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            for alias in node.names:
+                target = [*base, *(node.module or "").split("."), alias.name]
+                yield Import(module, ".".join(part for part in target if part), node.lineno, on_load)
+
+
+def _deferred(tree: ast.Module) -> set[ast.AST]:
+    """The imports that do not run when the module is loaded: those in functions, and those for type checkers."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.update(ast.walk(node))
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            found.update(inner for statement in node.body for inner in ast.walk(statement))
+    return found
+
+
+def upward(found: Iterable[Import]) -> list[str]:
+    """What breaks the table of floors."""
+    broken = []
+    for item in found:
+        if item.target.split(".")[0] != "deadlined":
+            continue
+        here, there = room(item.module), room(item.target)
+        if here != there and FLOORS[there] >= FLOORS[here]:
+            broken.append(f"{item.module}:{item.line} ({here}) imports {item.target} ({there})")
+    return broken
+
+
+def too_low_for_trio(found: Iterable[Import]) -> list[str]:
+    """Imports of trio below `runtime`, and of trio.lowlevel above `net`."""
+    broken = []
+    for item in found:
+        floor = FLOORS[room(item.module)]
+        of_trio = item.target.split(".")[0] == "trio"
+        if of_trio and floor < FLOORS["runtime"]:
+            broken.append(f"{item.module}:{item.line} imports {item.target} below the runtime")
+        if item.target.startswith("trio.lowlevel") and floor > FLOORS["net"]:
+            broken.append(f"{item.module}:{item.line} imports {item.target} above net")
+    return broken
+
+
+def lowlevel_attributes(source: str) -> list[int]:
+    """The lines that reach trio.lowlevel through `import trio`."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "lowlevel"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "trio"
+    ]
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of one import cycle, empty if there is none."""
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for target in sorted(graph.get(module, ())):
+            if found := visit(target, [*path, module]):
+                return found
+        done.add(module)
+        return []
+
+    return next((found for module in sorted(graph) if (found := visit(module, []))), [])
+
+
+def load_graph(found: Iterable[Import], modules: set[str]) -> dict[str, set[str]]:
+    """Which module of ours loads which: the imported module itself, or the package that holds the imported name."""
+    graph: dict[str, set[str]] = {module: set() for module in modules}
+    for item in found:
+        if item.on_load:
+            target = item.target if item.target in modules else item.target.rpartition(".")[0]
+            if target in modules:
+                graph[item.module].add(target)
+    return graph
+
+
+def private_uses(source: str) -> list[str]:
+    """Private names that `source` takes from elsewhere: imported, or read off something that it did not define."""
+    tree = ast.parse(source)
+    own = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}}
+    own |= {"_exit", "_getframe"}  # os and sys call these public
+    used = [f"{node.lineno}: .{node.attr}" for node in attributes if _private(node.attr) and node.attr not in own]
+    taken = imports(source, "somewhere.else", is_package=False)
+    return used + [f"{item.line}: {item.target}" for item in taken if any(map(_private, item.target.split(".")))]
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def sources(folder: Path) -> list[Path]:
+    hidden = {"__pycache__", "build", "results"}
+    return [path for path in sorted(folder.rglob("*.py")) if not hidden & set(path.relative_to(folder).parts)]
+
+
+def all_imports() -> list[Import]:
+    return [
+        item
+        for path in sources(PACKAGE)
+        for item in imports(path.read_text(), module_name(path, PACKAGE), path.name == "__init__.py")
+    ]
+
+
+# The house as it stands.
+
+
+def test_every_module_lives_in_a_room_that_has_a_floor() -> None:
+    top = {
+        path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))
+    }
+    assert top - {"__init__", "__main__"} <= set(FLOORS)
+
+
+def test_imports_point_down_only() -> None:
+    assert upward(all_imports()) == []
+
+
+def test_only_the_runtime_and_the_rooms_above_it_import_trio_and_only_up_to_net_its_low_level() -> None:
+    assert too_low_for_trio(all_imports()) == []
+
+
+def test_nothing_above_net_reaches_the_low_level_of_trio_through_an_attribute() -> None:
+    reached = [
+        f"{path.name}:{line}"
+        for path in sources(PACKAGE)
+        if FLOORS[room(module_name(path, PACKAGE))] > FLOORS["net"]
+        for line in lowlevel_attributes(path.read_text())
+    ]
+    assert reached == []
+
+
+def test_the_timers_know_no_clock_and_do_no_io() -> None:
+    ground = [item for item in all_imports() if FLOORS[room(item.module)] == 0]
+    assert ground
+    assert [item for item in ground if item.target.split(".")[0] in CLOCKS_AND_IO] == []
+
+
+def test_no_module_has_the_name_of_one_in_the_standard_library_that_it_would_hide() -> None:
+    assert {path.stem for path in PACKAGE.rglob("*")} & FORBIDDEN_NAMES == set()
+
+
+def test_no_module_is_loaded_by_what_it_loads() -> None:
+    modules = {module_name(path, PACKAGE) for path in sources(PACKAGE)}
+    assert cycle(load_graph(all_imports(), modules)) == []
+
+
+def test_the_load_test_uses_public_names_only() -> None:
+    used = [f"{path.name}:{use}" for path in sources(ROOT / "loadtest") for use in private_uses(path.read_text())]
+    assert used == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    files = [path for folder in ("loadtest", "examples", "tests") for path in sources(ROOT / folder)]
+    silent = [path.name for path in sources(PACKAGE) + files if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+LOADED_BY = """
+import sys
+before = set(sys.modules)
+import {module}
+new = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(*sorted(new - set(sys.stdlib_module_names)))
+"""
+
+
+@pytest.mark.parametrize("module", ["deadlined", "deadlined.http", "deadlined.timers"])
+def test_importing_the_library_loads_trio_and_h11_and_no_more(module: str) -> None:
+    program = LOADED_BY.format(module=module)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(result.stdout.split())
+    assert "deadlined" in loaded
+    assert {name for name in loaded - LOADED if not name.endswith("__mypyc") and not name.startswith("_cffi")} == set()
+
+
+# The checker itself, both ways.
+
+
+def found_in(source: str, module: str, is_package: bool = False) -> list[Import]:
+    return list(imports(source, module, is_package))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.http.server", "from ..net import Conn"),
+        ("deadlined.http.server", "from .phases import Phase"),
+        ("deadlined.http.server", "from .. import DeadlineExceeded"),
+        ("deadlined.poll.desc", "from ..timers.timer import Timer"),
+        ("deadlined.cli", "def main():\n    from .service import run"),
+        ("deadlined.poll.desc", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .poller import Poller"),
+        ("deadlined.timers.timer", "import math"),
+    ],
+)
+def test_the_checker_lets_downward_imports_pass(module: str, source: str) -> None:
+    found = found_in(source, module)
+    assert upward(found) + too_low_for_trio(found) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.net.conn", "from ..http import Timeouts"),
+        ("deadlined.net.conn", "from .. import http"),
+        ("deadlined.net.conn", "from .. import DeadlineExceeded"),
+        ("deadlined.net.conn", "import deadlined.service.logs"),
+        ("deadlined.net.conn", "import deadlined"),
+        ("deadlined.asgi", "from deadlined.proxy import pool"),
+        ("deadlined.proxy.pool", "from ..asgi import AsgiHandler"),
+        ("deadlined.threads", "from .poll import Half"),
+        ("deadlined.timers.timer", "from ..errors import DeadlineExceeded"),
+        ("deadlined.timers.timer", "def late():\n    from ..runtime import Pump"),
+        ("deadlined.timers.timer", "class A:\n    def late(self):\n        import deadlined.net.conn"),
+        ("deadlined.poll.desc", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..runtime import Pump"),
+    ],
+)
+def test_the_checker_stops_imports_that_point_up_or_sideways(module: str, source: str) -> None:
+    assert len(upward(found_in(source, module))) == 1
+
+
+def test_the_checker_resolves_relative_imports_from_a_package_and_from_a_module() -> None:
+    assert found_in("from .conn import Conn", "deadlined.net", is_package=True)[0].target == "deadlined.net.conn.Conn"
+    assert found_in("from .conn import Conn", "deadlined.net.dial")[0].target == "deadlined.net.conn.Conn"
+    assert found_in("from . import errors", "deadlined", is_package=True)[0].target == "deadlined.errors"
+    assert found_in("from ...a import b", "deadlined.x.y.z")[0].target == "deadlined.a.b"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.timers.timer", "import trio"),
+        ("deadlined.poll.desc", "from trio.lowlevel import reschedule"),
+        ("deadlined.errors", "def late():\n    import trio.abc"),
+        ("deadlined.http.server", "from trio.lowlevel import checkpoint"),
+        ("deadlined.http.server", "from trio import lowlevel"),
+        ("deadlined.cli", "import trio.lowlevel"),
+    ],
+)
+def test_the_checker_stops_trio_where_it_does_not_belong(module: str, source: str) -> None:
+    assert len(too_low_for_trio(found_in(source, module))) == 1
+
+
+def test_the_checker_lets_trio_pass_where_it_belongs() -> None:
+    assert too_low_for_trio(found_in("import trio.lowlevel", "deadlined.runtime")) == []
+    assert too_low_for_trio(found_in("from trio.lowlevel import checkpoint", "deadlined.net.side")) == []
+    assert too_low_for_trio(found_in("import trio\nfrom trio import Event", "deadlined.http.server")) == []
+
+
+def test_the_checker_sees_the_low_level_through_an_attribute() -> None:
+    assert lowlevel_attributes("import trio\n\nasync def f():\n    await trio.lowlevel.checkpoint()") == [4]
+    assert lowlevel_attributes("import trio\ntrio.current_time()\nother.lowlevel.checkpoint()") == []
+
+
+def loads(**modules: str) -> list[str]:
+    found = [item for module, source in modules.items() for item in imports(source, module, is_package=False)]
+    return cycle(load_graph(found, set(modules)))
+
+
+def test_the_checker_finds_a_cycle_of_any_length() -> None:
+    assert loads(a="import a") == ["a", "a"]
+    assert loads(a="import b", b="from c import x", c="import a") == ["a", "b", "c", "a"]
+    assert loads(a="if fast:\n    import b", b="try:\n    import a\nexcept ImportError:\n    raise") == ["a", "b", "a"]
+
+
+def test_the_checker_knows_what_is_no_cycle() -> None:
+    assert loads(a="import b, c", b="import c", c="") == []
+    assert loads(a="import b", b="def late():\n    import a") == []
+    assert loads(a="import b", b="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a") == []
+
+
+def test_the_checker_finds_private_names_of_others_and_leaves_ones_own() -> None:
+    assert private_uses("from deadlined.net.conn import _broken") == ["1: deadlined.net.conn._broken"]
+    assert private_uses("import deadlined._core") == ["1: deadlined._core"]
+    assert private_uses("server._pump.run()") == ["1: ._pump"]
+    assert private_uses("class A:\n    def f(self, b: 'A'):\n        self._x = 1\n        return b._x") == []
+    assert private_uses("import deadlined\ndeadlined.__version__\ndeadlined.statistics()") == []

@@ -1,0 +1,169 @@
+"""What the project says about itself is true: its documents, its versions, its container."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import deadlined
+from deadlined.http import RULES, Limits, Reason, Rule, Timeouts
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+DEFAULT = re.compile(r"off|[\d.]+ (s|B/s)(, [\d.]+ (s|B/s))*")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
+
+
+def anchors(document: str) -> set[str]:
+    """The names by which the headings of a document can be linked to."""
+    headings = re.findall(r"^#+ (.*)$", document, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: str, folder: Path) -> list[str]:
+    """The relative links that lead nowhere."""
+    broken = []
+    for path, anchor in LINK.findall(document):
+        target = folder / path
+        if path and not target.exists():
+            broken.append(path)
+        elif anchor and anchor not in anchors(target.read_text() if path else document):
+            broken.append(f"{path}#{anchor}")
+    return broken
+
+
+def defaults(document: str) -> dict[str, set[str]]:
+    """Every default that the tables of a document give for an option, by the option's name."""
+    given: dict[str, set[str]] = {}
+    for row in re.findall(r"^\|(.*)\|$", document, re.MULTILINE):
+        cells = [cell.strip() for cell in row.split("|")]
+        for cell, value in itertools.pairwise(cells):
+            names = re.findall(r"`(\w+)`", cell)
+            if set(names) <= {field.name for field in fields(Timeouts)} and DEFAULT.fullmatch(value):
+                for name, stated in zip(names, value.split(", "), strict=True):
+                    given.setdefault(name, set()).add(stated)
+    return given
+
+
+def stated(name: str, value: float) -> str:
+    """How a document writes a default."""
+    if value == math.inf:
+        return "off"
+    return f"{value:g} B/s" if name.endswith("_rate") else f"{value:g} s"
+
+
+PROGRAMS = list(zip(blocks(README, "python"), blocks(README, "text"), strict=True))
+
+
+@pytest.mark.parametrize(("program", "output"), PROGRAMS)
+def test_the_programs_of_the_readme_print_what_it_says(program: str, output: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (result.stderr, result.stdout) == ("", output)
+
+
+def test_the_readme_marks_one_test_command_and_it_is_one_line() -> None:
+    marked = re.findall(r"<!-- test command -->\n```sh\n(.*?)```", README, re.DOTALL)
+    assert len(marked) == 1
+    assert marked[0].count("\n") == 1
+    assert "-m pytest" in marked[0]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/timeouts.md"])
+def test_the_defaults_in_the_tables_are_the_defaults_of_the_code(document: str) -> None:
+    given = defaults((ROOT / document).read_text())
+    actual = {field.name: stated(field.name, getattr(Timeouts(), field.name)) for field in fields(Timeouts)}
+    assert given
+    assert given == {name: {actual[name]} for name in given}
+
+
+def test_the_readme_names_every_deadline_that_is_on_by_default() -> None:
+    on = {field.name for field in fields(Timeouts) if getattr(Timeouts(), field.name) < math.inf}
+    assert set(defaults(README)) == on
+
+
+def test_the_page_on_timeouts_names_every_option_every_reason_and_every_limit_of_a_head() -> None:
+    page = (ROOT / "docs" / "timeouts.md").read_text()
+    assert set(defaults(page)) == {field.name for field in fields(Timeouts)}
+    assert [reason for reason in Reason if f"`{reason}`" not in page] == []
+    assert f"{Limits().max_head / 1024:g} KiB and {Limits().max_headers:g} fields" in page
+
+
+@pytest.mark.parametrize("rule", list(RULES.values()), ids=list(RULES))
+def test_the_page_on_timeouts_says_of_each_deadline_what_the_table_of_phases_says(rule: Rule) -> None:
+    page = (ROOT / "docs" / "timeouts.md").read_text()
+    rows = [row for row in page.splitlines() if re.search(rf"\| `{rule.field}`.*\| `{rule.reason}` \|", row)]
+    seen = " ".join(row.rpartition(f"`{rule.reason}`")[2] for row in rows)
+    assert rows
+    assert set(re.findall(r"\b[45]\d\d\b", seen)) == ({str(rule.status)} if rule.status else set())
+    assert ("reset" in seen) == rule.reset
+
+
+def test_the_checker_of_defaults_reads_pairs_and_finds_a_wrong_one() -> None:
+    assert defaults("| `idle` | 75 s | x |\n| `body_grace`, `body_min_rate` | 20 s, 500 B/s | x |") == {
+        "idle": {"75 s"},
+        "body_grace": {"20 s"},
+        "body_min_rate": {"500 B/s"},
+    }
+    assert defaults("| `idle` | 60 s |\n| keep-alive | `idle` | 75 s |") == {"idle": {"60 s", "75 s"}}
+    assert defaults("| `nothing` | 60 s |") == {}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_no_link_of_a_document_leads_nowhere(path: Path) -> None:
+    assert broken_links(path.read_text(), path.parent) == []
+
+
+def test_the_checker_of_links_finds_a_broken_one() -> None:
+    assert broken_links("[a](README.md) [b](nothing.md) [c](https://example.org/x)", ROOT) == ["nothing.md"]
+    assert broken_links("# Here it is\n[a](#here-it-is) [b](#nowhere)", ROOT) == ["#nowhere"]
+
+
+def test_there_is_one_version_and_the_changelog_knows_it() -> None:
+    assert deadlined.__version__ == PROJECT["version"]
+    assert f"\n## {deadlined.__version__}" in (ROOT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
+
+
+def test_the_files_that_the_architecture_points_to_exist() -> None:
+    named = re.findall(r"`([\w./]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text())
+    package = Path(deadlined.__file__).parent
+    missing = [name for name in named if not any((base / name).exists() for base in (package, ROOT, package.parent))]
+    assert named
+    assert missing == []
+
+
+def test_the_package_and_its_types_are_all_installed() -> None:
+    package = Path(deadlined.__file__).parent
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    rooms = {".".join(("deadlined", *path.parent.relative_to(package).parts)) for path in package.rglob("__init__.py")}
+    assert rooms == set(setuptools["packages"])
+    assert (package / "py.typed").exists()
+
+
+def test_the_container_runs_without_a_shell_and_without_root() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    said = dict(re.findall(r"^(USER|ENTRYPOINT|CMD|STOPSIGNAL|EXPOSE) (.*)$", dockerfile, re.MULTILINE))
+    uid = said["USER"].partition(":")[0]
+    assert uid.isdecimal()
+    assert int(uid) > 0
+    assert json.loads(said["ENTRYPOINT"])[0] in PROJECT["scripts"]
+    assert json.loads(said["CMD"])[0] == "serve"
+    assert said["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(re.search(r"^HEALTHCHECK .*?CMD (.*)$", dockerfile, re.MULTILINE)[1])  # type: ignore[index]
