@@ -41,7 +41,13 @@ class Lifespan:
         self._nursery = await self._nursery_manager.__aenter__()
         self._nursery.start_soon(self._run)
         self._to_app_send.send_nowait({"type": "lifespan.startup"})
-        await self._started.wait()
+        try:
+            await self._started.wait()
+        except BaseException:
+            # cancelled, or Ctrl-C: nobody will call __aexit__
+            self._nursery.cancel_scope.cancel()
+            await self._nursery_manager.__aexit__(None, None, None)
+            raise
         if self._failure is not None:
             self._nursery.cancel_scope.cancel()
             await self._nursery_manager.__aexit__(None, None, None)

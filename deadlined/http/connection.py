@@ -113,6 +113,9 @@ class HttpConnection:
         """The deadline of `rule` has passed: note it, and tell the peer at once what is owed to it."""
         self.finish(rule.reason, lateness)
         exchange = self._exchange
+        if exchange is not None and exchange.over and rule.reason is not Reason.DRAIN_TIMEOUT:
+            # the peer has been told already
+            return
         words = farewell(
             rule,
             byte_came=exchange is not None or self.parser.buffered > 0,
@@ -120,7 +123,7 @@ class HttpConnection:
         )
         if words.status is not None:
             self._answer(words.status, _DETAILS[rule.field])
-        elif words.reset and not (exchange is not None and exchange.writer.complete):
+        elif words.reset and not (exchange is not None and exchange.out):
             self.conn.abort()
             if exchange is not None:
                 exchange.give_up()
@@ -249,6 +252,7 @@ class HttpConnection:
             await self._settle(exchange)
         finally:
             self._observe(exchange, start, now, received, sent)
+            exchange.end()
             self._exchange = None
 
     async def _next_request(self) -> tuple[float, Request | None]:
@@ -309,7 +313,7 @@ class HttpConnection:
             return
         if not exchange.answered:
             self._answer(500, "the application failed; its log says why")
-        elif not exchange.writer.complete:
+        elif not exchange.out:
             # the peer must not take what it has for the whole
             self.conn.abort()
 

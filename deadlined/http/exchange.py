@@ -40,7 +40,9 @@ class Exchange:
         "_handler_deadline",
         "_head_done",
         "_link",
+        "_out",
         "_over",
+        "_past",
         "_paused",
         "_paused_at",
         "_read_by",
@@ -62,6 +64,10 @@ class Exchange:
         self._body_done = not request.has_body
         self._continued = not request.expects_continue
         self._over = False
+        # the last byte of the response has left
+        self._out = False
+        # the connection has gone on
+        self._past = False
         # the status that the server answered in its own name
         self._told = 0
         # the body's clock stands still while the handler does other things than receive
@@ -101,19 +107,20 @@ class Exchange:
     def set_read_deadline(self, when: float) -> None:
         """Receiving the body fails at `when`, in place of `read` and `body_*`. NaN is a ValueError."""
         self._read_by = _absolute(when)
-        if self._link.phase is Phase.BODY:
+        if self._link.phase is Phase.BODY and not self._past:
             self._link.conn.set_read_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
         """Sending fails at `when`, in place of `write` and `write_*`. NaN is a ValueError."""
         self._write_by = _absolute(when)
-        if self._link.phase is Phase.WRITE:
+        if self._link.phase is Phase.WRITE and not self._past:
             self._link.conn.set_write_deadline(when)
 
     def set_handler_deadline(self, when: float) -> None:
         """The handler is cancelled at `when`, in place of `handler`. NaN is a ValueError."""
         self._handler_deadline = _absolute(when)
-        self._link.arm_handler(when)
+        if not self._past:
+            self._link.arm_handler(when)
 
     async def receive(self) -> bytes:
         """The next piece of the body, b"" after its end. Disconnected if the peer left or did not send it in time."""
@@ -171,6 +178,7 @@ class Exchange:
             # the body of a response to HEAD may be endless, too
             await checkpoint()
         if not more:
+            self._out = True
             link.response_complete(self._watching)
 
     async def settle(self) -> bool:
@@ -194,10 +202,19 @@ class Exchange:
         """True once the whole body was received."""
         return self._body_done
 
+    @property
+    def out(self) -> bool:
+        """True once the whole response has left."""
+        return self._out
+
+    def end(self) -> None:
+        """The connection goes on without this exchange: what is moved from now on moves nothing."""
+        self._past = True
+
     def give_up(self, told: int = 0) -> None:
         """From now on everything is `Disconnected`; the peer was `told` that status instead."""
         self._over = True
-        self._told = told
+        self._told = told or self._told
 
     def _leaves_much_unread(self) -> bool:
         if self._body_done:
@@ -260,6 +277,12 @@ class Exchange:
             raise Disconnected("the peer did not take the response in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._lost(Reason.CLIENT_RESET, error)
+        except trio.Cancelled:
+            # part of it may have left, so that nothing can follow
+            self._over = True
+            link.finish(Reason.SERVER_ERROR)
+            link.conn.abort()
+            raise
         link.enter(Phase.HANDLER, self._handler_deadline)
 
     def _refuse(self, bad: BadRequest) -> None:

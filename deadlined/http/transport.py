@@ -62,15 +62,15 @@ class Plain:
                 await conn.wait_readable()
                 data = conn.try_receive()
             return data
-        await self._took_a_turn()
+        await self._take_a_turn()
         return data
 
     async def send(self, data: bytes, deadline: Deadline) -> None:
+        # a peer that takes everything must not keep the others waiting
+        await self._take_a_turn()
         conn = self._conn
         sent = conn.try_send(data)
         if sent == len(data):
-            # a peer that takes everything must not keep the others waiting
-            await self._took_a_turn()
             return
         conn.set_write_deadline(deadline(len(data)))
         with memoryview(data) as view:
@@ -92,7 +92,7 @@ class Plain:
     async def aclose(self, deadline: float) -> None:
         self._conn.close()
 
-    async def _took_a_turn(self) -> None:
+    async def _take_a_turn(self) -> None:
         self._budget -= 1
         if not self._budget:
             self._budget = _BUDGET

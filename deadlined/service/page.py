@@ -22,8 +22,9 @@ class LivePage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI, http only."""
-        if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])
+        if scope["type"] == "lifespan":
+            # nothing to start, nothing to end
+            return
         status, kind, body = self._answer(scope["path"])
         start: Message = {
             "type": "http.response.start",

@@ -66,9 +66,7 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
                 ssl_context=context,
                 observer=observer,
             )
-            for listener in listeners:
-                log("listening", url=_url(config, listener), pid=os.getpid())
-            ended = await _serve_until_drained(server, listeners, config.timeouts.drain, log)
+            ended = await _serve_until_drained(server, listeners, config, log)
             lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
     except LifespanFailed as error:
         # frameworks give a whole traceback, which ends with what is wrong
@@ -83,8 +81,9 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
     log("stopped", requests=server.statistics().requests, reasons=dict(server.statistics().reasons))
 
 
-async def _serve_until_drained(server: HttpServer, listeners: list[Listener], drain: float, log: Log) -> float:
+async def _serve_until_drained(server: HttpServer, listeners: list[Listener], config: ServeConfig, log: Log) -> float:
     """Serve until a signal has drained the server; return the drain's deadline."""
+    drain = config.timeouts.drain
     ends = trio.current_time()
 
     def begin(name: str) -> None:
@@ -99,6 +98,9 @@ async def _serve_until_drained(server: HttpServer, listeners: list[Listener], dr
         everything.cancel()
 
     with trio.CancelScope() as everything, Stopper(drain, begin, end):
+        # said only now: who reads it may send a signal at once
+        for listener in listeners:
+            log("listening", url=_url(config, listener), pid=os.getpid())
         await server.serve(listeners)
     return ends
 

@@ -1,0 +1,77 @@
+"""An ASGI application that moves the deadlines of its own requests.
+
+    python examples/asgi_extend.py --port 8001
+    curl -i http://127.0.0.1:8001/quick           # 504: it needs 2 seconds, and the server allows 1
+    curl -i http://127.0.0.1:8001/report          # 200: the application asked for more time
+    curl -i http://127.0.0.1:8001/deadline        # how many seconds a request has
+
+Or with the command, from this directory: deadlined serve asgi_extend:app --handler 1s
+
+The server puts an extension into the scope. Times are absolute on the run's clock, `trio.current_time()`; another
+server has no such extension, and the application then runs without.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import trio
+
+import deadlined
+from deadlined.asgi import AsgiHandler
+from deadlined.http import HttpServer, Timeouts
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# seconds of work that each of these paths needs
+WORK = 2.0
+# seconds that the server allows a request, unless the application asks for more
+HANDLER = 1.0
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    """`/report` takes the time that it needs, `/quick` does not ask, `/deadline` tells what is left."""
+    if scope["type"] != "http":
+        return
+    deadlines = scope.get("extensions", {}).get("deadlined")
+    if scope["path"] == "/deadline":
+        left = "unknown" if deadlines is None else f"{deadlines.deadline - trio.current_time():.1f}"
+        await answer(send, f"{left} seconds left\n")
+        return
+    if scope["path"] == "/report" and deadlines is not None:
+        deadlines.set_handler_deadline(trio.current_time() + 10 * WORK)
+    await trio.sleep(WORK)
+    await answer(send, "the work is done\n")
+
+
+async def answer(send: Send, text: str) -> None:
+    """A whole response."""
+    body = text.encode()
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def serve(port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve on the loopback interface until cancelled; the port goes to `task_status` and to stdout."""
+    listeners = await deadlined.open_tcp_listeners(port, host="127.0.0.1")
+    bound = listeners[0].socket.getsockname()[1]
+    print(f"listening on http://127.0.0.1:{bound}", flush=True)
+    task_status.started(bound)
+    await HttpServer(AsgiHandler(app), timeouts=Timeouts(handler=HANDLER)).serve(listeners)
+
+
+def main() -> None:
+    """Read the arguments and serve."""
+    parser = argparse.ArgumentParser(description="ASGI application that extends its own deadlines.")
+    parser.add_argument("--port", type=int, default=8001, help="0 lets the system choose")
+    arguments = parser.parse_args()
+    trio.run(serve, arguments.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A TLS echo server whose handshake and reads have deadlines.
+
+    python examples/tls_server.py --port 7443                              # makes a certificate for itself
+    python examples/tls_server.py --port 7443 --certfile c.pem --keyfile k.pem
+    openssl s_client -quiet -connect 127.0.0.1:7443                        # each line comes back
+    nc 127.0.0.1 7443                                                      # no handshake: cut after 5 seconds
+
+`trio.SSLStream` wraps the connection and the deadlines stay where they are: on the connection below. A read deadline
+after the handshake can be moved and the stream goes on; one during the handshake, or a write deadline, ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+
+import trio
+
+import deadlined
+
+# seconds
+HANDSHAKE = 5.0
+IDLE = 30.0
+
+
+async def echo(conn: deadlined.Conn, context: ssl.SSLContext) -> None:
+    """Shake hands in time, then send back what comes."""
+    stream = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
+    try:
+        conn.set_deadline(trio.current_time() + HANDSHAKE)
+        await stream.do_handshake()
+        while True:
+            conn.set_deadline(trio.current_time() + IDLE)
+            data = await stream.receive_some()
+            if not data:
+                return
+            await stream.send_all(data)
+    except deadlined.DeadlineExceeded as error:
+        print(f"{error.op} deadline passed: hanging up", flush=True)
+    except trio.BrokenResourceError as error:
+        print(f"the connection is broken: {error.__cause__ or error}", flush=True)
+
+
+async def serve(port: int, context: ssl.SSLContext) -> None:
+    """Serve on the loopback interface until cancelled, and say on which port."""
+    async with trio.open_nursery() as nursery:
+
+        async def handler(conn: deadlined.Conn) -> None:
+            await echo(conn, context)
+
+        async def start(task_status: trio.TaskStatus[list[deadlined.Listener]]) -> None:
+            await deadlined.serve_tcp(handler, port, host="127.0.0.1", task_status=task_status)
+
+        listeners: list[deadlined.Listener] = await nursery.start(start)
+        print(f"listening on 127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
+
+
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that lives a day, and its key, made by the `openssl` command."""
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-out", str(certificate), "-keyout", str(key)]
+    subprocess.run([*command, *names, *files], check=True, capture_output=True)
+    return certificate, key
+
+
+def load(certfile: Path | None, keyfile: Path | None) -> ssl.SSLContext:
+    """The server's context, with a certificate of its own if none is given."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if certfile is not None:
+        context.load_cert_chain(certfile, keyfile)
+        return context
+    with tempfile.TemporaryDirectory() as directory:
+        context.load_cert_chain(*self_signed(Path(directory)))
+    return context
+
+
+def main() -> None:
+    """Read the arguments and serve."""
+    parser = argparse.ArgumentParser(description="TLS echo server with deadlines.")
+    parser.add_argument("--port", type=int, default=7443, help="0 lets the system choose")
+    parser.add_argument("--certfile", type=Path, help="PEM; without it a self-signed one is made")
+    parser.add_argument("--keyfile", type=Path, help="PEM, if the key is not in the certificate's file")
+    arguments = parser.parse_args()
+    if arguments.keyfile is not None and arguments.certfile is None:
+        parser.error("--keyfile needs --certfile")
+    trio.run(serve, arguments.port, load(arguments.certfile, arguments.keyfile))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import deadlined
+from deadlined.timers import COMPILED
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+console = Console()
+
+
+def machine() -> dict[str, Any]:
+    """What a figure means nothing without."""
+    return {
+        "deadlined": deadlined.__version__,
+        "timers": "compiled" if COMPILED else "pure Python",
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
+
+
+def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
+    """Write `result`, with the machine and the time, to `directory`/`name`.json."""
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{name}.json"
+    stamp = datetime.now(UTC).isoformat(timespec="seconds")
+    path.write_text(json.dumps({"at": stamp, "machine": machine(), **result}, indent=2) + "\n", encoding="utf-8")
+    console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    return path
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table: the first column to the left, the others to the right."""
+    facts = machine()
+    table = Table(title=title, caption=f"Python {facts['python']}, timers {facts['timers']}, {facts['cores']} cores")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """How values are distributed; all 0 if there are none."""
+    ordered = sorted(values) or [0.0]
+    last = len(ordered) - 1
+    points = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    return {name: ordered[round(point * last)] for name, point in points.items()}

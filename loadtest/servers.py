@@ -1,0 +1,169 @@
+"""What the commands share: server processes, their logs and their use of the machine, limits, tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# seconds; an interpreter and a framework are imported in one or two on a busy machine
+START = 30.0
+STOP = 15.0
+
+_URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
+
+Record = dict[str, Any]
+
+
+class ToolMissingError(Exception):
+    """A program that the command needs is not installed."""
+
+
+def tool(name: str) -> str:
+    """The path of a program."""
+    path = shutil.which(name)
+    if path is None:
+        raise ToolMissingError(f"{name} is not installed (on Debian: apt-get install {name})")
+    return path
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let this process and its children have `wanted` descriptors, or as many as the machine allows; how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+            return wanted
+        except (ValueError, OSError):
+            wanted = hard
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(soft, wanted)
+
+
+def pin(pid: int, core: int) -> None:
+    """Keep a process on one core; where there is no such core or no such call it runs where it will."""
+    if hasattr(os, "sched_setaffinity") and core in os.sched_getaffinity(0):
+        os.sched_setaffinity(pid, {core})
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used so far: CPU seconds, context switches; and resident bytes now."""
+
+    cpu: float
+    switches: int
+    resident: int
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Read from /proc (Linux)."""
+        proc = Path("/proc") / str(pid)
+        # the command's name, the second field, may hold spaces and ends with the last bracket
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
+        return cls(
+            cpu=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+            switches=int(status["voluntary_ctxt_switches"]) + int(status["nonvoluntary_ctxt_switches"]),
+            resident=int(status["VmRSS"].split()[0]) * 1024,
+        )
+
+
+class Server:
+    """A server process that has said where it listens, and whose output is read as it comes.
+
+    JSON lines are kept in `records`, in their order.
+    """
+
+    def __init__(self, command: Sequence[str], *, core: int | None = None) -> None:
+        self.records: list[Record] = []
+        self.output: list[str] = []
+        self.port = 0
+        self._news = threading.Condition()
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+        )
+        self.pid = self._process.pid
+        if core is not None:
+            pin(self.pid, core)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def url(self) -> str:
+        """Without a slash at its end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait_for(self, ready: Callable[[Self], bool], seconds: float) -> bool:
+        """Sleep until `ready(self)`, asked after each line of output; False if it was not in time."""
+        with self._news:
+            return self._news.wait_for(lambda: ready(self), seconds)
+
+    def connections(self) -> list[Record]:
+        """The lines of the connections that have ended."""
+        return [record for record in list(self.records) if record.get("event") == "connection"]
+
+    def stop(self) -> int:
+        """Ask it to end, and insist if it does not; its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(STOP)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return self._process.returncode
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._news:
+                self._take(line)
+                self._news.notify_all()
+
+    def _take(self, line: str) -> None:
+        if line.startswith("{"):
+            self.records.append(json.loads(line))
+        else:
+            self.output.append(line)
+        if not self.port and (found := _URL.search(line)):
+            self.port = int(found[1])
+
+
+@contextmanager
+def running(command: Sequence[str], *, core: int | None = None) -> Iterator[Server]:
+    """A server from its start to its end. RuntimeError with its output if it does not come to listen."""
+    server = Server(command, core=core)
+    try:
+        if not server.wait_for(lambda self: self.port > 0, START):
+            raise RuntimeError(f"{' '.join(command)} does not listen:\n{''.join(server.output)}")
+        yield server
+    finally:
+        server.stop()
+
+
+def deadlined_command(app: str, *flags: str) -> list[str]:
+    """`deadlined serve` on a free port of the loopback interface."""
+    return [sys.executable, "-m", "deadlined", "serve", app, "--host", "127.0.0.1", "--port", "0", *flags]
+
+
+def uvicorn_command(app: str) -> list[str]:
+    """The peer with the same parser: h11, and asyncio's own loop."""
+    flags = ["--http", "h11", "--loop", "asyncio", "--no-access-log", "--host", "127.0.0.1", "--port", "0"]
+    return [sys.executable, "-m", "uvicorn", app, *flags]

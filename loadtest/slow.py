@@ -1,0 +1,213 @@
+"""Slow attacks by slowhttptest, and an honest client beside them: who is cut, why and when, and who is served.
+
+Facts      slowhttptest opens its connections and then sends (or reads) next to nothing; once a second it also makes an
+           honest probe of its own. The server logs each connection's reason and the seconds since its accept.
+Hazard     Counting what the tool reports would trust the attacker's eyes; counting every cut connection would
+           count cuts for the wrong reason.
+Answer     The server's log is checked connection by connection: as many as attack are cut for the mode's reason, none
+           early, none later than its deadline and half a second. Whatever else ended was ended by its peer: the
+           probes, and nothing that a server should not have had.
+Cost       A kernel may take a whole answer for a peer that reads nothing; the pipelined next one is cut then.
+"""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from .report import console, quantiles, save, show
+from .servers import Record, Server, deadlined_command, raise_file_limit, running, tool
+
+APP = "loadtest.apps:target"
+
+# seconds that a cut may come after its deadline, with 1,000 connections due at once on a shared core
+TOLERANCE = 0.5
+# seconds that an honest request may take
+PATIENCE = 10.0
+
+# how connections end that their peer ended
+_BY_PEER = frozenset({"client_closed", "client_reset", "done"})
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One attack: slowhttptest's flags, the server's flags against it, and the cut that is expected.
+
+    `rate` in bytes per second extends the deadline by what was received.
+    """
+
+    name: str
+    attack: tuple[str, ...]
+    path: str
+    defence: tuple[str, ...]
+    reason: str
+    deadline: float
+    rate: float = float("inf")
+
+    def due(self, record: Record) -> float:
+        """Seconds after its accept at which a connection had to be cut, at the latest."""
+        received: int = record["received"]
+        return self.deadline + received / self.rate
+
+
+MODES = (
+    Mode("slow headers", ("-H",), "/", ("--read-header", "3s"), "header_timeout", 3.0),
+    Mode("slow body", ("-B",), "/", ("--body-grace", "3s", "--body-min-rate", "500"), "body_rate", 3.0, 500.0),
+    Mode(
+        "slow read",
+        ("-X", "-w", "1", "-y", "1", "-n", "5", "-z", "32", "-k", "3"),
+        "/large",
+        # the answer is one send of 1 MiB: at this rate its grace is what counts
+        ("--write-grace", "3s", "--write-min-rate", "1m"),
+        "write_timeout",
+        3.0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one attack came to. `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the
+    deadline, or more than the tolerance after it. `others`: the reasons of whatever else ended, probes above all."""
+
+    mode: str
+    reason: str
+    connections: int
+    cut: int
+    others: dict[str, int]
+    early: int
+    late: int
+    elapsed: dict[str, float]
+    lateness: dict[str, float]
+    honest: int
+    refused: int
+    honest_seconds: dict[str, float]
+
+    @property
+    def good(self) -> bool:
+        """Every attacker was cut rightly and in time, and every honest request was answered."""
+        cut_rightly = self.cut == self.connections and not (self.early or self.late)
+        return cut_rightly and self.others.keys() <= _BY_PEER and self.honest > 0 and not self.refused
+
+
+class HonestClient:
+    """Makes one small request after the other, each on a connection of its own, until it is stopped."""
+
+    def __init__(self, port: int) -> None:
+        self.seconds: list[float] = []
+        self.failures: list[str] = []
+        self.peers: set[str] = set()
+        self._port = port
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> HonestClient:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        # a breath between two requests: it is here to be served, not to be a load
+        while not self._enough.wait(0.02):
+            try:
+                self.seconds.append(self._ask())
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(repr(error))
+
+    def _ask(self) -> float:
+        began = monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+        try:
+            connection.connect()
+            self.peers.add("{}:{}".format(*connection.sock.getsockname()))
+            connection.request("GET", "/honest")
+            response = connection.getresponse()
+            if (response.status, response.read()) != (200, b"alive"):
+                raise http.client.HTTPException(f"answered {response.status}")
+        finally:
+            connection.close()
+        return monotonic() - began
+
+
+def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
+    """Attack a server of its own in this mode, and judge by its log."""
+    raise_file_limit(2 * connections + 1000)
+    program = tool("slowhttptest")
+    with running(deadlined_command(APP, *mode.defence)) as server, HonestClient(server.port) as honest:
+        attack(program, mode, server.url, connections)
+        server.wait_for(lambda self: len(_cut(self, mode)) >= connections, mode.deadline + 5.0)
+    # the server has ended: its log is complete
+    return _judge(mode, connections, server, honest)
+
+
+def attack(program: str, mode: Mode, url: str, connections: int) -> None:
+    """Run slowhttptest, which ends when all its connections are closed, or by its own limit of 10 s."""
+    number = str(connections)
+    flags = ["-c", number, "-r", number, "-i", "10", "-l", "10", "-u", url + mode.path, "-p", "3"]
+    subprocess.run([program, *mode.attack, *flags], stdout=subprocess.DEVNULL, timeout=60, check=False)
+
+
+def _cut(server: Server, mode: Mode) -> list[Record]:
+    return [record for record in server.connections() if record["reason"] == mode.reason]
+
+
+def _judge(mode: Mode, connections: int, server: Server, honest: HonestClient) -> Outcome:
+    cut = _cut(server, mode)
+    others = Counter(
+        record["reason"]
+        for record in server.connections()
+        if record["reason"] != mode.reason and record["peer"] not in honest.peers
+    )
+    elapsed = [record["elapsed"] for record in cut]
+    return Outcome(
+        mode=mode.name,
+        reason=mode.reason,
+        connections=connections,
+        cut=len(cut),
+        others=dict(others),
+        # the log rounds to a microsecond
+        early=sum(seconds < mode.deadline - 1e-6 for seconds in elapsed),
+        late=sum(record["elapsed"] > mode.due(record) + TOLERANCE for record in cut),
+        elapsed=quantiles(elapsed),
+        lateness=quantiles([record["lateness"] for record in cut]),
+        honest=len(honest.seconds),
+        refused=len(honest.failures),
+        honest_seconds=quantiles(honest.seconds),
+    )
+
+
+def run(connections: int) -> bool:
+    """All modes, a table and a file; whether all is well."""
+    outcomes = []
+    for mode in MODES:
+        console.print(f"{mode.name}: {connections} connections, {mode.reason} expected after {mode.deadline:g} s ...")
+        outcomes.append(run_mode(mode, connections))
+    show(
+        f"slowhttptest, {connections} connections each, against deadlined serve",
+        ("attack", "reason", "cut", "early", "late", "cut after p50/max", "honest ok/failed", "honest p99"),
+        [_row(outcome) for outcome in outcomes],
+    )
+    result: dict[str, Any] = {"tolerance": TOLERANCE, "modes": [{**asdict(o), "good": o.good} for o in outcomes]}
+    save("slow", result)
+    return all(outcome.good for outcome in outcomes)
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    return (
+        outcome.mode,
+        outcome.reason,
+        f"{outcome.cut}/{outcome.connections}",
+        str(outcome.early),
+        str(outcome.late),
+        f"{outcome.elapsed['p50']:.3f} / {outcome.elapsed['max']:.3f} s",
+        f"{outcome.honest} / {outcome.refused}",
+        f"{outcome.honest_seconds['p99'] * 1000:.0f} ms",
+    )

@@ -1,0 +1,482 @@
+"""The command, as a process: what it says, what it serves, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from deadlined import __version__
+from deadlined.http import Limits, Timeouts
+
+COMMAND = [sys.executable, "-m", "deadlined"]
+PATIENCE = 30.0
+BUSY_SECONDS = 1.0
+
+APPS = '''
+import sys
+import time
+import trio
+
+async def answer(send, body):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+async def slow(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    await trio.sleep(1)
+    await answer(send, b"finished")
+
+async def endless(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
+async def blocking(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+async def broken(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "Traceback:\\n  somewhere\\nno database"})
+        raise RuntimeError("no database")
+
+async def failing(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    raise LookupError("lost")
+
+class Shop:
+    async def app(self, scope, receive, send):
+        await answer(send, b"shop")
+
+shop = Shop()
+number = 5
+'''
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, without settings for the command, and `variables`."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DEADLINED_")}
+    return clean | {"PYTHONPATH": str(Path(__file__).parent.parent)} | variables
+
+
+def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, until it ends by itself."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=cwd,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+class Process:
+    """A running `deadlined serve`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdout = process.stdout
+        self._stderr = process.stderr
+        self.lines: list[dict[str, Any]] = []
+        self.url = str(self.wait_for("listening")["url"])
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next line of this event."""
+        for text in self._stdout:
+            self.lines.append(json.loads(text))
+            if self.lines[-1]["event"] == event:
+                return self.lines[-1]
+        raise AssertionError(f"it ended without {event!r}: {self.lines} {self._stderr.read()}")
+
+    def wait_until_busy(self) -> None:
+        """Until an application of `APPS` says that it has a request."""
+        assert self._stderr.readline() == "busy\n"
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def begin(self, path: str = "/") -> socket.socket:
+        """A connection on which a request was sent."""
+        client = self.connect()
+        client.sendall(f"GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
+        return client
+
+    def get(self, path: str = "/") -> str:
+        """The whole response to a request on a connection of its own."""
+        with self.begin(path) as client:
+            return read_all(client)
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; its exit code and what it said on stderr. What is on stdout is in `lines`."""
+        out, err = self._process.communicate(timeout=PATIENCE)
+        self.lines += [json.loads(line) for line in out.splitlines()]
+        return self._process.returncode, err
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == name]
+
+
+def read_all(client: socket.socket) -> str:
+    """What comes until the end; what came until then if the end is a reset."""
+    received = b""
+    try:
+        while data := client.recv(65536):
+            received += data
+    except ConnectionResetError:
+        return received.decode()
+    return received.decode()
+
+
+Starter = Callable[..., Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    """Start the command on a free port, in a directory with the module `apps`; what still runs at the end is killed."""
+    (tmp_path / "apps.py").write_text(APPS)
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **variables: str) -> Process:
+        where = () if "--uds" in arguments else ("--port", "0")
+        process = subprocess.Popen(
+            [*COMMAND, "serve", *where, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(**variables),
+        )
+        running.append(process)
+        # a test that waits for a line which never comes must end, too
+        guard = threading.Timer(PATIENCE, process.kill)
+        guard.daemon = True
+        guard.start()
+        return Process(process)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def assert_one_line(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """It failed with `code` and an error of one line that has these words in it."""
+    assert completed.returncode == code, completed.stderr
+    assert "Traceback" not in completed.stderr
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("Error:")]
+    assert completed.stderr.endswith(line + "\n")
+    for word in words:
+        assert word in line
+
+
+# what it says of itself
+
+
+@pytest.mark.parametrize("kind", [Timeouts, Limits])
+def test_the_help_names_every_timeout_and_limit(kind: type[Timeouts] | type[Limits]) -> None:
+    completed = run("serve", "--help")
+    assert completed.returncode == 0
+    for field in fields(kind):
+        assert re.search(rf"^  --{field.name.replace('_', '-')} ", completed.stdout, re.MULTILINE), field.name
+
+
+def test_the_help_of_the_command_shows_its_subcommands() -> None:
+    completed = run("--help")
+    assert completed.returncode == 0
+    assert re.search(r"^  serve ", completed.stdout, re.MULTILINE)
+
+
+def test_the_version_is_one_line() -> None:
+    completed = run("--version")
+    assert completed.returncode == 0
+    assert re.fullmatch(rf"deadlined {re.escape(__version__)} \(.*trio.*h11.*\)\n", completed.stdout)
+
+
+# what is wrong is said in one line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
+        (["--idle", "-1s"], ["--idle", "'-1s' is not a duration"]),
+        (["--body-min-rate", "fast"], ["--body-min-rate", "'fast' is not an amount", "16k"]),
+        (["--body-min-rate", "0"], ["body_min_rate must be greater than 0"]),
+        (["--max-headers", "0"], ["max_headers must be at least 1"]),
+        (["--port", "65536"], ["--port", "65535"]),
+        (["--log-level", "loud"], ["--log-level", "warning"]),
+        (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
+        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
+        (["sys:version"], ["str, not an ASGI application"]),
+        (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
+        (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
+        (["--no-such-option"], ["--no-such-option"]),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
+)
+def test_a_wrong_argument_ends_it_with_2(arguments: list[str], words: list[str]) -> None:
+    assert_one_line(run("serve", *arguments), 2, *words)
+
+
+def test_a_certificate_that_is_none_ends_it_with_2(tmp_path: Path) -> None:
+    file = tmp_path / "cert.pem"
+    file.write_text("not a certificate")
+    assert_one_line(run("serve", "--certfile", str(file)), 2, str(file))
+
+
+def test_a_wrong_variable_ends_it_with_2() -> None:
+    assert_one_line(run("serve", DEADLINED_IDLE="soon"), 2, "'soon' is not a duration")
+
+
+def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    assert_one_line(run("serve", "bad:app", cwd=tmp_path), 2, "importing 'bad' failed", "ZeroDivisionError")
+
+
+def test_a_port_in_use_ends_it_with_3() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        completed = run("serve", "--port", str(port))
+    assert_one_line(completed, 3, f"127.0.0.1:{port}", "another process has it")
+
+
+def test_a_host_that_is_not_ours_ends_it_with_3() -> None:
+    assert_one_line(run("serve", "--host", "192.0.2.1"), 3, "192.0.2.1:8000")
+
+
+def test_a_failed_startup_ends_it_with_1(tmp_path: Path) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    completed = run("serve", "apps:broken", "--port", "0", cwd=tmp_path)
+    assert_one_line(completed, 1, "the application failed to start: no database")
+    assert "listening" not in completed.stdout
+    assert "without a lifespan" not in completed.stdout
+    assert [json.loads(line)["event"] for line in completed.stdout.splitlines()] == ["startup failed"]
+
+
+# what it serves
+
+
+def test_it_says_where_it_listens_and_serves_its_own_page_there(start: Starter) -> None:
+    process = start()
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9][0-9]*", process.url)
+    head, _, page = process.get().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 OK\r\n")
+    assert "text/html" in head
+    assert page.startswith("<!doctype html>")
+    _, _, snapshot = process.get("/connections").partition("\r\n\r\n")
+    assert json.loads(snapshot)["connections"][0]["phase"] == "handler"
+
+
+def test_curl_understands_it(start: Starter) -> None:
+    curl = shutil.which("curl")
+    if curl is None:
+        assert os.environ.get("DEADLINED_REQUIRE_TOOLS") != "1", "curl is required, and not there"
+        pytest.skip("no curl here")
+    process = start()
+    completed = subprocess.run(
+        [curl, "-sS", "-i", "--noproxy", "*", process.url, process.url + "/connections"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert completed.stdout.startswith("HTTP/1.1 200 OK\n")
+    assert completed.stdout.count("HTTP/1.1 200 OK\n") == 2
+    assert '"requests": 1' in completed.stdout, "both were asked for on one connection"
+
+
+def test_an_application_is_found_in_the_current_directory_by_a_dotted_name(start: Starter) -> None:
+    assert start("apps:shop.app").get().endswith("\r\n\r\nshop")
+
+
+def test_it_serves_on_a_unix_socket_and_removes_it(start: Starter, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    process = start("--uds", str(path))
+    assert process.url == f"unix:{path}"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert read_all(client).startswith("HTTP/1.1 200 OK\r\n")
+    process.signal()
+    assert process.end()[0] == 0
+    assert not path.exists()
+    assert process.events("request")[0]["peer"] == "unix"
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["key apart", "key in the certificate's file"])
+def test_it_speaks_tls(start: Starter, tmp_path: Path, apart: bool) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("server.example")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    both = ("--certfile", "both.pem")
+    process = start(*(("--certfile", "cert.pem", "--keyfile", "key.pem") if apart else both))
+    assert process.url.startswith("https://")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with process.connect() as raw, context.wrap_socket(raw, server_hostname="server.example") as client:
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert read_all(client).startswith("HTTP/1.1 200 OK\r\n")
+
+
+def keep_alive(process: Process) -> str | None:
+    with process.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        found = re.search(r"keep-alive: timeout=(\d+)", client.recv(65536).decode())
+    return found and found[1]
+
+
+def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(start: Starter) -> None:
+    assert keep_alive(start()) == "75"
+    assert keep_alive(start(DEADLINED_IDLE="2m")) == "120"
+    assert keep_alive(start("--idle", "5", DEADLINED_IDLE="2m")) == "5"
+    assert keep_alive(start("--idle", "off", DEADLINED_IDLE="2m")) is None
+
+
+def test_a_deadline_cuts_and_its_line_says_so(start: Starter) -> None:
+    process = start("--read-header", "200ms")
+    begun = time.monotonic()
+    with process.connect() as client:
+        client.sendall(b"GET / HT")
+        assert read_all(client).startswith("HTTP/1.1 408 ")
+    assert time.monotonic() - begun >= 0.2
+    line = process.wait_for("connection")
+    assert (line["reason"], line["phase"], line["requests"]) == ("header_timeout", "header", 0)
+    assert line["elapsed"] >= 0.2
+    assert line["lateness"] >= 0
+
+
+def test_every_line_on_stdout_is_json_also_of_an_application_that_fails(start: Starter) -> None:
+    process = start("apps:failing")
+    assert process.get().startswith("HTTP/1.1 500 ")
+    process.signal()
+    code, err = process.end()
+    assert (code, err) == (0, "")
+    (failure,) = [line for line in process.lines if "LookupError" in line.get("exception", "")]
+    assert (failure["level"], failure["logger"]) == ("error", "deadlined.http")
+    (request,) = process.events("request")
+    assert (request["method"], request["path"], request["status"]) == ("GET", "/", 500)
+    assert request["reason"] == "server_error"
+    assert process.lines[-1]["event"] == "stopped"
+    assert process.lines[-1]["reasons"] == {"server_error": 1}
+
+
+def test_without_the_access_log_only_the_service_speaks(start: Starter) -> None:
+    process = start("--no-access-log")
+    process.get()
+    process.signal()
+    assert process.end()[0] == 0
+    assert [line["event"] for line in process.lines] == ["listening", "draining", "stopped"]
+
+
+# how it ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_with_nothing_open_ends_it_with_0(start: Starter, number: signal.Signals) -> None:
+    process = start("--drain", "1h")
+    process.signal(number)
+    assert process.end() == (0, "")
+    (draining,) = process.events("draining")
+    assert (draining["signal"], draining["open"], draining["seconds"]) == (number.name, 0, 3600.0)
+
+
+def test_a_signal_closes_idle_connections_and_ends_it_with_0(start: Starter) -> None:
+    process = start("--drain", "1h")
+    with process.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert process.wait_for("request")
+        client.recv(65536)
+        process.signal()
+        read_all(client)
+        assert process.end() == (0, "")
+    assert process.lines[-1]["reasons"] == {"done": 1}
+
+
+def test_a_signal_lets_a_busy_request_finish(start: Starter) -> None:
+    process = start("apps:slow", "--drain", "1h")
+    with process.begin() as client:
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        with pytest.raises(ConnectionRefusedError):
+            while True:
+                # the listener closes a moment after the line
+                process.connect().close()
+        assert read_all(client).endswith("\r\n\r\nfinished")
+    assert process.end() == (0, "")
+    assert process.lines[-1]["reasons"] == {"done": 1}
+
+
+def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
+    process = start("apps:endless", "--drain", "1s")
+    with process.begin() as client:
+        process.wait_until_busy()
+        begun = time.monotonic()
+        process.signal()
+        code, err = process.end()
+        assert time.monotonic() - begun >= 1.0
+        assert read_all(client) == ""
+    assert (code, err) == (0, "")
+    assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
+    assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
+
+
+def test_an_application_that_blocks_the_loop_does_not_keep_the_process(start: Starter) -> None:
+    process = start("apps:blocking", "--drain", "1s")
+    with process.begin():
+        process.wait_until_busy()
+        begun = time.monotonic()
+        process.signal()
+        code, err = process.end()
+        assert time.monotonic() - begun >= 1.0
+    assert code == 1
+    assert err == "deadlined: the process did not end within the drain of 1 s; ending it\n"
+
+
+def test_a_second_signal_ends_it_at_once(start: Starter) -> None:
+    process = start("apps:endless", "--drain", "1h")
+    with process.begin() as client:
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        process.signal()
+        assert process.end() == (0, "")
+        assert read_all(client) == ""
+    assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
