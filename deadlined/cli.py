@@ -41,7 +41,7 @@ _LIMITS = {
 }
 
 
-class _Quantity(click.ParamType[float]):
+class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
     """A value with a unit."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:

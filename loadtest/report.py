@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,8 @@ from deadlined.timers import COMPILED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
-console = Console()
+# a pipe or a file has no width of its own
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def machine() -> dict[str, Any]:

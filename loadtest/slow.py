@@ -204,7 +204,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     return (
         outcome.mode,
         outcome.reason,
-        f"{outcome.cut}/{outcome.connections}",
+        str(outcome.cut),
         str(outcome.early),
         str(outcome.late),
         f"{outcome.elapsed['p50']:.3f} / {outcome.elapsed['max']:.3f} s",

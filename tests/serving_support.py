@@ -67,7 +67,7 @@ class Client:
         parser.send(h11.EndOfMessage())
         parser.receive_data(self._rest or await self.receive())
         head: h11.Response | None = None
-        body = b""
+        body = bytearray()
         while not isinstance(event := parser.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
                 parser.receive_data(await self.receive())
@@ -77,7 +77,7 @@ class Client:
                 body += event.data
         self._rest = parser.trailing_data[0]
         assert head is not None
-        return Answer(head.status_code, dict(head.headers), body)
+        return Answer(head.status_code, dict(head.headers), bytes(body))
 
     async def ask(self, request: bytes) -> Answer:
         """Send `request`, read its response."""
@@ -101,12 +101,14 @@ class Served:
         self.url = f"{'http' if server.ssl_context is None else 'https'}://{LOCALHOST}:{port}"
         self.requests: list[RequestRecord] = []
         self.connections: list[ConnectionRecord] = []
+        self._changed = trio.Event()
 
     def request(self, record: RequestRecord) -> None:
         self.requests.append(record)
 
     def connection(self, record: ConnectionRecord) -> None:
         self.connections.append(record)
+        self._changed.set()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -122,7 +124,8 @@ class Served:
     async def ended(self) -> ConnectionRecord:
         """The record of the connection that is over, once every connection is."""
         while self.server.statistics().open or not self.connections:
-            await trio.sleep(0.001)
+            self._changed = trio.Event()
+            await self._changed.wait()
         return self.connections[-1]
 
 
@@ -133,13 +136,11 @@ async def serving(
     state: dict[str, Any] | None = None,
     limits: Limits | None = None,
     ssl_context: ssl.SSLContext | None = None,
-    **timeouts: float,
+    timeouts: Timeouts | None = None,
 ) -> AsyncIterator[Served]:
     """`app` on a port of the loopback interface, until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
-    server = HttpServer(
-        AsgiHandler(app, state), timeouts=Timeouts(**timeouts), limits=limits, ssl_context=ssl_context
-    )
+    server = HttpServer(AsgiHandler(app, state), timeouts=timeouts, limits=limits, ssl_context=ssl_context)
     served = Served(server, listener.socket.getsockname()[1])
     server.observer = served
     async with trio.open_nursery() as nursery:

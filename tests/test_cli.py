@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,22 +15,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import trustme
 
 from deadlined import __version__
+from deadlined.cli import serve_command
 from deadlined.http import Limits, Timeouts
 
 COMMAND = [sys.executable, "-m", "deadlined"]
 PATIENCE = 30.0
-BUSY_SECONDS = 1.0
 
-APPS = '''
+APPS = """
 import sys
 import time
 import trio
@@ -68,13 +69,34 @@ async def failing(scope, receive, send):
         raise NotImplementedError
     raise LookupError("lost")
 
+async def lingering(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("ending", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
+async def orderly(scope, receive, send):
+    if scope["type"] == "http":
+        print("busy", file=sys.stderr, flush=True)
+        await trio.sleep_forever()
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("ending", file=sys.stderr, flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+
+async def hesitant(scope, receive, send):
+    print("starting", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
 class Shop:
     async def app(self, scope, receive, send):
         await answer(send, b"shop")
 
 shop = Shop()
 number = 5
-'''
+"""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -120,9 +142,13 @@ class Process:
                 return self.lines[-1]
         raise AssertionError(f"it ended without {event!r}: {self.lines} {self._stderr.read()}")
 
+    def wait_until(self, said: str) -> None:
+        """Until an application of `APPS` has said this."""
+        assert self._stderr.readline() == said + "\n"
+
     def wait_until_busy(self) -> None:
-        """Until an application of `APPS` says that it has a request."""
-        assert self._stderr.readline() == "busy\n"
+        """Until an application of `APPS` has a request."""
+        self.wait_until("busy")
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -225,6 +251,13 @@ def test_the_version_is_one_line() -> None:
     completed = run("--version")
     assert completed.returncode == 0
     assert re.fullmatch(rf"deadlined {re.escape(__version__)} \(.*trio.*h11.*\)\n", completed.stdout)
+
+
+def test_every_option_can_be_given_in_the_environment() -> None:
+    options = [option for option in serve_command.params if isinstance(option, click.Option)]
+    assert len(options) > len(fields(Timeouts)) + len(fields(Limits))
+    for option in options:
+        assert option.envvar == f"DEADLINED_{option.name}".upper()
 
 
 # what is wrong is said in one line
@@ -437,11 +470,12 @@ def test_a_signal_lets_a_busy_request_finish(start: Starter) -> None:
         process.wait_for("draining")
         with pytest.raises(ConnectionRefusedError):
             while True:
-                # the listener closes a moment after the line
-                process.connect().close()
+                # the listener closes a moment after the line, and resets what it has not accepted
+                with contextlib.suppress(ConnectionResetError):
+                    process.connect().close()
         assert read_all(client).endswith("\r\n\r\nfinished")
     assert process.end() == (0, "")
-    assert process.lines[-1]["reasons"] == {"done": 1}
+    assert process.lines[-1]["reasons"]["done"] == 1
 
 
 def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
@@ -480,3 +514,41 @@ def test_a_second_signal_ends_it_at_once(start: Starter) -> None:
         assert process.end() == (0, "")
         assert read_all(client) == ""
     assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
+
+
+def test_a_lifespan_that_does_not_end_is_cut_by_the_drain(start: Starter) -> None:
+    process = start("apps:lingering", "--drain", "1s")
+    begun = time.monotonic()
+    process.signal()
+    code, err = process.end()
+    assert time.monotonic() - begun >= 1.0
+    assert (code, err) == (0, "ending\n")
+    (line,) = [line for line in process.lines if line.get("level") == "error"]
+    assert "did not finish its lifespan shutdown" in line["event"]
+
+
+def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> None:
+    process = start("apps:orderly", "--drain", "1h")
+    with process.begin():
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        process.signal()
+        assert process.end() == (0, "ending\n")
+
+
+def test_ctrl_c_during_a_startup_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    with subprocess.Popen(
+        [*COMMAND, "serve", "apps:hesitant", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "starting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err.strip()) == (1, "Aborted!")

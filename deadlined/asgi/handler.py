@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import trio
+
 from ..http import Disconnected, Exchange, ResponseError
 
 Scope = MutableMapping[str, Any]
@@ -108,13 +110,30 @@ class AsgiHandler:
 class _Cycle:
     """`receive` and `send` of one request."""
 
-    __slots__ = ("_exchange", "_started")
+    __slots__ = ("_exchange", "_receiving", "_started", "_turn")
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._started = False
+        self._receiving = False
+        self._turn: trio.Event | None = None
 
     async def receive(self) -> Message:
+        """The next message. Tasks that ask at the same time, say to learn of the disconnect, take turns."""
+        while self._receiving:
+            if self._turn is None:
+                self._turn = trio.Event()
+            await self._turn.wait()
+        self._receiving = True
+        try:
+            return await self._next_message()
+        finally:
+            self._receiving = False
+            if self._turn is not None:
+                self._turn.set()
+                self._turn = None
+
+    async def _next_message(self) -> Message:
         exchange = self._exchange
         if exchange.writer.complete or (exchange.body_done and self._started):
             await exchange.wait_disconnected()

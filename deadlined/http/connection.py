@@ -229,7 +229,11 @@ class HttpConnection:
             self._transport = tls = Tls(self.conn, context)
             await tls.handshake(deadline)
         except DeadlineExceeded as late:
-            self.cut(RULES["handshake"], self.clock() - late.deadline)
+            if late.deadline < deadline:
+                # the drain's
+                self.finish(Reason.DONE)
+            else:
+                self.cut(RULES["handshake"], self.clock() - late.deadline)
         except trio.BrokenResourceError as error:
             if isinstance(error.__cause__, ssl.SSLError):
                 self.finish(Reason.PROTOCOL_ERROR)
@@ -320,6 +324,9 @@ class HttpConnection:
     async def _settle(self, exchange: Exchange) -> None:
         """After a response: go on, or say why not."""
         writer = exchange.writer
+        if exchange.over:
+            # the application gave up in the middle of a send
+            self.finish(Reason.SERVER_ERROR)
         if self.reason is None and writer.must_close:
             self.finish(self._why_closed(exchange.request))
         if self.reason is None and not await exchange.settle():
@@ -366,8 +373,12 @@ class HttpConnection:
         self.conn.shutdown_write()
         plain = Plain(self.conn)
         left = DISCARD
-        while left > 0 and (data := await plain.receive(deadline)):
+        while data := await plain.receive(deadline):
             left -= len(data)
+            if left <= 0:
+                # let the kernel's buffers fill and the peer notice
+                await trio.sleep_until(deadline)
+                return
 
     def _disarm_handler(self) -> None:
         if self._handler_timer is not None:

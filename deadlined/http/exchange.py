@@ -109,18 +109,22 @@ class Exchange:
         self._read_by = _absolute(when)
         if self._link.phase is Phase.BODY and not self._past:
             self._link.conn.set_read_deadline(when)
+            self._link.deadline = when
 
     def set_write_deadline(self, when: float) -> None:
         """Sending fails at `when`, in place of `write` and `write_*`. NaN is a ValueError."""
         self._write_by = _absolute(when)
         if self._link.phase is Phase.WRITE and not self._past:
             self._link.conn.set_write_deadline(when)
+            self._link.deadline = when
 
     def set_handler_deadline(self, when: float) -> None:
         """The handler is cancelled at `when`, in place of `handler`. NaN is a ValueError."""
         self._handler_deadline = _absolute(when)
         if not self._past:
             self._link.arm_handler(when)
+        if self._link.phase is Phase.HANDLER:
+            self._link.deadline = when
 
     async def receive(self) -> bytes:
         """The next piece of the body, b"" after its end. Disconnected if the peer left or did not send it in time."""
@@ -251,7 +255,8 @@ class Exchange:
             data = await link.receive(deadline)
         except DeadlineExceeded as late:
             if rule is not None:
-                link.cut(rule, link.clock() - late.deadline)
+                # the application may have set its own meanwhile
+                link.cut(rule if self._read_by is None else RULES["read"], link.clock() - late.deadline)
             # without a rule it is the response that ended the watch, or the drain
             raise Disconnected("the body did not come in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -280,7 +285,6 @@ class Exchange:
         except trio.Cancelled:
             # part of it may have left, so that nothing can follow
             self._over = True
-            link.finish(Reason.SERVER_ERROR)
             link.conn.abort()
             raise
         link.enter(Phase.HANDLER, self._handler_deadline)

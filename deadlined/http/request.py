@@ -56,7 +56,7 @@ class RequestParser:
     connection: nothing after it can be trusted.
     """
 
-    __slots__ = ("_buffer", "_h11", "_limits", "_scanned", "_tail", "received")
+    __slots__ = ("_buffer", "_h11", "_held", "_limits", "_scanned", "_tail", "received")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -64,6 +64,8 @@ class RequestParser:
         # how much of the buffer was found unambiguous already
         self._scanned = 0
         self._h11: h11.Connection | None = None
+        # bytes that h11 was given and has not been asked for
+        self._held = 0
         # of a chunked body: what h11 was given since it last asked for more, and three bytes from before that
         self._tail: bytearray | None = None
         # body bytes of the current request that were given out
@@ -72,7 +74,7 @@ class RequestParser:
     @property
     def buffered(self) -> int:
         """Bytes that wait to be parsed."""
-        return len(self._buffer)
+        return len(self._buffer) + self._held
 
     def feed(self, data: bytes) -> None:
         """Append what was received."""
@@ -80,6 +82,7 @@ class RequestParser:
             self._buffer += data
         else:
             self._h11.receive_data(data)
+            self._held += len(data)
             if self._tail is not None:
                 self._tail += data
 
@@ -99,6 +102,7 @@ class RequestParser:
             self._tail = bytearray(self._buffer) if request.chunked else None
             if self._buffer:
                 connection.receive_data(bytes(self._buffer))
+                self._held = len(self._buffer)
                 self._buffer.clear()
             self._h11 = connection
         return request
@@ -110,6 +114,7 @@ class RequestParser:
         while True:
             event = _next_event(self._h11)
             if event is h11.NEED_DATA:
+                self._held = 0
                 if self._tail is not None:
                     del self._tail[:-3]
                 return None
@@ -122,6 +127,7 @@ class RequestParser:
             else:
                 rest = self._h11.trailing_data[0]
                 self._check_end(len(rest))
+                self._held = 0
                 self._buffer += rest
                 self._scanned = 0
                 self._h11 = None

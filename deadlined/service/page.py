@@ -56,7 +56,7 @@ class LivePage:
                     "peer": info.peer,
                     "phase": info.phase,
                     "age": round(info.age, 3),
-                    "left": None if info.left == math.inf else round(info.left, 3),
+                    "left": None if info.left == math.inf else round(max(info.left, 0.0), 3),
                     "requests": info.requests,
                 }
                 for info in self.server.connections()

@@ -51,6 +51,9 @@ def serve(config: ServeConfig) -> None:
         trio.run(_serve, config, app, page, context, log)
     except* StartupError as group:
         raise _first(group) from None
+    except* KeyboardInterrupt:
+        # Ctrl-C before the signals were ours, in whichever task it fell
+        raise KeyboardInterrupt from None
 
 
 async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSLContext | None, log: Log) -> None:

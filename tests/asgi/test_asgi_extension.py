@@ -13,7 +13,7 @@ from serving_support import GET, Answer, Client, Served, post, say, serving
 from trio.testing import MockClock
 
 from deadlined.asgi.handler import Message, Receive, Scope, Send
-from deadlined.http import Phase, Reason
+from deadlined.http import Phase, Reason, Timeouts
 
 INF = math.inf
 
@@ -91,7 +91,7 @@ async def test_the_handler_deadline_can_be_moved_beyond_the_servers(when: float,
         await trio.sleep(50)
         await say(send, b"late")
 
-    async with serving(app, handler=5.0) as served, served.client() as client:
+    async with serving(app, timeouts=Timeouts(handler=5.0)) as served, served.client() as client:
         await client.send(GET)
         taken, answer = await timed_answer(client)
     assert (taken, answer.body) == (50.0, b"late")
@@ -105,7 +105,7 @@ async def test_a_moved_deadline_is_the_requests_and_not_the_connections(autojump
         else:
             await trio.sleep_forever()
 
-    async with serving(app, handler=5.0) as served, served.client() as client:
+    async with serving(app, timeouts=Timeouts(handler=5.0)) as served, served.client() as client:
         assert (await client.ask(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n")).status == 200
         await client.send(GET)
         taken, answer = await timed_answer(client)
@@ -127,7 +127,7 @@ async def test_the_deadline_is_when_the_application_must_be_done(lookup: Lookup,
         await served.ask(GET)
         return seen
 
-    async with serving(app, handler=5.0) as served:
+    async with serving(app, timeouts=Timeouts(handler=5.0)) as served:
         assert await ask(served) == [5.0, 8.0]
     async with serving(app) as served:
         assert await ask(served) == [INF, 8.0]
@@ -166,7 +166,9 @@ async def test_the_read_deadline_can_be_set_while_the_body_is_awaited(autojump_c
     async with serving(app) as served, served.client() as client:
         await client.send(post(6))
         taken, answer = await timed_answer(client)
-    assert (taken, answer.status) == (3.0, 408)
+        assert (taken, answer.status) == (3.0, 408)
+        assert await client.at_end()
+        assert (await served.ended()).reason is Reason.READ_TIMEOUT
 
 
 async def test_the_read_deadline_can_be_moved_beyond_the_servers(autojump_clock: MockClock) -> None:
@@ -177,7 +179,7 @@ async def test_the_read_deadline_can_be_moved_beyond_the_servers(autojump_clock:
             body += message["body"]
         await say(send, body)
 
-    async with serving(app, body_grace=1.0, read=2.0) as served, served.client() as client:
+    async with serving(app, timeouts=Timeouts(body_grace=1.0, read=2.0)) as served, served.client() as client:
         await client.send(post(6, b"one"))
         await trio.sleep(100)
         await client.send(b"two")
@@ -217,13 +219,16 @@ async def test_the_write_deadline_cancels_the_application_and_resets(lookup: Loo
 
 
 async def test_the_write_deadline_can_be_moved_beyond_the_servers(autojump_clock: MockClock) -> None:
-    size = 32 << 20
+    size = 16 << 20
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["extensions"]["deadlined"].set_write_deadline(INF)
         await say(send, bytes(size))
 
-    async with serving(app, write_grace=1.0, write_min_rate=INF) as served, served.client() as client:
+    async with (
+        serving(app, timeouts=Timeouts(write_grace=1.0, write_min_rate=INF)) as served,
+        served.client() as client,
+    ):
         await client.send(GET)
         await trio.sleep(100)
         assert len((await client.answer()).body) == size
@@ -238,3 +243,16 @@ async def test_nan_is_no_deadline(name: str) -> None:
 
     async with serving(app) as served:
         assert (await served.ask(GET)).body == b"unharmed"
+
+
+async def test_a_moved_handler_deadline_is_seen_from_outside(autojump_clock: MockClock) -> None:
+    left: list[float] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"]["deadlined"].set_handler_deadline(trio.current_time() + 8)
+        left.append(served.server.connections()[0].left)
+        await say(send)
+
+    async with serving(app, timeouts=Timeouts(handler=5.0)) as served:
+        await served.ask(GET)
+    assert left == [8.0]

@@ -129,6 +129,31 @@ async def test_a_client_that_leaves_ends_starlettes_stream_and_is_no_error(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+async def test_starlette_can_ask_whether_its_client_has_left() -> None:
+    asked: list[bool] = []
+    asked_once = trio.Event()
+    gone = trio.Event()
+
+    async def home(request: Request) -> Response:
+        await request.body()
+        asked.append(await request.is_disconnected())
+        asked_once.set()
+        await gone.wait()
+        while not asked[-1]:
+            await trio.lowlevel.checkpoint()
+            asked.append(await request.is_disconnected())
+        return PlainTextResponse("")
+
+    async with serving(cast(App, Starlette(routes=[Route("/", home)]))) as served:
+        async with served.client() as client:
+            await client.send(GET)
+            await asked_once.wait()
+        gone.set()
+        assert (await served.ended()).reason is Reason.CLIENT_CLOSED
+    assert asked[0] is False
+    assert asked[-1] is True
+
+
 async def test_starlettes_background_task_runs_after_the_response() -> None:
     done = trio.Event()
     answered = trio.Event()

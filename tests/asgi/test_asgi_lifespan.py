@@ -65,7 +65,7 @@ async def test_a_startup_that_is_said_to_have_failed_is_an_error(then: str, capl
             await trio.sleep_forever()
 
     caplog.set_level(logging.INFO)
-    with pytest.raises(LifespanFailed, match="^no database$"):
+    with pytest.raises(LifespanFailed, match=r"^no database$"):
         async with Lifespan(app):
             pytest.fail("it was served")
     assert not caplog.records

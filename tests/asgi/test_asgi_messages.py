@@ -23,13 +23,13 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def whole_body(receive: Receive) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         assert message["type"] == "http.request"
         body += message["body"]
         if not message["more_body"]:
-            return body
+            return bytes(body)
 
 
 async def echo(_: Scope, receive: Receive, send: Send) -> None:
@@ -207,6 +207,45 @@ async def test_requests_that_pile_up_behind_a_watch_are_all_answered() -> None:
     async with serving(app, limits=Limits(max_head=200)) as served, served.client() as client:
         await client.send(GET * 50)
         assert [(await client.answer()).body for _ in range(50)] == [b"x"] * 50
+
+
+async def test_many_tasks_may_wait_for_the_disconnect_at_once() -> None:
+    seen: list[Message] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        async def watch() -> None:
+            seen.append(await receive())
+
+        await whole_body(receive)
+        async with trio.open_nursery() as nursery:
+            for _number in range(3):
+                nursery.start_soon(watch)
+            await trio.testing.wait_all_tasks_blocked()
+            await say(send, b"done")
+
+    async with serving(app) as served, served.client() as client:
+        assert (await client.ask(GET)).body == b"done"
+        await trio.testing.wait_all_tasks_blocked()
+        assert seen == [DISCONNECT] * 3
+        assert (await client.ask(GET)).body == b"done"
+
+
+async def test_a_receive_that_is_cancelled_lets_the_next_one_have_its_turn() -> None:
+    cancelled = trio.Event()
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await receive()
+        assert scope.cancelled_caught
+        cancelled.set()
+        await say(send, await whole_body(receive))
+
+    async with serving(app) as served, served.client() as client:
+        await client.send(post(3))
+        await cancelled.wait()
+        await client.send(b"all")
+        assert (await client.answer()).body == b"all"
 
 
 async def test_a_body_beyond_the_limit_is_413_and_a_disconnect() -> None:
@@ -390,7 +429,7 @@ async def test_headers_may_be_any_iterable_and_may_be_left_out() -> None:
 
 
 async def test_an_application_that_fails_before_its_head_is_500_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     async def app(_: Scope, __: Receive, send: Send) -> None:
         await start(send)

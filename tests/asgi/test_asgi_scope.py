@@ -60,7 +60,9 @@ async def test_the_kind_of_scope_says_its_versions() -> None:
         (b"*", "*", b"*", b""),
     ],
 )
-async def test_the_target_is_split_and_its_path_decoded(target: bytes, path: str, raw_path: bytes, query: bytes) -> None:
+async def test_the_target_is_split_and_its_path_decoded(
+    target: bytes, path: str, raw_path: bytes, query: bytes
+) -> None:
     scope = await scope_of_target(target)
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, raw_path, query)
 
@@ -92,9 +94,7 @@ async def test_the_scheme_is_https_over_tls() -> None:
         serving(app, ssl_context=certificates().server) as served,
         httpx.AsyncClient(verify=certificates().client) as client,
     ):
-        response = await client.get(
-            served.url, headers={"host": SERVER_NAME}, extensions={"sni_hostname": SERVER_NAME}
-        )
+        response = await client.get(served.url, headers={"host": SERVER_NAME}, extensions={"sni_hostname": SERVER_NAME})
     assert response.status_code == 200
     assert app.seen[0]["scheme"] == "https"
 

@@ -240,4 +240,4 @@ def test_timeouts_and_limits_are_frozen_and_named() -> None:
     with pytest.raises(FrozenInstanceError):
         Limits().max_head = 1.0  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Timeouts(1.0)  # type: ignore[misc]
+        Timeouts(1.0)  # type: ignore[call-arg]
