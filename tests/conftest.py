@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ _FDS = "/proc/self/fd"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaks_fds: the test leaves descriptors open, and the leak check lets it")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # started in the background by a shell, which ignores Ctrl-C for this process and its children; the tests send
+        # it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_descriptors() -> set[tuple[str, str]]:

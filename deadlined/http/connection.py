@@ -2,8 +2,7 @@
 
 Facts      A client may stop at any byte, of anything, in either direction.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
-           one (golang/go#80205 and
-           #80876 were one of each).
+           one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through `receive` or `send`, which take the deadline of their phase from the table. Where a
            deadline passes, `cut` tells the peer at once what the table owes it, whatever the application is doing.
 Cost       One task per connection; a stored field per phase.
@@ -23,10 +22,11 @@ from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..runtime import checkpoint
 from ..timers import Timer
-from .errors import BadRequest, Disconnected, ResponseError
-from .exchange import DISCARD, Exchange
+from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
+from .exchange import Exchange
+from .goodbye import Goodbye
 from .phases import (
-    LINGER,
+    DETAILS,
     NEW_GRACE,
     RULES,
     Phase,
@@ -38,25 +38,17 @@ from .phases import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
-    write_deadline,
 )
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
-from .transport import TLS_HELLO, Plain, Tls, Transport, first_byte
+from .transport import TLS_HELLO, Deadline, Plain, Tls, Transport, first_byte
 
 if TYPE_CHECKING:
     from .server import HttpServer
 
 _log = logging.getLogger("deadlined.http")
-
-_DETAILS = {
-    "read_header": "the request's head was not complete in time",
-    "read": "the request was not complete in time",
-    "body_grace": "the request's body came too slowly",
-    "handler": "the application did not answer in time",
-}
 
 
 class HttpConnection:
@@ -86,8 +78,7 @@ class HttpConnection:
         self._transport: Transport = Plain(conn)
         self._scope = trio.CancelScope()
         self._exchange: Exchange | None = None
-        self._last_words = b""
-        self._unread = False
+        self._goodbye = Goodbye(conn)
         self._handler_timer: Timer | None = None
         self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
@@ -96,7 +87,7 @@ class HttpConnection:
         try:
             with self._scope:
                 await self._converse()
-            await self._say_goodbye()
+            await self._goodbye.say(self._transport, self.clock, self.timeouts)
         except Exception:
             _log.exception("the connection with %s failed inside the server", self.peer)
             self.finish(Reason.SERVER_ERROR)
@@ -122,7 +113,7 @@ class HttpConnection:
             answered=exchange is not None and exchange.answered,
         )
         if words.status is not None:
-            self._answer(words.status, _DETAILS[rule.field])
+            self._answer(words.status, DETAILS[rule.field])
         elif words.reset and not (exchange is not None and exchange.out):
             self.conn.abort()
             if exchange is not None:
@@ -157,16 +148,11 @@ class HttpConnection:
         elif self._exchange is None and not self.requests and not self.parser.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + NEW_GRACE))
 
-    @property
-    def draining(self) -> bool:
-        """True once the server shuts down."""
-        return self.server.draining
-
     def closes_after(self, request: Request) -> bool:
         """Must the response to `request` be this connection's last, as far as one knows at its head?"""
         return (
             not request.keep_alive
-            or self.draining
+            or self.server.draining
             or self.requests >= self.limits.max_requests
             or self.clock() >= self._close_after
         )
@@ -183,8 +169,8 @@ class HttpConnection:
         self.received += len(data)
         return data
 
-    async def send(self, data: bytes, deadline: Callable[[int], float]) -> None:
-        """Send all of `data` by `deadline(len(data))`."""
+    async def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send all of `data`; `deadline` says by when."""
         await self._transport.send(data, deadline)
         self.sent += len(data)
 
@@ -265,7 +251,7 @@ class HttpConnection:
         start = self.accepted if fresh and self.server.ssl_context is None else self.clock()
         try:
             if not fresh and not self.parser.buffered:
-                if self.draining:
+                if self.server.draining:
                     self.finish(Reason.DONE)
                     return start, None
                 rule = RULES["idle"]
@@ -284,7 +270,7 @@ class HttpConnection:
                     return start, None
                 self.parser.feed(data)
         except DeadlineExceeded as late:
-            if self.draining and not self.parser.buffered:
+            if self.server.draining and not self.parser.buffered:
                 self.finish(Reason.DONE)
             else:
                 self.cut(rule, self.clock() - late.deadline)
@@ -304,7 +290,7 @@ class HttpConnection:
             if not (exchange.writer.complete or exchange.over or self.reason):
                 raise ResponseError("the application returned before its response was complete")
         except Exception as error:
-            if not _is_disconnect(error):
+            if not is_disconnect(error):
                 self._handler_failed(exchange, error)
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
@@ -333,12 +319,14 @@ class HttpConnection:
             self.finish(Reason.DONE)
         # unless the peer asked for the end, it may be sending already what we shall not read
         ends = self.reason is not None
-        self._unread = not exchange.body_done or (ends and (exchange.request.keep_alive or self.parser.buffered > 0))
+        self._goodbye.unread = not exchange.body_done or (
+            ends and (exchange.request.keep_alive or self.parser.buffered > 0)
+        )
         if self.answered.is_set():
             self.answered = trio.Event()
 
     def _why_closed(self, request: Request) -> Reason:
-        if not request.keep_alive or self.draining:
+        if not request.keep_alive or self.server.draining:
             return Reason.DONE
         if self.requests >= self.limits.max_requests:
             return Reason.KEEPALIVE_LIMIT
@@ -351,34 +339,7 @@ class HttpConnection:
             exchange.give_up(status)
         words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
         self.sent += len(words)
-        self._unread = True
-        if not self._transport.send_last(words):
-            self._last_words = words
-
-    async def _say_goodbye(self) -> None:
-        """Send what is left to say, and let the peer read it: a close over unread bytes is a reset (RFC 9112, 9.6)."""
-        deadline = self.clock() + LINGER
-        try:
-            if self._last_words:
-                rate = write_deadline(self.clock(), self.clock(), len(self._last_words), self.timeouts)[0]
-                await self._transport.send(self._last_words, lambda _: min(rate, deadline + LINGER))
-            if self._unread and self.conn.socket.fileno() >= 0:
-                await self._linger(deadline)
-            await self._transport.aclose(self.clock() + LINGER)
-        except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError):
-            # the peer did not wait for the end
-            self.conn.close()
-
-    async def _linger(self, deadline: float) -> None:
-        self.conn.shutdown_write()
-        plain = Plain(self.conn)
-        left = DISCARD
-        while data := await plain.receive(deadline):
-            left -= len(data)
-            if left <= 0:
-                # let the kernel's buffers fill and the peer notice
-                await trio.sleep_until(deadline)
-                return
+        self._goodbye.tell(words, self._transport)
 
     def _disarm_handler(self) -> None:
         if self._handler_timer is not None:
@@ -425,13 +386,6 @@ class HttpConnection:
 def _handler_expired(link: HttpConnection, seq: int, lateness: float) -> None:
     link.cut(RULES["handler"], lateness)
     link.cancel()
-
-
-def _is_disconnect(error: BaseException) -> bool:
-    """Is it `Disconnected`, or a group of nothing else?"""
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_disconnect(inner) for inner in error.exceptions)
-    return isinstance(error, Disconnected)
 
 
 def _address(name: Callable[[], Any]) -> tuple[str, int] | None:

@@ -21,3 +21,10 @@ class BadRequest(Exception):  # noqa: N818, named for its status
         self.status = status
         self.detail = detail
         self.reason = reason
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Is it `Disconnected`, or a group of nothing else?"""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_disconnect(inner) for inner in error.exceptions)
+    return isinstance(error, Disconnected)

@@ -15,7 +15,7 @@ import trio
 from ..errors import DeadlineExceeded
 from ..runtime import checkpoint
 from .errors import BadRequest, Disconnected
-from .phases import RULES, Phase, Reason, Rule, body_deadline, write_deadline
+from .phases import RULES, Phase, Reason, Rule, body_deadline, stall_deadline, write_deadline
 from .request import Request
 from .response import CONTINUE, Headers, ResponseWriter
 
@@ -46,6 +46,7 @@ class Exchange:
         "_paused",
         "_paused_at",
         "_read_by",
+        "_send_by",
         "_start",
         "_told",
         "_watching",
@@ -76,6 +77,8 @@ class Exchange:
         self._watching = False
         self._read_by: float | None = None
         self._write_by: float | None = None
+        # when the send that is under way must be done as a whole
+        self._send_by: tuple[float, Rule] | None = None
         self._write_rule: Rule = RULES["write_grace"]
         self._handler_deadline = math.inf
 
@@ -164,7 +167,7 @@ class Exchange:
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response; the head leaves with the first piece of body. ResponseError if it is wrong."""
         self.writer.start(status, headers)
-        if self._link.draining or self._leaves_much_unread():
+        if self._link.server.draining or self._leaves_much_unread():
             self.writer.must_close = True
 
     async def send(self, data: bytes, more: bool) -> None:
@@ -238,12 +241,16 @@ class Exchange:
         return body_deadline(self._start, self._head_done + self._paused, link.parser.received, link.timeouts)
 
     def _send_deadline(self, length: int) -> float:
-        """When what is being sent now must be taken; asked only if the peer does not take it at once."""
+        """By when more must be taken of a send of `length` bytes; asked where it must wait, and after all progress."""
         link = self._link
+        now = link.clock()
+        if self._send_by is None:
+            self._send_by = write_deadline(now, self._head_done, length, link.timeouts)
         if self._write_by is not None:
             deadline, self._write_rule = self._write_by, RULES["write"]
         else:
-            deadline, self._write_rule = write_deadline(link.clock(), self._head_done, length, link.timeouts)
+            deadline, self._write_rule = self._send_by
+            deadline = min(deadline, stall_deadline(now, link.timeouts))
         link.enter(Phase.WRITE, deadline)
         return deadline
 
@@ -274,6 +281,7 @@ class Exchange:
                 # however willingly the peer takes what is sent
                 self._write_rule = RULES["write"]
                 raise DeadlineExceeded("write", whole)
+            self._send_by = None
             await link.send(data, self._send_deadline)
         except DeadlineExceeded as late:
             link.cut(self._write_rule, link.clock() - late.deadline)

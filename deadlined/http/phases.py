@@ -21,6 +21,11 @@ LINGER = 2.0
 # seconds that a connection which has said nothing yet is given when a drain begins: its request may be on the way (Go)
 NEW_GRACE = 5.0
 
+# seconds that a peer may take nothing at all of a send, however long the send is and so its deadline; Envoy's
+# stream_idle_timeout is half of it, but a peer that keeps 240 B/s needs 7 minutes for what the kernel buffers between
+# two signs of progress
+STALL = 600.0
+
 # fraction by which connection_age is spread, so that a fleet of clients does not reconnect at once
 AGE_JITTER = 0.1
 
@@ -126,6 +131,15 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
+# what an answer says of the deadline that it is for, to a person
+DETAILS = {
+    "read_header": "the request's head was not complete in time",
+    "read": "the request was not complete in time",
+    "body_grace": "the request's body came too slowly",
+    "handler": "the application did not answer in time",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Farewell:
     """What the peer sees of the end: an answer with `status` and then a close, a bare close, or a reset."""
@@ -167,6 +181,11 @@ def write_deadline(now: float, head_done: float, length: int, timeouts: Timeouts
     whole = head_done + timeouts.write
     send = now + max(timeouts.write_grace, length / timeouts.write_min_rate)
     return (whole, RULES["write"]) if whole < send else (send, RULES["write_grace"])
+
+
+def stall_deadline(progress: float, timeouts: Timeouts) -> float:
+    """When a peer that has last taken something of a send at `progress` must take more. Off with `write_grace`."""
+    return progress + max(STALL, timeouts.write_grace)
 
 
 def idle_deadline(done: float, timeouts: Timeouts) -> float:

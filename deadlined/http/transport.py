@@ -24,6 +24,9 @@ TLS_HELLO = b"\x16"
 # receives or sends in a row that need not wait, after which other tasks are let in
 _BUDGET = 16
 
+# bytes that are encrypted at a time: between two of them a long send shows its progress
+_PIECE = 128 * 1024
+
 Deadline = Callable[[int], float]
 
 
@@ -34,7 +37,7 @@ class Transport(Protocol):
         """The next bytes, b"" at the end. DeadlineExceeded at `deadline`, also if bytes are there."""
 
     async def send(self, data: bytes, deadline: Deadline) -> None:
-        """Send all; `deadline(length)` is asked by when. DeadlineExceeded then."""
+        """Send all. `deadline(length)` says by when the peer must take more of it. DeadlineExceeded then."""
 
     def send_last(self, data: bytes) -> bool:
         """At once, from any task or callback: send a short farewell and end our side; False if that cannot be done."""
@@ -72,11 +75,15 @@ class Plain:
         sent = conn.try_send(data)
         if sent == len(data):
             return
-        conn.set_write_deadline(deadline(len(data)))
+        length = len(data)
+        conn.set_write_deadline(deadline(length))
         with memoryview(data) as view:
-            while sent < len(data):
+            while sent < length:
                 await conn.wait_writable()
-                sent += conn.try_send(view[sent:])
+                taken = conn.try_send(view[sent:])
+                sent += taken
+                if taken:
+                    conn.set_write_deadline(deadline(length))
         conn.set_write_deadline(math.inf)
 
     def send_last(self, data: bytes) -> bool:
@@ -119,8 +126,10 @@ class Tls:
         return bytes(await self._stream.receive_some(65536))
 
     async def send(self, data: bytes, deadline: Deadline) -> None:
-        self._conn.set_write_deadline(deadline(len(data)))
-        await self._stream.send_all(data)
+        with memoryview(data) as view:
+            for start in range(0, len(data), _PIECE):
+                self._conn.set_write_deadline(deadline(len(data)))
+                await self._stream.send_all(view[start : start + _PIECE])
         self._conn.set_write_deadline(math.inf)
 
     def send_last(self, data: bytes) -> bool:

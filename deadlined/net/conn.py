@@ -29,7 +29,7 @@ RECEIVE_SIZE = 65536
 
 # bytes that the kernel holds for a peer that does not read; trio's 16 KiB wakes a fast sender too often, the kernel's
 # own megabytes let a thousand stalled readers hold gigabytes
-_UNSENT = 128 * 1024
+_UNSENT = 64 * 1024
 
 # linger on, for 0 seconds: close() throws away what is unsent and the peer gets an RST
 _LINGER_ZERO = struct.pack("ii", 1, 0)

@@ -12,6 +12,7 @@ from deadlined.http.phases import (
     IDLE_BUFFER,
     LINGER,
     NEW_GRACE,
+    STALL,
     age_deadline,
     body_deadline,
     farewell,
@@ -19,6 +20,7 @@ from deadlined.http.phases import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
+    stall_deadline,
     write_deadline,
 )
 
@@ -241,3 +243,9 @@ def test_timeouts_and_limits_are_frozen_and_named() -> None:
         Limits().max_head = 1.0  # type: ignore[misc]
     with pytest.raises(TypeError):
         Timeouts(1.0)  # type: ignore[call-arg]
+
+
+def test_a_stall_has_ten_minutes_or_the_grace_if_that_is_longer() -> None:
+    assert stall_deadline(5.0, Timeouts()) == 5.0 + STALL
+    assert stall_deadline(5.0, Timeouts(write_grace=3600)) == 3605.0
+    assert stall_deadline(5.0, Timeouts(write_grace=INF)) == INF

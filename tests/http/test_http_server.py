@@ -29,6 +29,7 @@ from support import INF
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason, Timeouts
+from deadlined.http.phases import STALL
 from deadlined.runtime import current_pump
 
 KIB = 1024
@@ -667,11 +668,22 @@ async def test_a_response_that_is_not_taken_is_reset_and_the_handler_cancelled(
 
 
 async def test_a_send_earns_time_by_its_length(autojump_clock: MockClock) -> None:
-    async with serving(huge, only(write_grace=10, write_min_rate=HUGE / 1000)) as site:
+    async with serving(huge, only(write_grace=10, write_min_rate=HUGE / 500)) as site:
         client = await site.connect()
         await client.send(GET)
         record = await site.ended()
-        assert 1000 <= trio.current_time() < 1000.1
+        assert 500 <= trio.current_time() < 500.1
+        assert record.reason is Reason.WRITE_TIMEOUT
+
+
+async def test_nobody_stalls_for_longer_than_ten_minutes_however_long_the_send(autojump_clock: MockClock) -> None:
+    async with serving(huge, only(write_grace=10, write_min_rate=HUGE / 100_000)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(500)
+        await client.receive()
+        record = await site.ended()
+        assert STALL <= trio.current_time() < STALL + 500.1
         assert record.reason is Reason.WRITE_TIMEOUT
 
 
