@@ -25,6 +25,8 @@ _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\x00")
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+ [\x21-\x7e]+ HTTP/([0-9])\.([0-9])")
 _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z\r\n]")
 _LENGTHS = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
+_HEEDED = frozenset((b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"))
+
 _HOST = re.compile(rb"[!$&'()*+,;=\-._~%:\[\]0-9A-Za-z]*")
 
 _TLS_HELLO = 0x16
@@ -194,38 +196,43 @@ def _next_event(connection: h11.Connection) -> object:
 def _request(event: object) -> Request:
     """A head that h11 understood, if nothing in it is ambiguous or unknown."""
     assert isinstance(event, h11.Request), event
-    headers = list(event.headers)
-    lengths = [value for name, value in headers if name == b"content-length"]
-    encodings = [value for name, value in headers if name == b"transfer-encoding"]
+    headers = [(name.lower(), value) for name, value in event.headers.raw_items()]
+    told = _told(headers)
     modern = event.http_version != b"1.0"
-    if encodings and (lengths or not modern):
+    length = told.get(b"content-length")
+    chunked = b"transfer-encoding" in told
+    if chunked and (length is not None or not modern):
         raise BadRequest(
             400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0: where the body ends is ambiguous"
         )
-    for name, value in headers:
-        if name == b"host" and not _HOST.fullmatch(value):
-            raise BadRequest(400, "the Host header is not a host")
+    if not _HOST.fullmatch(told.get(b"host", b"")):
+        raise BadRequest(400, "the Host header is not a host")
+    expectation = told.get(b"expect") if modern else None
+    if expectation is not None and expectation.lower() != b"100-continue":
+        raise BadRequest(417, "only `Expect: 100-continue` is understood")
     return Request(
         method=event.method.decode("ascii"),
         target=event.target,
         version=event.http_version.decode("ascii"),
         headers=headers,
-        content_length=int(lengths[0]) if lengths else None,
-        chunked=bool(encodings),
-        keep_alive=_keeps_alive(headers, modern),
-        expects_continue=_expects_continue(headers, modern),
+        content_length=None if length is None else int(length),
+        chunked=chunked,
+        keep_alive=_keeps_alive(told.get(b"connection"), modern),
+        expects_continue=expectation is not None,
     )
 
 
-def _keeps_alive(headers: list[tuple[bytes, bytes]], modern: bool) -> bool:
-    tokens = {token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")}
-    return b"close" not in tokens and (modern or b"keep-alive" in tokens)
-
-
-def _expects_continue(headers: list[tuple[bytes, bytes]], modern: bool) -> bool:
+def _told(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The fields that concern the connection itself; repeated ones are joined as RFC 9110, 5.3 has it."""
+    told: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name == b"expect" and modern:
-            if value.lower() != b"100-continue":
-                raise BadRequest(417, "only `Expect: 100-continue` is understood")
-            return True
-    return False
+        if name in _HEEDED:
+            told[name] = told[name] + b"," + value if name in told else value
+    return told
+
+
+def _keeps_alive(connection: bytes | None, modern: bool) -> bool:
+    if connection is None:
+        return modern
+    tokens = {token.strip().lower() for token in connection.split(b",")}
+    return b"close" not in tokens and (modern or b"keep-alive" in tokens)
