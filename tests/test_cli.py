@@ -298,7 +298,9 @@ def test_a_wrong_variable_ends_it_with_2() -> None:
 
 def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("1 / 0\n")
-    assert_one_line(run("serve", "bad:app", cwd=tmp_path), 2, "importing 'bad' failed", "ZeroDivisionError")
+    assert_one_line(
+        run("serve", "bad:app", cwd=tmp_path), 2, "importing 'bad' failed", "ZeroDivisionError", "bad.py, line 1"
+    )
 
 
 def test_a_port_in_use_ends_it_with_3() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ def load_app(name: str) -> Any:
             name, f"there is no module {error.name!r} (looked in {here} and the installed packages)"
         ) from error
     except Exception as error:
-        raise _wrong(name, f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.filename}, line {where.lineno}"
+        raise _wrong(name, f"importing {module_name!r} failed: {type(error).__name__}: {error} ({place})") from error
     for part in (attribute or "app").split("."):
         try:
             found = getattr(found, part)

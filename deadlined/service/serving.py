@@ -115,7 +115,8 @@ async def _listen(config: ServeConfig) -> list[Listener]:
         return await open_tcp_listeners(config.port, host=config.host or None)
     except OSError as error:
         where = config.uds or f"{config.host}:{config.port}"
-        hint = "; another process has it, choose another --port" if error.errno == errno.EADDRINUSE else ""
+        option = "--port" if config.uds is None else "--uds"
+        hint = f"; another process has it, choose another {option}" if error.errno == errno.EADDRINUSE else ""
         raise StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND) from None
 
 
