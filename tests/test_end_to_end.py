@@ -18,6 +18,10 @@ from loadtest.servers import raise_file_limit
 
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 
+# A busy machine makes anything late. Nothing may be early or refused in any attempt; all must be on time in one of
+# them.
+ATTEMPTS = 3
+
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -32,10 +36,15 @@ def need_slowhttptest() -> None:
 @pytest.mark.parametrize("mode", slow.MODES, ids=[mode.name for mode in slow.MODES])
 def test_a_thousand_slow_connections_are_cut_in_time_while_the_honest_are_served(mode: slow.Mode) -> None:
     need_slowhttptest()
-    outcome = slow.run_mode(mode, 1000)
-    assert (outcome.cut, outcome.early, outcome.late) == (1000, 0, 0)
-    assert outcome.refused == 0
-    assert outcome.honest > 0
+    for _ in range(ATTEMPTS):
+        outcome = slow.run_mode(mode, 1000)
+        # what no busy machine excuses
+        assert outcome.early == 0
+        assert outcome.refused == 0
+        assert outcome.honest > 0
+        if outcome.good:
+            break
+    assert (outcome.cut, outcome.late) == (1000, 0), outcome
     assert outcome.good, outcome
 
 
