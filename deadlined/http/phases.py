@@ -21,9 +21,9 @@ LINGER = 2.0
 # seconds that a connection which has said nothing yet is given when a drain begins: its request may be on the way (Go)
 NEW_GRACE = 5.0
 
-# seconds that a peer may take nothing at all of a send, however long the send is and so its deadline; Envoy's
-# stream_idle_timeout is half of it, but a peer that keeps 240 B/s needs 7 minutes for what the kernel buffers between
-# two signs of progress
+# seconds that a peer may take nothing at all of a send, however long the send is and so its deadline; twice Envoy's
+# stream_idle_timeout, because a peer that keeps 240 B/s needs minutes for what the kernel buffers between two signs of
+# progress
 STALL = 600.0
 
 # fraction by which connection_age is spread, so that a fleet of clients does not reconnect at once
