@@ -80,10 +80,10 @@ class AsgiHandler:
         self._app = app
         self._state = {} if state is None else state
 
-    async def __call__(self, exchange: Exchange) -> None:
-        """Serve one request. What the application raises passes through."""
+    def __call__(self, exchange: Exchange) -> Awaitable[None]:
+        """Serve one request: to be awaited. What the application raises passes through."""
         cycle = _Cycle(exchange)
-        await self._app(self._scope(exchange), cycle.receive, cycle.send)
+        return self._app(self._scope(exchange), cycle.receive, cycle.send)
 
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
@@ -95,7 +95,7 @@ class AsgiHandler:
             "http_version": request.version,
             "method": request.method,
             "scheme": "http" if link.server.ssl_context is None else "https",
-            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+            "path": (path if path.find(b"%") < 0 else unquote_to_bytes(path)).decode("utf-8", "replace"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
@@ -150,7 +150,10 @@ class _Cycle:
         if kind == "http.response.start":
             self._exchange.start(message["status"], message.get("headers", ()))
         elif kind == "http.response.body":
-            await self._exchange.send(message.get("body", b""), message.get("more_body", False))
+            exchange = self._exchange
+            body = message.get("body", b"")
+            if not exchange.try_send(body if isinstance(body, bytes) else bytes(body), bool(message.get("more_body"))):
+                await exchange.finish_send()
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
 

@@ -39,11 +39,11 @@ from .phases import (
     header_deadline,
     idle_deadline,
 )
-from .records import ConnectionInfo, ConnectionRecord, RequestRecord
+from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
-from .transport import TLS_HELLO, Deadline, Plain, Tls, Transport, first_byte
+from .transport import TLS_HELLO, Plain, Tls, Transport, first_byte
 
 if TYPE_CHECKING:
     from .server import HttpServer
@@ -60,22 +60,20 @@ class HttpConnection:
         self.clock = server.clock
         self.timeouts: Timeouts = server.timeouts
         self.limits: Limits = server.limits
-        self.parser = RequestParser(server.limits)
-        self.answered = trio.Event()
+        self.parser = RequestParser(server.limits, server.parse_head)
+        self.transport: Transport = Plain(conn)
         self.accepted = self.clock()
         self.phase = Phase.HEADER
         self.deadline = INF
         self.reason: Reason | None = None
         self.requests = 0
-        self.received = 0
-        self.sent = 0
         self.client = _address(conn.socket.getpeername)
         self.local = _address(conn.socket.getsockname)
         self.peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
         self._number = number
         self._lateness = 0.0
         self._ended = INF
-        self._transport: Transport = Plain(conn)
+        self._answered: trio.Event | None = None
         self._scope = trio.CancelScope()
         self._exchange: Exchange | None = None
         self._goodbye = Goodbye(conn)
@@ -87,7 +85,7 @@ class HttpConnection:
         try:
             with self._scope:
                 await self._converse()
-            await self._goodbye.say(self._transport, self.clock, self.timeouts)
+            await self._goodbye.say(self.transport, self.clock, self.timeouts)
         except Exception:
             _log.exception("the connection with %s failed inside the server", self.peer)
             self.finish(Reason.SERVER_ERROR)
@@ -148,35 +146,23 @@ class HttpConnection:
         elif self._exchange is None and not self.requests and not self.parser.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + NEW_GRACE))
 
-    def closes_after(self, request: Request) -> bool:
-        """Must the response to `request` be this connection's last, as far as one knows at its head?"""
-        return (
-            not request.keep_alive
-            or self.server.draining
-            or self.requests >= self.limits.max_requests
-            or self.clock() >= self._close_after
-        )
-
     def arm_handler(self, when: float) -> None:
         """Cancel the handler at `when`; `inf` disarms."""
         if self._handler_timer is None:
             self._handler_timer = Timer(_handler_expired, self)
         self.server.set_timer(self._handler_timer, when)
 
-    async def receive(self, deadline: float) -> bytes:
-        """The next bytes by `deadline`, b"" at the end."""
-        data = await self._transport.receive(deadline)
-        self.received += len(data)
-        return data
-
-    async def send(self, data: bytes, deadline: Deadline) -> None:
-        """Send all of `data`; `deadline` says by when."""
-        await self._transport.send(data, deadline)
-        self.sent += len(data)
+    async def wait_answered(self) -> None:
+        """Sleep until the response to the current request is out."""
+        if self._answered is None:
+            self._answered = trio.Event()
+        await self._answered.wait()
 
     def response_complete(self, watched: bool) -> None:
         """The last byte of a response is out: whoever waits for the peer to leave need not wait any more."""
-        self.answered.set()
+        if self._answered is not None:
+            self._answered.set()
+            self._answered = None
         if watched:
             self.conn.set_read_deadline(-INF)
 
@@ -212,7 +198,7 @@ class HttpConnection:
                 return
             if first != TLS_HELLO:
                 raise BadRequest(400, "this port speaks TLS: use https://")
-            self._transport = tls = Tls(self.conn, context)
+            self.transport = tls = Tls(self.conn, context)
             await tls.handshake(deadline)
         except DeadlineExceeded as late:
             if late.deadline < deadline:
@@ -226,72 +212,89 @@ class HttpConnection:
             raise
 
     async def _next_exchange(self) -> None:
-        received, sent = self.received, self.sent
-        start, request = await self._next_request()
+        start = self.accepted
+        if self.requests or self.server.ssl_context is not None:
+            start = self.clock()
+        received, sent = self.transport.received, self.transport.sent
+        if self.requests and not self.parser.buffered:
+            if not await self._idle(start):
+                return
+            start = self.clock()
+        elif self.requests:
+            # pipelined: let others have a turn
+            await checkpoint()
+        request = self.parser.next_request()
+        now = start
         if request is None:
-            return
+            request = await self._rest_of_head(start)
+            now = self.clock()
+        if request is not None:
+            await self._serve(Exchange(self, request, start, now, self._last(request, now)), received, sent)
+
+    async def _idle(self, start: float) -> bool:
+        """Wait for the next request to begin; False if the connection ends instead."""
+        if self.server.draining:
+            self.finish(Reason.DONE)
+            return False
+        deadline = idle_deadline(start, self.timeouts)
+        self.enter(Phase.IDLE, deadline)
+        try:
+            data = await self.transport.receive(deadline)
+        except DeadlineExceeded as late:
+            self._silent(RULES["idle"], late)
+            return False
+        self.parser.feed(data)
+        if not data:
+            self.finish(Reason.CLIENT_CLOSED)
+        return bool(data)
+
+    async def _rest_of_head(self, start: float) -> Request | None:
+        """Receive until there is a request; None if the connection ends instead."""
+        deadline, rule = header_deadline(start, self.timeouts)
+        self.enter(Phase.HEADER, deadline)
+        request = None
+        try:
+            while request is None:
+                data = await self.transport.receive(deadline)
+                if not data:
+                    self.finish(Reason.CLIENT_CLOSED)
+                    return None
+                self.parser.feed(data)
+                request = self.parser.next_request()
+        except DeadlineExceeded as late:
+            self._silent(rule, late)
+        return request
+
+    def _silent(self, rule: Rule, late: DeadlineExceeded) -> None:
+        """No request came in time, or the drain did not wait for it."""
+        if self.server.draining and not self.parser.buffered:
+            self.finish(Reason.DONE)
+        else:
+            self.cut(rule, self.clock() - late.deadline)
+
+    async def _serve(self, exchange: Exchange, received: int, sent: int) -> None:
+        """Let the handler answer, and see how the connection can go on; before it, so much was received and sent."""
         self.requests += 1
-        now = self.clock()
-        self._exchange = exchange = Exchange(self, request, start, now)
+        self._exchange = exchange
         if self.timeouts.handler < INF:
-            exchange.set_handler_deadline(handler_deadline(now, self.timeouts))
+            exchange.set_handler_deadline(handler_deadline(exchange.head_done, self.timeouts))
         self.enter(Phase.HANDLER, exchange.deadline)
         try:
-            await self._handle(exchange)
+            try:
+                await self.server.handler(exchange)
+                if not (exchange.writer.complete or exchange.over or self.reason):
+                    raise ResponseError("the application returned before its response was complete")
+            except Exception as error:
+                if not is_disconnect(error):
+                    self._handler_failed(exchange, error)
             self._disarm_handler()
             await self._settle(exchange)
         finally:
-            self._observe(exchange, start, now, received, sent)
+            self.server.count_request()
+            if self.server.observer is not None:
+                self._observe(self.server.observer, exchange, received, sent)
             exchange.end()
             self._exchange = None
-
-    async def _next_request(self) -> tuple[float, Request | None]:
-        """The next request and the moment from which its head is timed; None if the connection ends instead."""
-        fresh = not self.requests
-        start = self.accepted if fresh and self.server.ssl_context is None else self.clock()
-        try:
-            if not fresh and not self.parser.buffered:
-                if self.server.draining:
-                    self.finish(Reason.DONE)
-                    return start, None
-                rule = RULES["idle"]
-                data = await self._receive_in(Phase.IDLE, idle_deadline(start, self.timeouts))
-                start = self.clock()
-                if not data:
-                    return start, None
-                self.parser.feed(data)
-            elif not fresh:
-                # pipelined: let others have a turn
-                await checkpoint()
-            deadline, rule = header_deadline(start, self.timeouts)
-            while (request := self.parser.next_request()) is None:
-                data = await self._receive_in(Phase.HEADER, deadline)
-                if not data:
-                    return start, None
-                self.parser.feed(data)
-        except DeadlineExceeded as late:
-            if self.server.draining and not self.parser.buffered:
-                self.finish(Reason.DONE)
-            else:
-                self.cut(rule, self.clock() - late.deadline)
-            return start, None
-        return start, request
-
-    async def _receive_in(self, phase: Phase, deadline: float) -> bytes:
-        self.enter(phase, deadline)
-        data = await self.receive(deadline)
-        if not data:
-            self.finish(Reason.CLIENT_CLOSED)
-        return data
-
-    async def _handle(self, exchange: Exchange) -> None:
-        try:
-            await self.server.handler(exchange)
-            if not (exchange.writer.complete or exchange.over or self.reason):
-                raise ResponseError("the application returned before its response was complete")
-        except Exception as error:
-            if not is_disconnect(error):
-                self._handler_failed(exchange, error)
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         # an application that stumbles over a peer that is gone has not failed
@@ -315,15 +318,22 @@ class HttpConnection:
             self.finish(Reason.SERVER_ERROR)
         if self.reason is None and writer.must_close:
             self.finish(self._why_closed(exchange.request))
-        if self.reason is None and not await exchange.settle():
+        if self.reason is None and not (exchange.settled or await exchange.settle()):
             self.finish(Reason.DONE)
         # unless the peer asked for the end, it may be sending already what we shall not read
         ends = self.reason is not None
         self._goodbye.unread = not exchange.body_done or (
             ends and (exchange.request.keep_alive or self.parser.buffered > 0)
         )
-        if self.answered.is_set():
-            self.answered = trio.Event()
+
+    def _last(self, request: Request, now: float) -> bool:
+        """Must the response to the next `request` be this connection's last, as far as one knows at its head?"""
+        return (
+            not request.keep_alive
+            or self.server.draining
+            or self.requests + 1 >= self.limits.max_requests
+            or now >= self._close_after
+        )
 
     def _why_closed(self, request: Request) -> Reason:
         if not request.keep_alive or self.server.draining:
@@ -338,8 +348,7 @@ class HttpConnection:
         if exchange is not None:
             exchange.give_up(status)
         words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
-        self.sent += len(words)
-        self._goodbye.tell(words, self._transport)
+        self._goodbye.tell(words, self.transport)
 
     def _disarm_handler(self) -> None:
         if self._handler_timer is not None:
@@ -347,22 +356,19 @@ class HttpConnection:
             if self.reason is not None:
                 self._handler_timer.arg = None
 
-    def _observe(self, exchange: Exchange, start: float, head_done: float, received: int, sent: int) -> None:
-        self.server.count_request()
-        if self.server.observer is None:
-            return
+    def _observe(self, observer: Observer, exchange: Exchange, received: int, sent: int) -> None:
         request = exchange.request
-        self.server.observer.request(
+        observer.request(
             RequestRecord(
                 peer=self.peer,
                 method=request.method,
                 target=request.target.decode("ascii"),
                 version=request.version,
                 status=exchange.status,
-                received=self.received - received,
-                sent=self.sent - sent,
-                head=head_done - start,
-                handled=self.clock() - head_done,
+                received=self.transport.received - received,
+                sent=self.transport.sent - sent,
+                head=exchange.head_done - exchange.start_time,
+                handled=self.clock() - exchange.head_done,
                 reason=self.reason,
             )
         )
@@ -377,8 +383,8 @@ class HttpConnection:
                 elapsed=self._ended - self.accepted,
                 lateness=self._lateness,
                 requests=self.requests,
-                received=self.received,
-                sent=self.sent,
+                received=self.transport.received,
+                sent=self.transport.sent,
             ),
         )
 

@@ -38,7 +38,6 @@ class Exchange:
         "_body_done",
         "_continued",
         "_handler_deadline",
-        "_head_done",
         "_link",
         "_out",
         "_over",
@@ -47,21 +46,24 @@ class Exchange:
         "_paused_at",
         "_read_by",
         "_send_by",
-        "_start",
+        "_taken",
         "_told",
+        "_unsent",
         "_watching",
         "_write_by",
         "_write_rule",
+        "head_done",
         "request",
+        "start_time",
         "writer",
     )
 
-    def __init__(self, link: HttpConnection, request: Request, start: float, head_done: float) -> None:
+    def __init__(self, link: HttpConnection, request: Request, start: float, head_done: float, last: bool) -> None:
         self.request = request
-        self.writer = ResponseWriter(request.method, request.version, link.closes_after(request))
+        self.writer = ResponseWriter(request.method, request.version, last)
         self._link = link
-        self._start = start
-        self._head_done = head_done
+        self.start_time = start
+        self.head_done = head_done
         self._body_done = not request.has_body
         self._continued = not request.expects_continue
         self._over = False
@@ -77,6 +79,9 @@ class Exchange:
         self._watching = False
         self._read_by: float | None = None
         self._write_by: float | None = None
+        # what the last send has left, for `finish_send`
+        self._unsent = b""
+        self._taken = 0
         # when the send that is under way must be done as a whole
         self._send_by: tuple[float, Rule] | None = None
         self._write_rule: Rule = RULES["write_grace"]
@@ -140,11 +145,11 @@ class Exchange:
             except BadRequest as bad:
                 self._refuse(bad)
             if piece is not None:
-                self._body_done = not piece
+                self._body_done = parser.at_end
                 return piece
             await self._invite_body()
             self._paused += self._link.clock() - self._paused_at
-            parser.feed(await self._receive(*self._body_deadline()))
+            parser.feed(await self._receive_body())
             self._paused_at = self._link.clock()
         return b""
 
@@ -156,7 +161,7 @@ class Exchange:
             while not (self._over or self.writer.complete):
                 if link.parser.buffered > link.limits.max_head:
                     # requests pile up behind this one: stop reading, and so stop noticing
-                    await link.answered.wait()
+                    await link.wait_answered()
                     return
                 link.parser.feed(await self._receive(math.inf, None))
         except Disconnected:
@@ -175,18 +180,38 @@ class Exchange:
 
         If the peer does not take it in time, the connection is reset and the connection's task cancelled.
         """
-        link = self._link
+        if not self.try_send(data, more):
+            await self.finish_send()
+
+    def try_send(self, data: bytes, more: bool) -> bool:
+        """`send`, if that need not wait; if False, `finish_send` must be awaited."""
         if self._over:
             raise Disconnected("the peer is gone")
-        framed = self.writer.body(data, more, link.server.date_line(), link.server.keep_alive_line)
-        if framed:
-            await self._send(framed)
+        link = self._link
+        server = link.server
+        framed = self.writer.body(data, more, server.date_line(), server.keep_alive_line)
+        self._unsent = framed
+        self._taken = 0
+        # a bound on the whole response may have passed, however willingly the peer takes what is sent; and the body of
+        # a response to HEAD may be endless, too
+        if self._write_by is not None or link.timeouts.write < math.inf or not framed:
+            return False
+        try:
+            self._taken = link.transport.try_send(framed)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._lost(Reason.CLIENT_RESET, error)
+        if self._taken < len(framed):
+            return False
+        self._sent()
+        return True
+
+    async def finish_send(self) -> None:
+        """Send what `try_send` has left."""
+        if self._unsent:
+            await self._send(self._unsent, self._taken)
         else:
-            # the body of a response to HEAD may be endless, too
             await checkpoint()
-        if not more:
-            self._out = True
-            link.response_complete(self._watching)
+        self._sent()
 
     async def settle(self) -> bool:
         """After the response: let a watcher leave, and read what is left of the body; True if the connection can go
@@ -203,6 +228,11 @@ class Exchange:
         except Disconnected:
             return False
         return self._body_done
+
+    @property
+    def settled(self) -> bool:
+        """True if `settle` has nothing to do and the connection can go on."""
+        return self._body_done and not self._watching
 
     @property
     def body_done(self) -> bool:
@@ -232,20 +262,20 @@ class Exchange:
     async def _invite_body(self) -> None:
         if not self._continued and not self.answered:
             self._continued = True
-            await self._send(CONTINUE)
+            await self._send(CONTINUE, 0)
 
     def _body_deadline(self) -> tuple[float, Rule]:
         if self._read_by is not None:
             return self._read_by, RULES["read"]
         link = self._link
-        return body_deadline(self._start, self._head_done + self._paused, link.parser.received, link.timeouts)
+        return body_deadline(self.start_time, self.head_done + self._paused, link.parser.received, link.timeouts)
 
     def _send_deadline(self, length: int) -> float:
         """By when more must be taken of a send of `length` bytes; asked where it must wait, and after all progress."""
         link = self._link
         now = link.clock()
         if self._send_by is None:
-            self._send_by = write_deadline(now, self._head_done, length, link.timeouts)
+            self._send_by = write_deadline(now, self.head_done, length, link.timeouts)
         if self._write_by is not None:
             deadline, self._write_rule = self._write_by, RULES["write"]
         else:
@@ -254,12 +284,16 @@ class Exchange:
         link.enter(Phase.WRITE, deadline)
         return deadline
 
+    async def _receive_body(self) -> bytes:
+        deadline, rule = self._body_deadline()
+        return await self._receive(deadline, rule)
+
     async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
         link = self._link
         if rule is not None:
             link.enter(Phase.BODY, deadline)
         try:
-            data = await link.receive(deadline)
+            data = await link.transport.receive(deadline)
         except DeadlineExceeded as late:
             if rule is not None:
                 # the application may have set its own meanwhile
@@ -273,16 +307,22 @@ class Exchange:
         link.enter(Phase.HANDLER, self._handler_deadline)
         return data
 
-    async def _send(self, data: bytes) -> None:
+    def _sent(self) -> None:
+        self._unsent = b""
+        if self.writer.complete:
+            self._out = True
+            self._link.response_complete(self._watching)
+
+    async def _send(self, data: bytes, taken: int) -> None:
         link = self._link
         try:
-            whole = self._head_done + link.timeouts.write if self._write_by is None else self._write_by
+            whole = self.head_done + link.timeouts.write if self._write_by is None else self._write_by
             if whole <= link.clock():
                 # however willingly the peer takes what is sent
                 self._write_rule = RULES["write"]
                 raise DeadlineExceeded("write", whole)
             self._send_by = None
-            await link.send(data, self._send_deadline)
+            await link.transport.send(data, taken, self._send_deadline)
         except DeadlineExceeded as late:
             link.cut(self._write_rule, link.clock() - late.deadline)
             link.cancel()

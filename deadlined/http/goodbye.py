@@ -46,7 +46,7 @@ class Goodbye:
         try:
             if self._words:
                 send = write_deadline(clock(), clock(), len(self._words), timeouts)[0]
-                await transport.send(self._words, lambda _: min(send, deadline + LINGER))
+                await transport.send(self._words, 0, lambda _: min(send, deadline + LINGER))
             if self.unread and self._conn.socket.fileno() >= 0:
                 await self._linger(deadline)
             await transport.aclose(clock() + LINGER)

@@ -14,6 +14,7 @@ from ..runtime import current_pump
 from ..timers import Timer
 from .connection import HttpConnection
 from .exchange import Exchange
+from .parsers import head_parser
 from .phases import RULES, Phase, Reason
 from .records import ConnectionInfo, ConnectionRecord, Observer
 from .response import date_line
@@ -42,6 +43,8 @@ class HttpServer:
     `handler(exchange)` is called for each request, in the connection's task; what it raises is answered with 500 and
     logged. To be made inside
     `trio.run`. `ssl_context` makes it speak TLS. `observer` is told of every request and connection that is over.
+    `parser` names what reads the heads of requests: "h11", "httptools" (ImportError if it is not installed), or "auto",
+    httptools if it is there.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class HttpServer:
         limits: Limits | None = None,
         ssl_context: ssl.SSLContext | None = None,
         observer: Observer | None = None,
+        parser: str = "auto",
     ) -> None:
         pump = current_pump()
         self.handler = handler
@@ -59,6 +63,7 @@ class HttpServer:
         self.limits = limits or Limits()
         self.ssl_context = ssl_context
         self.observer = observer
+        self.parse_head = head_parser(parser)
         self.clock = pump.clock
         self.set_timer: Callable[[Timer, float], bool] = pump.set_timer
         self.draining = False

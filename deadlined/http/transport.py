@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import socket as stdlib
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 import trio
 
@@ -30,118 +30,159 @@ _PIECE = 128 * 1024
 Deadline = Callable[[int], float]
 
 
-class Transport(Protocol):
-    """What the connection needs of either kind."""
+class Transport(ABC):
+    """What the connection needs of either kind. `received` and `sent` count the bytes of HTTP."""
 
+    __slots__ = ("conn", "received", "sent")
+
+    def __init__(self, conn: Conn) -> None:
+        self.conn: Conn = conn
+        self.received: int = 0
+        self.sent: int = 0
+
+    @abstractmethod
     async def receive(self, deadline: float) -> bytes:
         """The next bytes, b"" at the end. DeadlineExceeded at `deadline`, also if bytes are there."""
 
-    async def send(self, data: bytes, deadline: Deadline) -> None:
-        """Send all. `deadline(length)` says by when the peer must take more of it. DeadlineExceeded then."""
+    @abstractmethod
+    def try_send(self, data: bytes) -> int:
+        """Send what can be sent at once; how many bytes that was."""
 
+    @abstractmethod
+    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
+        """Send what is left of `data` after the first `taken` bytes.
+
+        `deadline(length)` says by when the peer must take more of it. DeadlineExceeded then.
+        """
+
+    @abstractmethod
     def send_last(self, data: bytes) -> bool:
         """At once, from any task or callback: send a short farewell and end our side; False if that cannot be done."""
 
+    @abstractmethod
     async def aclose(self, deadline: float) -> None:
         """End politely, by `deadline`."""
 
 
-class Plain:
+class Plain(Transport):
     """A connection in the clear."""
 
-    __slots__ = ("_budget", "_conn")
+    __slots__ = ("_budget",)
 
     def __init__(self, conn: Conn) -> None:
-        self._conn = conn
-        self._budget = _BUDGET
+        super().__init__(conn)
+        # what may still be done at once before others must have had a turn
+        self._budget: int = _BUDGET
 
     async def receive(self, deadline: float) -> bytes:
-        conn = self._conn
+        conn = self.conn
         conn.set_read_deadline(deadline)
-        data = conn.try_receive()
+        data = None if conn.drained else conn.try_receive()
         if data is None:
-            self._budget = _BUDGET
             while data is None:
                 await conn.wait_readable()
                 data = conn.try_receive()
-            return data
-        await self._take_a_turn()
+            self._budget = _BUDGET
+        else:
+            self._budget -= 1
+            if self._budget <= 0:
+                await self._take_a_turn()
+        self.received += len(data)
         return data
 
-    async def send(self, data: bytes, deadline: Deadline) -> None:
+    def try_send(self, data: bytes) -> int:
+        self._budget -= 1
         # a peer that takes everything must not keep the others waiting
-        await self._take_a_turn()
-        conn = self._conn
-        sent = conn.try_send(data)
-        if sent == len(data):
-            return
+        if self._budget <= 0:
+            return 0
+        taken = self.conn.try_send(data)
+        self.sent += taken
+        return taken
+
+    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
+        conn = self.conn
         length = len(data)
+        if self._budget <= 0:
+            await self._take_a_turn()
+        taken += self._push(data, taken)
+        if taken == length:
+            return
         conn.set_write_deadline(deadline(length))
-        with memoryview(data) as view:
-            while sent < length:
-                await conn.wait_writable()
-                taken = conn.try_send(view[sent:])
-                sent += taken
-                if taken:
-                    conn.set_write_deadline(deadline(length))
+        while taken < length:
+            await conn.wait_writable()
+            more = self._push(data, taken)
+            if more:
+                taken += more
+                conn.set_write_deadline(deadline(length))
         conn.set_write_deadline(math.inf)
+
+    def _push(self, data: bytes, taken: int) -> int:
+        with memoryview(data) as view:
+            more = self.conn.try_send(view[taken:])
+        self.sent += more
+        return more
 
     def send_last(self, data: bytes) -> bool:
         try:
-            self._conn.set_write_deadline(math.inf)
-            if not self._conn.try_send(data):
+            self.conn.set_write_deadline(math.inf)
+            if not self.conn.try_send(data):
                 return False
-            self._conn.shutdown_write()
+            self.conn.shutdown_write()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             return False
+        self.sent += len(data)
         return True
 
     async def aclose(self, deadline: float) -> None:
-        self._conn.close()
+        self.conn.close()
 
     async def _take_a_turn(self) -> None:
-        self._budget -= 1
-        if not self._budget:
-            self._budget = _BUDGET
-            await checkpoint()
+        self._budget = _BUDGET
+        await checkpoint()
 
 
-class Tls:
+class Tls(Transport):
     """A connection through trio's SSLStream."""
 
-    __slots__ = ("_conn", "_stream")
+    __slots__ = ("_stream",)
 
     def __init__(self, conn: Conn, context: ssl.SSLContext) -> None:
-        self._conn = conn
-        self._stream = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
+        super().__init__(conn)
+        self._stream: trio.SSLStream[Conn] = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
 
     async def handshake(self, deadline: float) -> None:
         """Shake hands by `deadline`. BrokenResourceError if the peer does not speak TLS, or not ours."""
-        self._conn.set_deadline(deadline)
+        self.conn.set_deadline(deadline)
         await self._stream.do_handshake()
-        self._conn.set_deadline(math.inf)
+        self.conn.set_deadline(math.inf)
 
     async def receive(self, deadline: float) -> bytes:
-        self._conn.set_read_deadline(deadline)
-        return bytes(await self._stream.receive_some(65536))
+        self.conn.set_read_deadline(deadline)
+        data = bytes(await self._stream.receive_some(65536))
+        self.received += len(data)
+        return data
 
-    async def send(self, data: bytes, deadline: Deadline) -> None:
+    def try_send(self, data: bytes) -> int:
+        return 0
+
+    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
         with memoryview(data) as view:
-            for start in range(0, len(data), _PIECE):
-                self._conn.set_write_deadline(deadline(len(data)))
+            for start in range(taken, len(data), _PIECE):
+                self.conn.set_write_deadline(deadline(len(data)))
                 await self._stream.send_all(view[start : start + _PIECE])
-        self._conn.set_write_deadline(math.inf)
+        self.conn.set_write_deadline(math.inf)
+        self.sent += len(data) - taken
 
     def send_last(self, data: bytes) -> bool:
         return False
 
     async def aclose(self, deadline: float) -> None:
         try:
-            self._conn.set_deadline(deadline)
+            self.conn.set_deadline(deadline)
             await self._stream.aclose()
         except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             # the peer did not wait for our close_notify: nothing is owed to it any more
-            self._conn.close()
+            self.conn.close()
 
 
 async def first_byte(conn: Conn, deadline: float) -> bytes:

@@ -17,9 +17,10 @@ import struct
 from collections.abc import Callable
 
 import trio
+from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
 from ..runtime import current_pump
-from .side import Side, _closed
+from .side import Side, closed_error
 
 Buffer = bytes | bytearray | memoryview
 
@@ -78,8 +79,8 @@ class Conn(trio.abc.HalfCloseableStream):
         self._desc = pump.open(socket.fileno())
         self._socket = socket
         self._pump = pump
-        self._reading = Side("read", self._desc.read, pump)
-        self._writing = Side("write", self._desc.write, pump)
+        self._reading = Side("read", self._desc.read)
+        self._writing = Side("write", self._desc.write)
         self._ended = False
         # the halves' own methods: a forwarding call would cost more than what it forwards to
         self.set_read_deadline = self._desc.read.set_deadline
@@ -133,8 +134,9 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while (data := self._receive(size)) is None:
-                await side.wait()
-            await side.end()
+                side.woken(await self._pump.wait(side.half))
+            if not side.slept:
+                await cancel_shielded_checkpoint()
             return data
         finally:
             side.leave()
@@ -150,14 +152,11 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             self._require_open_end()
-            with memoryview(data) as given, given.cast("B") as view:
-                size = len(view)
-                while side.sent < size:
-                    taken = self._send(view[side.sent :] if side.sent else view)
-                    side.sent += taken
-                    if not taken:
-                        await side.wait()
-            await side.end()
+            # most sends are taken whole: views and slices are for the others
+            if not isinstance(data, bytes) or self._offer(side, data) < len(data):
+                await self._send_rest(side, data)
+            if not side.slept:
+                await cancel_shielded_checkpoint()
         finally:
             side.leave()
 
@@ -168,8 +167,9 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while not _writable(self._socket):
-                await side.wait()
-            await side.end()
+                side.woken(await self._pump.wait(side.half))
+            if not side.slept:
+                await cancel_shielded_checkpoint()
         finally:
             side.leave()
 
@@ -178,7 +178,7 @@ class Conn(trio.abc.HalfCloseableStream):
         side = self._writing
         side.enter()
         try:
-            await trio.lowlevel.checkpoint()
+            await checkpoint()
             self.shutdown_write()
         finally:
             side.leave()
@@ -187,7 +187,7 @@ class Conn(trio.abc.HalfCloseableStream):
         """Close at once; pending operations raise ClosedResourceError. Idempotent. Bytes in the kernel's buffer are
         still delivered if the peer takes them."""
         self.close()
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
 
     def close(self) -> None:
         """`aclose` without the checkpoint; also fit for a callback, or after the run."""
@@ -217,8 +217,18 @@ class Conn(trio.abc.HalfCloseableStream):
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """`receive_some` if that need not wait, else None. No checkpoint: whoever loops on it must make room for
         others."""
-        self._reading.admit()
-        return self._receive(max_bytes)
+        side = self._reading
+        side.admit()
+        data = self._receive(max_bytes)
+        if data and len(data) < max_bytes:
+            side.half.drain()
+        return data
+
+    @property
+    def drained(self) -> bool:
+        """True if `try_receive` is known to give None: it gave less than it was asked for, and the kernel has reported
+        nothing since. Deadlines and closing do not show here."""
+        return self._reading.half.drained
 
     def try_send(self, data: Buffer) -> int:
         """Offer `data` to the kernel; how many bytes it took, 0 if its buffer is full. No checkpoint."""
@@ -228,11 +238,24 @@ class Conn(trio.abc.HalfCloseableStream):
 
     async def wait_readable(self) -> None:
         """After `try_receive` gave None: sleep until it is worth trying again. The read deadline applies."""
-        await self._reading.rest()
+        await self._reading.rest(self._pump)
 
     async def wait_writable(self) -> None:
         """After `try_send` took less than all: sleep until it is worth trying again. The write deadline applies."""
-        await self._writing.rest()
+        await self._writing.rest(self._pump)
+
+    async def _send_rest(self, side: Side, data: Buffer) -> None:
+        with memoryview(data) as given, given.cast("B") as view:
+            size = len(view)
+            while side.sent < size:
+                if not self._offer(side, view[side.sent :]):
+                    side.woken(await self._pump.wait(side.half))
+
+    def _offer(self, side: Side, data: Buffer) -> int:
+        """Let the kernel take what it will; how much that was."""
+        taken = self._send(data)
+        side.sent += taken
+        return taken
 
     def _require_open_end(self) -> None:
         if self._ended:
@@ -271,9 +294,9 @@ def _writable(socket: stdlib.socket) -> bool:
 
 def _broken(error: OSError) -> trio.BrokenResourceError | trio.ClosedResourceError:
     if error.errno == errno.EBADF:
-        return _closed()
+        return closed_error()
     return trio.BrokenResourceError(f"the connection is broken: {error.strerror or error}")
 
 
 def _deadline_of_closed(when: float) -> None:
-    raise _closed()
+    raise closed_error()

@@ -6,6 +6,7 @@ import socket as stdlib
 from typing import Any
 
 import trio
+from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
 from ..runtime import current_pump
 from .side import Side, require_open
@@ -24,8 +25,8 @@ class PacketConn(trio.abc.AsyncResource):
         self._pump = current_pump()
         self._desc = self._pump.open(socket.fileno())
         self._socket = socket
-        self._reading = Side("read", self._desc.read, self._pump)
-        self._writing = Side("write", self._desc.write, self._pump)
+        self._reading = Side("read", self._desc.read)
+        self._writing = Side("write", self._desc.write)
 
     @property
     def socket(self) -> stdlib.socket:
@@ -61,8 +62,9 @@ class PacketConn(trio.abc.AsyncResource):
                     received = self._socket.recvfrom(max_bytes)
                     break
                 except BlockingIOError:
-                    await side.wait()
-            await side.end()
+                    side.woken(await self._pump.wait(side.half))
+            if not side.slept:
+                await cancel_shielded_checkpoint()
             return received
         finally:
             side.leave()
@@ -77,8 +79,9 @@ class PacketConn(trio.abc.AsyncResource):
         try:
             await side.begin()
             while not self._try_send(data, address):
-                await side.wait()
-            await side.end()
+                side.woken(await self._pump.wait(side.half))
+            if not side.slept:
+                await cancel_shielded_checkpoint()
         finally:
             side.leave()
 
@@ -86,7 +89,7 @@ class PacketConn(trio.abc.AsyncResource):
         """Close; pending operations raise ClosedResourceError. Idempotent."""
         self._pump.close(self._desc)
         self._socket.close()
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
 
     def _try_send(self, data: bytes, address: Address) -> bool:
         try:

@@ -18,6 +18,7 @@ import socket as stdlib
 from pathlib import Path
 
 import trio
+from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
 from ..runtime import current_pump
 from .conn import Conn, _broken
@@ -59,7 +60,7 @@ class Listener(trio.abc.Listener[Conn]):
         self._pump = current_pump()
         self._desc = self._pump.open(socket.fileno())
         self._socket = socket
-        self._accepting = Side("accept", self._desc.read, self._pump)
+        self._accepting = Side("accept", self._desc.read)
         self._unlink = unlink
 
     @classmethod
@@ -106,7 +107,8 @@ class Listener(trio.abc.Listener[Conn]):
                         raise _broken(error) from error
                     shortage = error
                 delay = await self._pause(shortage, delay)
-            await side.end()
+            if not side.slept:
+                await cancel_shielded_checkpoint()
             return Conn.from_socket(socket)
         finally:
             side.leave()
@@ -114,13 +116,13 @@ class Listener(trio.abc.Listener[Conn]):
     async def _pause(self, shortage: OSError | None, delay: float) -> float:
         """Wait for a connection, or out a shortage; return the next delay."""
         if shortage is None:
-            await self._accepting.wait()
+            self._accepting.woken(await self._pump.wait(self._accepting.half))
             return _BACKOFF_FIRST
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         with trio.move_on_after(delay):
             # not for readiness, which is there already: for the deadline and for close
             while True:
-                await self._accepting.wait()
+                self._accepting.woken(await self._pump.wait(self._accepting.half))
         return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:
@@ -130,7 +132,7 @@ class Listener(trio.abc.Listener[Conn]):
         if self._unlink is not None:
             self._unlink.unlink(missing_ok=True)
             self._unlink = None
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
 
 
 async def open_tcp_listeners(

@@ -2,14 +2,19 @@
 
 Every operation of this package has the same shape, which keeps trio's contract and Go's rules at once:
 
-    side.enter()                             one user at a time, else BusyResourceError
-    await side.begin()                       a cancelled operation does nothing; closed beats expired beats ready
-    try, and while the kernel says "would block": await side.wait()
-    await side.end()                         a checkpoint, unless it slept
-    side.leave()                             in a finally
+    side.enter()                                    one user at a time, else BusyResourceError
+    await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
+    try; where the kernel says "would block"        side.woken(await pump.wait(side.half)), and try again
+    if not side.slept: await cancel_shielded_...    the checkpoint of an operation that did not sleep
+    side.leave()                                    in a finally
+
+Each await costs an object and a call, so that the pattern is written out where it is used, and a coroutine that only
+forwards to another is none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
@@ -22,85 +27,82 @@ from ..runtime import Pump
 class Side:
     """The read, write or accept side of one socket."""
 
-    __slots__ = ("_busy", "_half", "_op", "_pump", "_slept", "sent")
+    __slots__ = ("_busy", "_op", "half", "sent", "slept")
 
-    def __init__(self, op: str, half: Half, pump: Pump) -> None:
-        self._op = op
-        self._half = half
-        self._pump = pump
-        self._busy = False
-        self._slept = False
+    def __init__(self, op: str, half: Half) -> None:
+        self._op: str = op
+        self._busy: bool = False
+        self.half: Half = half
+        # the current operation was a checkpoint already
+        self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
-        self.sent = 0
+        self.sent: int = 0
 
     def enter(self) -> None:
         """BusyResourceError if another task is in here, ClosedResourceError if the socket was closed by this
         program."""
         if self._busy:
             raise trio.BusyResourceError(f"another task is in the middle of a {self._op} on this socket")
-        if self._half.closed:
-            raise _closed()
+        if self.half.closed:
+            raise closed_error()
         self._busy = True
-        self._slept = False
+        self.slept = False
         self.sent = 0
 
     def leave(self) -> None:
         """Let the next user in."""
         self._busy = False
 
-    async def begin(self) -> None:
-        """Raise Cancelled or DeadlineExceeded instead of acting."""
-        await checkpoint_if_cancelled()
-        state = self._half.reset()
-        if state != READY:
-            await cancel_shielded_checkpoint()
-            self._fail(state)
+    def begin(self) -> Awaitable[None]:
+        """To be awaited: raises Cancelled or DeadlineExceeded instead of acting."""
+        state = self.half.reset()
+        # handed to the caller to await, which saves a coroutine that would only forward
+        return checkpoint_if_cancelled() if state == READY else self._refuse(state)  # noqa: ASYNC105
 
-    async def wait(self) -> None:
-        """Sleep until it is worth trying again."""
-        self._slept = True
-        state = await self._pump.wait(self._half)
+    def woken(self, state: int) -> None:
+        """The operation has slept; DeadlineExceeded and its like unless it is worth trying again."""
+        self.slept = True
         if state != READY:
             self._fail(state)
 
-    async def rest(self) -> None:
-        """`wait` as an operation of its own: it also gives way, and hears of a cancellation, where it need not
-        sleep."""
+    async def rest(self, pump: Pump) -> None:
+        """Sleep, as an operation of its own: it also gives way, and hears of a cancellation, where it need not."""
         self.enter()
         try:
-            half = self._half
+            half = self.half
             if half.ready or half.expired or half.event_error:
                 await checkpoint()
-            await self.wait()
+            self.woken(await pump.wait(half))
         finally:
-            self.leave()
-
-    async def end(self) -> None:
-        """The operation succeeded."""
-        if not self._slept:
-            await cancel_shielded_checkpoint()
+            self._busy = False
 
     def admit(self) -> None:
         """`enter`, `begin` and `leave` for an attempt that never waits, and is no checkpoint."""
         self.enter()
         self._busy = False
-        state = self._half.reset()
+        state = self.half.reset()
         if state != READY:
             self._fail(state)
 
+    async def _refuse(self, state: int) -> None:
+        await checkpoint_if_cancelled()
+        await cancel_shielded_checkpoint()
+        self._fail(state)
+
     def _fail(self, state: int) -> None:
         if state == CLOSED:
-            raise _closed()
+            raise closed_error()
         if state == EXPIRED:
-            raise DeadlineExceeded(self._op, self._half.missed, self.sent)
+            raise DeadlineExceeded(self._op, self.half.missed, self.sent)
         raise trio.BrokenResourceError("the kernel reports an error on this descriptor")
 
 
 def require_open(half: Half) -> None:
     """ClosedResourceError if the socket was closed by this program."""
     if half.closed:
-        raise _closed()
+        raise closed_error()
 
 
-def _closed() -> trio.ClosedResourceError:
+def closed_error() -> trio.ClosedResourceError:
+    """What a user of a closed socket gets."""
     return trio.ClosedResourceError("this socket was closed here")

@@ -8,7 +8,7 @@ import select
 from .desc import CLOSED, EXPIRED, NOT_POLLABLE, PARKED, READY, Half, PollDesc
 from .fake import FakePort
 from .poller import Poller, PollerStatistics
-from .port import ERROR, READ, WRITE, Port
+from .port import ERROR, HANGUP, READ, WRITE, Port
 
 
 def open_port() -> Port:
@@ -28,6 +28,7 @@ __all__ = [
     "CLOSED",
     "ERROR",
     "EXPIRED",
+    "HANGUP",
     "NOT_POLLABLE",
     "PARKED",
     "READ",

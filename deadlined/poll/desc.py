@@ -35,7 +35,18 @@ PARKED: Final = 4
 class Half:
     """The read or the write side of a descriptor."""
 
-    __slots__ = ("closed", "event_error", "expired", "missed", "poller", "ready", "timer", "waiter")
+    __slots__ = (
+        "closed",
+        "drained",
+        "event_error",
+        "expired",
+        "hung",
+        "missed",
+        "poller",
+        "ready",
+        "timer",
+        "waiter",
+    )  # fmt: skip
 
     def __init__(self, poller: Poller) -> None:
         self.poller: Poller = poller
@@ -48,6 +59,10 @@ class Half:
         # an edge that nobody has consumed yet; never set by a deadline or a close
         self.ready: bool = False
         self.event_error: bool = False
+        # the kernel has nothing for us until the next edge, so that one need not even ask
+        self.drained: bool = False
+        # the peer's end was reported, which makes no edge a second time: from now on one must always ask
+        self.hung: bool = False
         # whoever sleeps here, an opaque token that the poller's `wake` understands
         self.waiter: Any = None
 
@@ -84,6 +99,10 @@ class Half:
             self.ready = False
         return state
 
+    def drain(self) -> None:
+        """The kernel gave less than it was asked for: until the next edge it has nothing, unless the end has come."""
+        self.drained = not self.hung
+
     def park(self, waiter: Any) -> int:
         """After an operation would have blocked: PARKED if `waiter` must sleep, else why it need not.
 
@@ -115,6 +134,7 @@ class Half:
         """Wake the waiter, if there is one. Only readiness is remembered if there is none."""
         if io_ready:
             self.ready = True
+            self.drained = False
         waiter = self.waiter
         if waiter is not None:
             self.waiter = None

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import select
 
-from .port import ERROR, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
 
 _INTEREST = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+_ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 class EpollPort(Port):
@@ -49,5 +50,6 @@ class EpollPort(Port):
 def _translate(mask: int) -> int:
     """Go's reading of an epoll mask (netpoll_epoll.go)."""
     if mask == select.EPOLLERR:
-        return READ | WRITE | ERROR
-    return (READ if mask & _READABLE else 0) | (WRITE if mask & _WRITABLE else 0)
+        return READ | WRITE | ERROR | HANGUP
+    readable = READ if mask & _READABLE else 0
+    return readable | (WRITE if mask & _WRITABLE else 0) | (HANGUP if mask & _ENDED else 0)

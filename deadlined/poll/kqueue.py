@@ -13,7 +13,7 @@ from __future__ import annotations
 import select
 from typing import Any
 
-from .port import ERROR, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
 
 # typed as Any because the module has no kqueue on the platform where this is checked
 _select: Any = select
@@ -52,7 +52,7 @@ class KqueuePort(Port):
 def _translate(event: Any) -> int:
     """Go's reading of a kevent."""
     if event.flags & _select.KQ_EV_ERROR:
-        return READ | WRITE | ERROR
+        return READ | WRITE | ERROR | HANGUP
     if event.filter == _select.KQ_FILTER_WRITE:
         return WRITE
-    return READ | WRITE if event.flags & _select.KQ_EV_EOF else READ
+    return READ | WRITE | HANGUP if event.flags & _select.KQ_EV_EOF else READ

@@ -22,7 +22,7 @@ from typing import Any
 from ..timers.facility import Timers, TimersStatistics
 from ..timers.timer import INF, Timer
 from .desc import PollDesc
-from .port import ERROR, READ, WRITE, Port
+from .port import ERROR, HANGUP, READ, WRITE, Port
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Poller:
 
     def _disarmed(self, key: float) -> None:
         """What was removed lies at `key`; it must not be what the sleeper sleeps for."""
-        if key <= self.armed:
+        if key <= self.armed or self.timers.wakes_early:
             wake = self.timers.wake_time()
             if wake > self.armed:
                 self.armed = wake
@@ -213,10 +213,13 @@ class Poller:
         if desc is None:
             self._unknown += 1
             return
+        read = desc.read
         # only reads report it: a write will hear it from the kernel
-        desc.read.event_error = bool(mask & ERROR)
+        read.event_error = mask & ERROR != 0
+        if mask & HANGUP:
+            read.hung = True
         if mask & READ:
-            desc.read.unblock(True)
+            read.unblock(True)
         if mask & WRITE:
             desc.write.unblock(True)
 

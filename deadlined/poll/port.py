@@ -20,6 +20,7 @@ MAX_WAIT = 86_400.0
 READ = 1  # worth trying to read: bytes, end of stream, or an error to collect
 WRITE = 2  # worth trying to write
 ERROR = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
+HANGUP = 8  # the peer has ended its side, or the connection is gone: reading will reach an end
 
 
 class Port(ABC):
@@ -40,7 +41,7 @@ class Port(ABC):
 
     @abstractmethod
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE and ERROR.
+        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR and HANGUP.
 
         `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. Rounded up to what the kernel can
         do and cut to MAX_WAIT, so the caller reads its clock afterwards. The list is empty when the time is up.

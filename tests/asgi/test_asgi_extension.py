@@ -174,9 +174,11 @@ async def test_the_read_deadline_can_be_set_while_the_body_is_awaited(autojump_c
 async def test_the_read_deadline_can_be_moved_beyond_the_servers(autojump_clock: MockClock) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["extensions"]["deadlined"].set_read_deadline(INF)
-        body = b""
-        while (message := await receive())["more_body"]:
+        body, more = b"", True
+        while more:
+            message = await receive()
             body += message["body"]
+            more = message["more_body"]
         await say(send, body)
 
     async with serving(app, timeouts=Timeouts(body_grace=1.0, read=2.0)) as served, served.client() as client:

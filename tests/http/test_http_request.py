@@ -3,8 +3,8 @@ ways."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from dataclasses import astuple
 from importlib.metadata import version
 
 import pytest
@@ -13,14 +13,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import BadRequest, Limits, Reason, Request
+from deadlined.http.parsers import head_parser
 from deadlined.http.request import RequestParser
 
 Message = tuple[tuple[object, ...], bytes]
 
 
+PARSERS = ("h11", "httptools")
+
+
+def as_tuple(request: Request) -> tuple[object, ...]:
+    return tuple(getattr(request, name) for name in Request.__slots__)
+
+
 def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
-    """All requests and bodies, with the parser fed piece by piece."""
-    parser = RequestParser(limits or Limits())
+    """All requests and bodies, with the parser fed piece by piece. Whichever parser reads the heads, it is the same."""
+    outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
+    assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
+    if isinstance(outcomes[0], BadRequest):
+        raise outcomes[0]
+    return outcomes[0]
+
+
+class _Refusal(BadRequest):
+    """Shows all that a client is told."""
+
+    def __repr__(self) -> str:
+        return f"{self.status} {self.detail} {self.reason}"
+
+
+def _outcome(parser: str, pieces: tuple[bytes, ...], limits: Limits) -> list[Message] | BadRequest:
+    try:
+        return _messages(RequestParser(limits, head_parser(parser)), pieces)
+    except BadRequest as bad:
+        return _Refusal(bad.status, bad.detail, bad.reason)
+
+
+def _messages(parser: RequestParser, pieces: tuple[bytes, ...]) -> list[Message]:
     messages: list[Message] = []
     request: Request | None = None
     body = b""
@@ -37,14 +66,15 @@ def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
                 break
             body += part
             if not part:
-                messages.append((astuple(request), body))
+                messages.append((as_tuple(request), body))
                 request = None
     return messages
 
 
 def one(data: bytes, limits: Limits | None = None) -> Request:
     """The head of the only request in `data`."""
-    parser = RequestParser(limits or Limits())
+    parse(data, limits=limits)
+    parser = RequestParser(limits or Limits(), head_parser("httptools"))
     parser.feed(data)
     request = parser.next_request()
     assert request is not None
@@ -77,7 +107,7 @@ def get(*fields: bytes, line: bytes = b"GET / HTTP/1.1", host: bytes | None = b"
 
 def test_a_head_is_taken_apart() -> None:
     request = one(get(b"X-Thing:  two words \t", line=b"PATCH /a/b?c=%20d HTTP/1.1"))
-    assert request == Request(
+    expected = Request(
         method="PATCH",
         target=b"/a/b?c=%20d",
         version="1.1",
@@ -87,6 +117,7 @@ def test_a_head_is_taken_apart() -> None:
         keep_alive=True,
         expects_continue=False,
     )
+    assert as_tuple(request) == as_tuple(expected)
     assert not request.has_body
 
 
@@ -428,3 +459,26 @@ def test_a_huge_chunk_is_no_huge_buffer() -> None:
 
 def test_h11_is_new_enough_to_check_the_end_of_every_chunk() -> None:
     assert tuple(int(part) for part in version("h11").split(".")[:2]) >= (0, 16)
+
+
+UPGRADE = b"OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
+SEEDS = (GET, CHUNKED_POST, post(3, b"a: b") + b"abc", UPGRADE)
+
+# what a mutation may put anywhere: the bytes and words on which parsers disagree
+SPICES = (
+    *(bytes([code]) for code in range(256)),
+    *(b"\r\n", b"\r\n ", b" : ", b"HTTP/1.0", b"HTTP/1.1", b"HTTP/9.9", b"CONNECT", b"get", b"http://x/", b"#", b"?"),
+    *(b"\r\ntransfer-encoding: chunked", b"\r\nContent-Length: 3", b"\r\nhost: y"),
+    *(b"\r\nconnection: close", b"\r\nupgrade: x"),
+)
+EDITS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3), st.sampled_from(SPICES)), min_size=1, max_size=3)
+
+
+@given(st.sampled_from(SEEDS), EDITS)
+@settings(max_examples=1000, deadline=None)
+def test_both_parsers_read_or_refuse_whatever_comes_alike(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+    data = seed
+    for place, cut, spice in edits:
+        data = data[:place] + spice + data[place + cut :]
+    with contextlib.suppress(BadRequest):
+        parse(data)

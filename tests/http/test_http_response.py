@@ -176,7 +176,7 @@ def test_a_status_is_written_with_its_phrase_if_it_has_one(status: int, line: by
     ],
 )
 def test_a_field_cannot_smuggle_another(field: tuple[bytes, bytes]) -> None:
-    with pytest.raises(ResponseError, match="invalid name, or a line end or NUL"):
+    with pytest.raises(ResponseError, match=r"invalid name|line end or NUL"):
         writer().start(200, [(b"x", b"y"), field, (b"z", b"")])
 
 

@@ -419,7 +419,7 @@ async def test_a_watcher_of_a_flood_stops_reading_it(autojump_clock: MockClock) 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(exchange.wait_disconnected)
             await trio.sleep(1)
-            taken.append(exchange.link.received)
+            taken.append(exchange.link.transport.received)
             await answer(exchange)
 
     async with serving(watched) as site:

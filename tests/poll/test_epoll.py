@@ -19,7 +19,7 @@ from poll_support import many_descriptors, park, socket_pair
 if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)
 
-from deadlined.poll import ERROR, EXPIRED, READ, READY, WRITE, Poller, open_port
+from deadlined.poll import ERROR, EXPIRED, HANGUP, READ, READY, WRITE, Poller, open_port
 from deadlined.poll.epoll import EpollPort, _translate
 from deadlined.poll.port import MAX_EVENTS
 
@@ -140,13 +140,13 @@ class TestTranslation:
         left, right = watched
         fill(left)
         right.shutdown(socket.SHUT_WR)
-        assert port.wait(SURELY) == [(left.fileno(), READ)]
+        assert port.wait(SURELY) == [(left.fileno(), READ | HANGUP)]
 
     def test_a_peer_that_is_gone_is_worth_a_read_and_a_write(self, port: EpollPort, watched: Pair) -> None:
         left, right = watched
         fill(left)
         right.close()
-        assert port.wait(SURELY) == [(left.fileno(), READ | WRITE)]
+        assert port.wait(SURELY) == [(left.fileno(), READ | WRITE | HANGUP)]
 
     def test_a_reset_is_worth_a_read_and_a_write_and_is_no_bare_error(self, port: EpollPort) -> None:
         with ExitStack() as stack:
@@ -155,7 +155,7 @@ class TestTranslation:
             port.wait(SURELY)
             right.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             right.close()
-            assert port.wait(SURELY) == [(left.fileno(), READ | WRITE)]
+            assert port.wait(SURELY) == [(left.fileno(), READ | WRITE | HANGUP)]
 
     def test_a_refused_connect_is_worth_a_write(self, port: EpollPort) -> None:
         with socket.socket() as nobody, socket.socket() as sock:
@@ -179,7 +179,7 @@ class TestTranslation:
                     os.write(writer, bytes(65536))
             os.close(reader)
             reader = -1
-            assert port.wait(SURELY) == [(writer, READ | WRITE | ERROR)]
+            assert port.wait(SURELY) == [(writer, READ | WRITE | ERROR | HANGUP)]
         finally:
             os.close(writer)
             if reader >= 0:
@@ -189,14 +189,14 @@ class TestTranslation:
         ("mask", "meaning"),
         [
             (select.EPOLLIN, READ),
-            (select.EPOLLRDHUP, READ),
+            (select.EPOLLRDHUP, READ | HANGUP),
             (select.EPOLLOUT, WRITE),
-            (select.EPOLLHUP, READ | WRITE),
+            (select.EPOLLHUP, READ | WRITE | HANGUP),
             (select.EPOLLIN | select.EPOLLOUT, READ | WRITE),
-            (select.EPOLLIN | select.EPOLLRDHUP, READ),
-            (select.EPOLLERR, READ | WRITE | ERROR),
-            (select.EPOLLERR | select.EPOLLIN, READ | WRITE),
-            (select.EPOLLERR | select.EPOLLHUP, READ | WRITE),
+            (select.EPOLLIN | select.EPOLLRDHUP, READ | HANGUP),
+            (select.EPOLLERR, READ | WRITE | ERROR | HANGUP),
+            (select.EPOLLERR | select.EPOLLIN, READ | WRITE | HANGUP),
+            (select.EPOLLERR | select.EPOLLHUP, READ | WRITE | HANGUP),
             (select.EPOLLPRI, 0),
         ],
     )

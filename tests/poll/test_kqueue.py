@@ -15,7 +15,7 @@ import pytest
 from poll_support import NOW, park
 
 import deadlined.poll.kqueue
-from deadlined.poll import CLOSED, ERROR, EXPIRED, READ, READY, WRITE, Poller
+from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, READ, READY, WRITE, Poller
 from deadlined.poll.kqueue import KqueuePort
 from deadlined.poll.port import MAX_EVENTS, MAX_WAIT
 
@@ -267,7 +267,7 @@ class TestEvents:
     def test_the_peers_fin_is_worth_a_read_and_a_write(self, kernel: Kernel, port: KqueuePort) -> None:
         """Some systems tell a pipe's writer of a closed reader only so (Go's netpoll_kqueue.go)."""
         kernel.fin(FD)
-        assert port.wait(0.0) == [(FD, READ | WRITE)]
+        assert port.wait(0.0) == [(FD, READ | WRITE | HANGUP)]
 
     def test_a_writer_without_a_reader_is_worth_a_write(self, kernel: Kernel, port: KqueuePort) -> None:
         kernel.happens(FD, kernel.KQ_FILTER_WRITE, kernel.KQ_EV_EOF)
@@ -275,7 +275,7 @@ class TestEvents:
 
     def test_an_error_of_the_kernel_is_told_to_both(self, kernel: Kernel, port: KqueuePort) -> None:
         kernel.happens(FD, kernel.KQ_FILTER_READ, kernel.KQ_EV_ERROR)
-        assert port.wait(0.0) == [(FD, READ | WRITE | ERROR)]
+        assert port.wait(0.0) == [(FD, READ | WRITE | ERROR | HANGUP)]
 
     def test_events_beyond_the_most_are_delivered_later_and_none_is_lost(
         self, kernel: Kernel, port: KqueuePort
