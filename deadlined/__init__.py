@@ -25,6 +25,7 @@ from .net import (
     serve_tcp,
 )
 from .runtime import statistics
+from .timing import Ticker, Timer, after_func, sleep, sleep_until
 
 __version__ = "0.1.0"
 
@@ -33,12 +34,17 @@ __all__ = [
     "DeadlineExceeded",
     "Listener",
     "PacketConn",
+    "Ticker",
+    "Timer",
     "__version__",
+    "after_func",
     "open_tcp_listeners",
     "open_tcp_stream",
     "open_udp",
     "open_unix_listener",
     "open_unix_stream",
     "serve_tcp",
+    "sleep",
+    "sleep_until",
     "statistics",
 ]

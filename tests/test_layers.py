@@ -261,7 +261,9 @@ print(*sorted(new - set(sys.stdlib_module_names)))
 """
 
 
-@pytest.mark.parametrize("module", ["deadlined", "deadlined.http", "deadlined.timers"])
+@pytest.mark.parametrize(
+    "module", ["deadlined", "deadlined.http", "deadlined.timers", "deadlined.timing", "deadlined.threads"]
+)
 def test_importing_the_library_loads_trio_and_h11_and_no_more(module: str) -> None:
     program = LOADED_BY.format(module=module)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
