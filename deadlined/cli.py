@@ -6,15 +6,16 @@ import platform
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import click
 
 from . import __version__
-from .http import Limits, Timeouts
+from .http import PARSERS, Limits, Timeouts
 from .service import ServeConfig, StartupError, serve
 from .service.units import amount, duration, show_amount, show_duration
-from .timers import COMPILED
+from .timers import COMPILED, SCHEMES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -92,7 +93,9 @@ def _quantities(kind: type[Timeouts] | type[Limits], texts: dict[str, str]) -> C
 
 def _versions() -> str:
     timers = "compiled" if COMPILED else "pure Python"
-    parts = (f"Python {platform.python_version()}", f"trio {version('trio')}", f"h11 {version('h11')}")
+    parts = [f"Python {platform.python_version()}", f"trio {version('trio')}", f"h11 {version('h11')}"]
+    if find_spec("httptools") is not None:
+        parts.append(f"httptools {version('httptools')}")
     return f"deadlined {__version__} (timers: {timers}; {', '.join(parts)})"
 
 
@@ -122,6 +125,22 @@ def main() -> None:
 @click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket instead.")
 @click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Speak TLS with this certificate (PEM).")
 @click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Its key, if it is not in the same file.")
+@click.option(
+    "--http",
+    type=click.Choice(PARSERS),
+    default="auto",
+    show_default=True,
+    envvar="DEADLINED_HTTP",
+    help="What reads the heads of requests: httptools (C, the extra `fast`), h11, or httptools if it is there.",
+)
+@click.option(
+    "--queue",
+    type=click.Choice(sorted(SCHEMES)),
+    default="heap4",
+    show_default=True,
+    envvar="DEADLINED_QUEUE",
+    help="The timer queue behind the deadlines.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),

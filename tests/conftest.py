@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from parser_support import PARSERS, Choice
 
 import deadlined.runtime
 
@@ -53,3 +54,11 @@ def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()
     leaked = _open_descriptors() - before
     assert not leaked, f"the test leaks descriptors: {sorted(leaked)}"
+
+
+@pytest.fixture(params=PARSERS)
+def parser(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs once with each parser of heads."""
+    Choice.name = request.param
+    yield Choice.name
+    Choice.name = "auto"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import h11
 import trio
+from parser_support import Choice
 from support import LOCALHOST, SERVER_NAME, certificates
 
 from deadlined import Conn, open_tcp_listeners, open_tcp_stream
@@ -285,7 +286,14 @@ async def serving(
     """A server with `handler` for the time of the block; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
     records = Records()
-    server = HttpServer(handler, timeouts=timeouts or only(), limits=limits, ssl_context=context, observer=records)
+    server = HttpServer(
+        handler,
+        timeouts=timeouts or only(),
+        limits=limits,
+        ssl_context=context,
+        observer=records,
+        parser=Choice.name,
+    )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     site = Site(server, listener.socket.getsockname()[1], records, tls)
     async with trio.open_nursery() as nursery:

@@ -9,6 +9,7 @@ from typing import Any
 
 import h11
 import trio
+from parser_support import Choice
 
 from deadlined import open_tcp_listeners
 from deadlined.asgi import App, AsgiHandler
@@ -140,7 +141,13 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """`app` on a port of the loopback interface, until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
-    server = HttpServer(AsgiHandler(app, state), timeouts=timeouts, limits=limits, ssl_context=ssl_context)
+    server = HttpServer(
+        AsgiHandler(app, state),
+        timeouts=timeouts,
+        limits=limits,
+        ssl_context=ssl_context,
+        parser=Choice.name,
+    )
     served = Served(server, listener.socket.getsockname()[1])
     server.observer = served
     async with trio.open_nursery() as nursery:

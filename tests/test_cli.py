@@ -26,6 +26,7 @@ import trustme
 from deadlined import __version__
 from deadlined.cli import serve_command
 from deadlined.http import Limits, Timeouts
+from deadlined.timers import SCHEMES
 
 COMMAND = [sys.executable, "-m", "deadlined"]
 PATIENCE = 30.0
@@ -279,6 +280,8 @@ def test_every_option_can_be_given_in_the_environment() -> None:
         (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
         (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
         (["--no-such-option"], ["--no-such-option"]),
+        (["--http", "llhttp"], ["--http", "httptools"]),
+        (["--queue", "stack"], ["--queue", "heap4"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
 )
@@ -294,6 +297,13 @@ def test_a_certificate_that_is_none_ends_it_with_2(tmp_path: Path) -> None:
 
 def test_a_wrong_variable_ends_it_with_2() -> None:
     assert_one_line(run("serve", DEADLINED_IDLE="soon"), 2, "'soon' is not a duration")
+
+
+def test_a_parser_that_is_not_installed_ends_it_with_2() -> None:
+    program = "import sys; sys.modules['httptools'] = None; from deadlined.cli import main; main()"
+    words = [sys.executable, "-c", program, "serve", "--http", "httptools"]
+    completed = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    assert_one_line(completed, 2, "httptools is not installed", "deadlined[fast]", "--http h11")
 
 
 def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -> None:
@@ -438,6 +448,15 @@ def test_without_the_access_log_only_the_service_speaks(start: Starter) -> None:
     process.signal()
     assert process.end()[0] == 0
     assert [line["event"] for line in process.lines] == ["listening", "draining", "stopped"]
+
+
+@pytest.mark.parametrize("option", ["--http=h11", "--http=httptools", *(f"--queue={name}" for name in SCHEMES)])
+def test_it_serves_with_every_parser_and_every_queue(start: Starter, option: str) -> None:
+    process = start("--read-header", "200ms", option)
+    process.get()
+    with socket.create_connection(("127.0.0.1", process.port)) as slow:
+        slow.sendall(b"GET / HTTP/1.1")
+        assert b"408" in slow.recv(1000)
 
 
 # how it ends

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
+from .head import Request
+from .parsers import PARSERS, head_parser
 from .phases import RULES, Farewell, Phase, Reason, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
-from .request import Request
 from .server import HttpServer, HttpStatistics
 from .timeouts import Limits, Timeouts
 
 __all__ = [
+    "PARSERS",
     "RULES",
     "BadRequest",
     "ConnectionInfo",
@@ -29,4 +31,5 @@ __all__ = [
     "ResponseError",
     "Rule",
     "Timeouts",
+    "head_parser",
 ]

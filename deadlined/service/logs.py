@@ -9,8 +9,6 @@ from typing import Any, TextIO
 
 import structlog
 
-from ..http import ConnectionRecord, RequestRecord
-
 Log = Callable[..., object]
 
 _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
@@ -42,41 +40,3 @@ def configure(level: str, stream: TextIO | None = None) -> Log:
         wrapper_class=structlog.BoundLogger,
     )
     return logger.msg  # type: ignore[no-any-return]
-
-
-class AccessLog:
-    """An observer of the HTTP server that writes a line per request and a line per connection."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def request(self, record: RequestRecord) -> None:
-        """The request's line; `reason` only if its connection ended with it."""
-        fields = {"reason": record.reason} if record.reason else {}
-        self._log(
-            "request",
-            peer=record.peer,
-            method=record.method,
-            path=record.target,
-            version=record.version,
-            status=record.status,
-            received=record.received,
-            sent=record.sent,
-            head=round(record.head, 6),
-            handled=round(record.handled, 6),
-            **fields,
-        )
-
-    def connection(self, record: ConnectionRecord) -> None:
-        """The connection's line."""
-        self._log(
-            "connection",
-            peer=record.peer,
-            reason=record.reason,
-            phase=record.phase,
-            elapsed=round(record.elapsed, 6),
-            lateness=round(record.lateness, 6),
-            requests=record.requests,
-            received=record.received,
-            sent=record.sent,
-        )

@@ -15,6 +15,8 @@ from trio.testing import MockClock
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.http import Phase, Reason, Timeouts
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 INF = math.inf
 
 

@@ -27,6 +27,8 @@ from deadlined.asgi import App, Lifespan
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Reason
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 
 @asynccontextmanager
 async def browsing(app: object) -> AsyncIterator[tuple[httpx.AsyncClient, Served]]:

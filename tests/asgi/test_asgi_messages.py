@@ -14,6 +14,8 @@ from trio.testing import MockClock
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.http import Disconnected, Limits, Reason
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 DISCONNECT = {"type": "http.disconnect"}
 
 

@@ -12,6 +12,8 @@ from support import SERVER_NAME, certificates
 
 from deadlined.asgi.handler import Receive, Scope, Send
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 
 class Scopes:
     """An application that keeps every scope it is given."""

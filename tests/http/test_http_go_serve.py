@@ -34,6 +34,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined import open_tcp_stream
 from deadlined.http import Disconnected, Exchange, Limits, Reason
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 Handler = Callable[[Exchange], Awaitable[object]]
 
 KIB = 1024

@@ -32,6 +32,8 @@ from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason, Timeou
 from deadlined.http.phases import STALL
 from deadlined.runtime import current_pump
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 KIB = 1024
 # more than the kernel's buffers of both ends take
 HUGE = 16 * KIB * KIB

@@ -23,11 +23,14 @@ from http_support import (
     serving,
     whole_body,
 )
+from parser_support import Choice
 from support import LOCALHOST, assert_heap_is_sound
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Limits, Phase, Reason, ResponseError, Timeouts
+
+pytestmark = pytest.mark.usefixtures("parser")
 
 Handler = Callable[[Exchange], Awaitable[object]]
 
@@ -186,7 +189,7 @@ async def drained(server: HttpServer, port: int, *sends: bytes) -> float:
 async def test_serve_returns_when_the_last_connection_is_done(
     sends: tuple[bytes, ...], seconds: float, autojump_clock: MockClock
 ) -> None:
-    server = HttpServer(slow, timeouts=only(drain=30))
+    server = HttpServer(slow, timeouts=only(drain=30), parser=Choice.name)
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(drained, server, listener.socket.getsockname()[1], *sends)
@@ -197,7 +200,7 @@ async def test_serve_returns_when_the_last_connection_is_done(
 
 
 async def test_a_server_that_was_shut_down_before_it_served_returns_at_once(autojump_clock: MockClock) -> None:
-    server = HttpServer(hello)
+    server = HttpServer(hello, parser=Choice.name)
     server.shutdown()
     listeners = await open_tcp_listeners(0, host=LOCALHOST)
     await server.serve(listeners)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from deadlined.http import ConnectionRecord, Phase, Reason, RequestRecord
-from deadlined.service.logs import AccessLog, Log, configure
+from deadlined.service.logs import Log, configure
 
 
 @pytest.fixture(autouse=True)
@@ -40,30 +39,6 @@ class Output:
     def line(self) -> dict[str, Any]:
         (line,) = self.lines()
         return line
-
-
-REQUEST = RequestRecord(
-    peer="127.0.0.1:5000",
-    method="GET",
-    target="/a?b",
-    version="1.1",
-    status=200,
-    received=10,
-    sent=20,
-    head=0.00000149,
-    handled=1.5,
-    reason=None,
-)
-CONNECTION = ConnectionRecord(
-    peer="127.0.0.1:5000",
-    reason=Reason.HEADER_TIMEOUT,
-    phase=Phase.HEADER,
-    elapsed=10.00000049,
-    lateness=0.0003,
-    requests=0,
-    received=3,
-    sent=7,
-)
 
 
 def test_an_event_is_one_json_object_with_its_fields_and_the_time_in_utc() -> None:
@@ -129,47 +104,3 @@ def test_configuring_again_writes_nothing_twice() -> None:
     output = Output()
     logging.getLogger("shop").error("once")
     assert output.line()["event"] == "once"
-
-
-def test_a_request_is_a_line() -> None:
-    output = Output()
-    AccessLog(output.log).request(REQUEST)
-    line = output.line()
-    del line["timestamp"]
-    assert line == {
-        "event": "request",
-        "peer": "127.0.0.1:5000",
-        "method": "GET",
-        "path": "/a?b",
-        "version": "1.1",
-        "status": 200,
-        "received": 10,
-        "sent": 20,
-        "head": 0.000001,
-        "handled": 1.5,
-    }
-
-
-def test_a_request_that_ended_its_connection_says_why() -> None:
-    output = Output()
-    changed = {name: getattr(REQUEST, name) for name in RequestRecord.__slots__} | {"reason": Reason.DONE}
-    AccessLog(output.log).request(RequestRecord(**changed))
-    assert output.line()["reason"] == "done"
-
-
-def test_a_connection_is_a_line() -> None:
-    output = Output()
-    AccessLog(output.log).connection(CONNECTION)
-    line = output.line()
-    del line["timestamp"]
-    assert line == {
-        "event": "connection",
-        "peer": "127.0.0.1:5000",
-        "reason": "header_timeout",
-        "phase": "header",
-        "elapsed": 10.0,
-        "lateness": 0.0003,
-        "requests": 0,
-        "received": 3,
-        "sent": 7,
-    }

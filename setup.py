@@ -1,0 +1,109 @@
+"""Compiles the hot rooms with mypyc when the package is built; without a C compiler the same files run as they are.
+
+    DEADLINED_PURE=1              do not compile
+    DEADLINED_REQUIRE_COMPILED=1  a package that cannot be compiled is not built
+
+Everything else is in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+
+# rooms, or single modules of one: what runs with every packet, timer or request
+COMPILED = [
+    "timers",
+    "poll",
+    "net/side.py",
+    "net/conn.py",
+    "http/connection.py",
+    "http/exchange.py",
+    "http/goodbye.py",
+    "http/head.py",
+    "http/phases.py",
+    "http/records.py",
+    "http/request.py",
+    "http/response.py",
+    "http/server.py",
+    "http/timeouts.py",
+    "http/transport.py",
+    "http/with_h11.py",
+    "http/with_httptools.py",
+    "asgi/handler.py",
+]
+
+# what stays interpreted: nothing but re-exports
+INTERPRETED = {"__init__.py"}
+
+
+def switched_on(name: str) -> bool:
+    """Is this environment variable 1?"""
+    return os.environ.get(name, "") == "1"
+
+
+def sources() -> list[str]:
+    """The files that are compiled, in a stable order."""
+    found: list[Path] = []
+    for name in COMPILED:
+        room = ROOT / "deadlined" / name
+        found += [room] if room.suffix else (path for path in room.glob("*.py") if path.name not in INTERPRETED)
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def extensions() -> list[Extension]:
+    """What mypyc makes of the sources; nothing if that is not wanted or cannot be done."""
+    if switched_on("DEADLINED_PURE"):
+        return []
+    try:
+        from mypyc.build import mypycify
+
+        return list(mypycify(sources(), opt_level="3", debug_level="0", strip_asserts=False))
+    except (ImportError, SystemExit) as error:
+        if switched_on("DEADLINED_REQUIRE_COMPILED"):
+            raise
+        give_up(error)
+        return []
+
+
+def give_up(error: BaseException) -> None:
+    """Say that the package is built without machine code, and why."""
+    print(f"deadlined: not compiled, the same files will be interpreted: {error}", file=sys.stderr)
+
+
+class BuildAllOrNothing(build_ext):
+    """A build of which half the modules are compiled would not import."""
+
+    def run(self) -> None:
+        """Build; or leave nothing behind."""
+        self.remove_old_ones()
+        try:
+            super().run()
+        except Exception as error:
+            if switched_on("DEADLINED_REQUIRE_COMPILED"):
+                raise
+            give_up(error)
+            for output in self.get_outputs():
+                Path(output).unlink(missing_ok=True)
+            self.remove_old_ones()
+            self.extensions = []
+
+    def remove_old_ones(self) -> None:
+        """An editable install imports what lies beside the sources, also if it was made from other sources."""
+        if self.inplace or self.editable_mode:
+            for stale in [*ROOT.glob("deadlined/**/*.so"), *ROOT.glob("*__mypyc.*.so")]:
+                stale.unlink()
+
+
+# an editable install that is not compiled must not import what an earlier one has left
+if switched_on("DEADLINED_PURE") and "editable_wheel" in sys.argv:
+    for left in [*ROOT.glob("deadlined/**/*.so"), *ROOT.glob("*__mypyc.*.so")]:
+        left.unlink()
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing})
