@@ -15,6 +15,7 @@ the run.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import types
@@ -35,9 +36,9 @@ from trio.lowlevel import (
 )
 
 from .poll import PARKED, Half, PollDesc, Poller, PollerStatistics, open_port
-from .timers import Timer, Timers
+from .timers import Timer, Timers, check_queue
 
-__all__ = ["Pump", "RuntimeStatistics", "call_soon", "checkpoint", "current_pump", "statistics"]
+__all__ = ["Pump", "RuntimeStatistics", "Waiter", "call_soon", "checkpoint", "current_pump", "statistics"]
 
 if sys.platform == "win32":
     raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
@@ -52,12 +53,51 @@ class RuntimeStatistics:
     poller: PollerStatistics
 
 
+class Waiter:
+    """One task's sleep until somebody wakes it: made by that task, used once. The host's only token for a sleeper."""
+
+    __slots__ = ("_task", "_value")
+
+    def __init__(self) -> None:
+        self._task = current_task()
+        self._value = math.inf
+
+    @enable_ki_protection
+    async def park(self, leave: Callable[[], object]) -> float:
+        """Sleep until `wake(value)`, and return the value. A checkpoint.
+
+        If a cancellation comes first, `leave()` sees to it at once that nobody will call `wake` any more; it must not
+        raise. Once woken, a task gets its value whatever happens.
+        """
+
+        def abort(_: Any) -> Abort:
+            leave()
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(abort)
+        return self._value
+
+    def wake(self, value: float) -> None:
+        """Let the task run, soon. Once, and only while it is parked."""
+        self._value = value
+        reschedule(self._task)
+
+
+def chosen_queue() -> str:
+    """The timer queue of every run: DEADLINED_QUEUE if it is set and not empty. ValueError if there is none such."""
+    try:
+        return check_queue(os.environ.get("DEADLINED_QUEUE") or "heap4")
+    except ValueError as error:
+        raise ValueError(f"DEADLINED_QUEUE: {error}") from None
+
+
 class Pump:
     """The poller of one `trio.run`, and the task that drives it. `current_pump()` makes it and finds it again."""
 
     def __init__(self) -> None:
         clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
-        self._poller = Poller(open_port(), clock, reschedule, self._kick)
+        queue = chosen_queue()
+        self._poller = Poller(open_port(), clock, reschedule, self._kick, queue)
         self._scope = trio.CancelScope()
         self._kicks = 0
         self.clock = clock
@@ -138,7 +178,10 @@ def current_pump() -> Pump:
 
     RuntimeError outside of a run, and once the run's main task has ended.
     """
-    pump = _current.get()
+    try:
+        pump = _current.get()
+    except RuntimeError:
+        raise RuntimeError("this works inside trio.run() only, in a task or through trio.from_thread") from None
     if pump is None:
         pump = Pump()
         try:

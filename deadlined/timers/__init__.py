@@ -7,10 +7,11 @@ due. `COMPILED` says whether this build of the package runs as machine code or a
 from __future__ import annotations
 
 from . import facility as _facility
-from .facility import SCHEMES, Timers, TimersStatistics
+from .facility import Timers, TimersStatistics, next_tick
 from .scheme import Scheme
+from .schemes import SCHEMES, check_queue
 from .timer import Timer
 
 COMPILED: bool = not (_facility.__file__ or "").endswith(".py")
 
-__all__ = ["COMPILED", "SCHEMES", "Scheme", "Timer", "Timers", "TimersStatistics"]
+__all__ = ["COMPILED", "SCHEMES", "Scheme", "Timer", "Timers", "TimersStatistics", "check_queue", "next_tick"]

@@ -19,18 +19,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from .heap4 import Heap4
 from .scheme import Scheme
+from .schemes import SCHEMES, check_queue
 from .timer import INF, Timer
 
 # zombies that are always tolerated: sweeping a handful costs more than keeping it, and most are revived by the next
 # request of the same connection
 SLACK = 16
-
-SCHEMES: dict[str, Callable[[], Scheme]] = {"heap4": Heap4}
 
 _log = logging.getLogger("deadlined.timers")
 
@@ -65,7 +62,8 @@ class Timers:
     """All timers of one owner, in one queue.
 
     Times are absolute seconds on whatever clock the owner passes to `check`; only their order matters. `queue` names
-    the timer scheme, a key of `SCHEMES`.
+    the timer scheme, a key of `SCHEMES`. It may find a timer due late, by less than `granularity` seconds plus
+    `coarseness` times the delay that its entry was filed with; both are 0 for all but the wheels.
 
     An exception in a callback is logged and counted, and loses no other timer. A `BaseException` that is not an
     `Exception` (KeyboardInterrupt) passes through `check`; the timers that were not reached stay due.
@@ -80,16 +78,21 @@ class Timers:
         "_queue",
         "_refiled",
         "_round",
+        "coarseness",
+        "granularity",
         "name",
+        "wakes_early",
         "zombies",
     )
 
     def __init__(self, queue: str = "heap4") -> None:
-        if queue not in SCHEMES:
-            raise ValueError(f"unknown timer queue {queue!r}: choose one of {', '.join(sorted(SCHEMES))}")
-        self.name: str = queue
+        self.name: str = check_queue(queue)
         self.zombies: int = 0
         self._queue: Scheme = SCHEMES[queue]()
+        self.granularity: float = self._queue.granularity
+        self.coarseness: float = self._queue.coarseness
+        # whether `wake_time` may lie before the key of every stored timer
+        self.wakes_early: bool = self._queue.wakes_early
         self._order: int = 0
         self._round: int = 0
         self._checking: bool = False
@@ -152,7 +155,11 @@ class Timers:
         queue = self._queue
         wake = queue.wake_time()
         while wake < INF and queue.first().when == INF:
-            self._drop_first()
+            # a crowd goes at once: one by one is slow in a queue without order
+            if self._crowded():
+                self.zombies -= queue.sweep()
+            else:
+                self._drop_first()
             wake = queue.wake_time()
         return wake
 
@@ -166,13 +173,16 @@ class Timers:
             raise ValueError("now must not be NaN")
         if self._checking:
             raise RuntimeError("Timers.check() called from inside a timer's callback")
-        if self._queue.wake_time() > now and not self._crowded():
+        queue = self._queue
+        timer = queue.due(now)
+        if timer is None and not self._crowded():
             return self.wake_time()
         self._checking = True
         self._round += 1
         try:
-            while INF > self._queue.wake_time() <= now:
-                self._advance(self._queue.first(), now)
+            while timer is not None:
+                self._advance(timer, now)
+                timer = queue.due(now)
         finally:
             self._checking = False
             self._restore_aside()
@@ -217,7 +227,7 @@ class Timers:
         self._queue.file(timer, key)
 
     def _advance(self, timer: Timer, now: float) -> None:
-        """Deal with the head of the queue, whose key has come."""
+        """Deal with what `due` has found: it is the first of the queue."""
         when = timer.when
         if when == INF:
             self._drop_first()
@@ -268,9 +278,6 @@ class Timers:
         stored = self._queue.clear() + [timer for timer in self._aside if timer.key == INF and timer.owner is self]
         self._aside = []
         self.zombies = 0
-        for timer in stored:
-            timer.key = INF
-            timer.index = -1
         return [timer for timer in stored if timer.when < INF]
 
 

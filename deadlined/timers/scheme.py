@@ -1,18 +1,34 @@
 """The protocol behind which every timer scheme stands: file a timer at a key, show the earliest, take it out.
 
 A scheme knows nothing of lazy extension, periods or callbacks; `Timers` does those once, above all schemes. It keeps
-`timer.key` and `timer.index` true for the timers it holds, and orders equal keys by `timer.order`.
+`timer.key` true for the timers it holds, and writes `timer.index` and `timer.slot` as it likes; outside of it they are
+inf, -1 and -1. It reads no clock: `due(now)` is the only call that tells it the time.
+
+The rules of time and order, for all schemes: what one check finds due comes out by `(key, order)`. No timer is found
+due before its key. A scheme may find one due late: by less than `granularity` seconds plus `coarseness` times its
+delay, which runs from the first `due` after its filing to its key. Both are 0 for an exact scheme.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from .timer import Timer
 
 
-class Scheme(ABC):
-    """A set of timers ordered by `(key, order)`. Each timer is stored at most once."""
+class Scheme:
+    """A set of timers, each stored at most once.
+
+    Abstract for type checkers only: compiled by mypyc, an ABC and its subclasses would share one cache of `isinstance`.
+    """
+
+    __slots__ = ("coarseness", "granularity", "wakes_early")
+
+    def __init__(self, granularity: float = 0.0, coarseness: float = 0.0, wakes_early: bool = False) -> None:
+        self.granularity: float = granularity
+        self.coarseness: float = coarseness
+        # whether `wake_time` may lie before the key of every stored timer
+        self.wakes_early: bool = wakes_early
 
     @abstractmethod
     def __len__(self) -> int:
@@ -20,19 +36,33 @@ class Scheme(ABC):
 
     @abstractmethod
     def wake_time(self) -> float:
-        """The earliest key, `inf` if nothing is stored."""
+        """The earliest time at which `due` may have work, `inf` if nothing is stored.
+
+        At that time at the latest, some timer is due or the queue gets nearer to it: a sleeper that wakes
+        then, again and again, meets every timer within its lateness, and after few wakes.
+        """
 
     @abstractmethod
     def first(self) -> Timer:
-        """The timer with the smallest `(key, order)`. Only when something is stored."""
+        """A timer on whose account `wake_time` is what it is. Only when something is stored."""
+
+    @abstractmethod
+    def due(self, now: float) -> Timer | None:
+        """The timer with the smallest `(key, order)` of those found due at `now`; None if there is none.
+
+        Until the queue is changed, `first` returns the same one.
+        """
 
     @abstractmethod
     def file(self, timer: Timer, key: float) -> None:
-        """Store `timer` at `key` (finite), or move it there, earlier or later, if it is stored already."""
+        """Store `timer` at `key` (less than inf).
+
+        If it is stored already, move it there: earlier; or, if `due` has just returned it, later.
+        """
 
     @abstractmethod
     def remove_first(self) -> Timer:
-        """Take out what `first` returns and leave it with `key` inf and `index` -1."""
+        """Take out what `first` returns and leave it with `key` inf, `index` -1 and `slot` -1."""
 
     @abstractmethod
     def sweep(self) -> int:
@@ -40,4 +70,4 @@ class Scheme(ABC):
 
     @abstractmethod
     def clear(self) -> list[Timer]:
-        """Take out and return everything stored, zombies included, in no particular order."""
+        """Take out and return everything stored, zombies included, in no particular order, as `remove_first` does."""

@@ -40,7 +40,20 @@ class Timer:
     fields belong to the facility and its queue: read them, do not write them.
     """
 
-    __slots__ = ("arg", "armed_in", "callback", "due", "index", "key", "order", "owner", "period", "seq", "when")
+    __slots__ = (
+        "arg",
+        "armed_in",
+        "callback",
+        "due",
+        "index",
+        "key",
+        "order",
+        "owner",
+        "period",
+        "seq",
+        "slot",
+        "when",
+    )
 
     def __init__(self, callback: Callback, arg: Any = None) -> None:
         self.callback: Callback = callback
@@ -50,10 +63,13 @@ class Timer:
         self.period: float = 0.0
         # the time for which it last fired, -inf if it has not
         self.due: float = -INF
-        # Where the entry is filed, its rank among equal keys, and its place in the queue (-1: none).
+        # Where the entry is filed and its rank among equal keys.
         self.key: float = INF
         self.order: int = 0
+        # The queue's own notes: the entry's place there (-1: none), and for queues made of several bags the bag that
+        # this place is in (-1: none). What a place is, each queue says.
         self.index: int = -1
+        self.slot: int = -1
         # The facility that holds or last held the entry, and its check during which the timer was last armed.
         self.owner: object = None
         self.armed_in: int = -1

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timers_support import INF, assert_heap
+from timers_support import INF, Filer, assert_heap, in_order
 
 from deadlined.timers import Timer
 from deadlined.timers.heap4 import Heap4
@@ -25,45 +25,12 @@ KEYS = st.one_of(
 SIZES = [0, 1, 2, 3, 4, 5, 6, 7, 20, 21, 22, 23, 85, 86, 200]
 
 
-def unused(arg: object, seq: int, lateness: float) -> None:
-    raise AssertionError("a scheme calls no callback")
-
-
-class Filer:
-    """A heap and the facility's part: numbers for the order of entry, and `when` for what is wanted."""
+class HeapFiler(Filer):
+    """A 4-ary heap under a `Filer`."""
 
     def __init__(self, keys: Iterable[float] = ()) -> None:
         self.heap = Heap4()
-        self.entered = 0
-        self.timers = [self.add(key) for key in keys]
-
-    def add(self, key: float) -> Timer:
-        timer = Timer(unused)
-        self.move(timer, key)
-        return timer
-
-    def move(self, timer: Timer, key: float) -> None:
-        self.entered += 1
-        timer.order = self.entered
-        timer.when = key
-        self.heap.file(timer, key)
-
-    def drain(self) -> list[Timer]:
-        """Take everything out, head first; each must be what `first` and `wake_time` announced."""
-        drained = []
-        while len(self.heap):
-            first, wake = self.heap.first(), self.heap.wake_time()
-            assert first.key == wake
-            assert self.heap.remove_first() is first
-            assert (first.key, first.index) == (INF, -1)
-            assert_heap(self.heap)
-            drained.append(first)
-        assert self.heap.wake_time() == INF
-        return drained
-
-
-def in_order(timers: Iterable[Timer]) -> list[Timer]:
-    return sorted(timers, key=lambda timer: (timer.when, timer.order))
+        super().__init__(self.heap, keys)
 
 
 def test_an_empty_heap_wakes_never() -> None:
@@ -73,7 +40,7 @@ def test_an_empty_heap_wakes_never() -> None:
 
 @given(st.lists(KEYS, max_size=60))
 def test_what_is_filed_comes_out_sorted(keys: list[float]) -> None:
-    filer = Filer(keys)
+    filer = HeapFiler(keys)
     assert_heap(filer.heap)
     expected = in_order(filer.timers)
     assert filer.drain() == expected
@@ -81,7 +48,7 @@ def test_what_is_filed_comes_out_sorted(keys: list[float]) -> None:
 
 @given(st.lists(KEYS, min_size=1, max_size=40), st.lists(st.tuples(st.integers(0, 39), KEYS), max_size=40))
 def test_a_filed_timer_moves_in_both_directions(keys: list[float], moves: list[tuple[int, float]]) -> None:
-    filer = Filer(keys)
+    filer = HeapFiler(keys)
     for which, key in moves:
         filer.move(filer.timers[which % len(keys)], key)
         assert len(filer.heap) == len(keys)
@@ -92,7 +59,7 @@ def test_a_filed_timer_moves_in_both_directions(keys: list[float], moves: list[t
 
 @given(st.lists(st.one_of(KEYS, st.just(None)), max_size=80))
 def test_filing_and_removing_may_alternate(steps: list[float | None]) -> None:
-    filer = Filer()
+    filer = HeapFiler()
     stored: list[Timer] = []
     for key in steps:
         if key is not None:
@@ -107,7 +74,7 @@ def test_filing_and_removing_may_alternate(steps: list[float | None]) -> None:
 
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=60))
 def test_sweep_takes_out_the_zombies_and_nothing_else(entries: list[tuple[float, bool]]) -> None:
-    filer = Filer(key for key, _ in entries)
+    filer = HeapFiler(key for key, _ in entries)
     zombies = [timer for timer, (_, stopped) in zip(filer.timers, entries, strict=True) if stopped]
     live = [timer for timer, (_, stopped) in zip(filer.timers, entries, strict=True) if not stopped]
     for timer in zombies:
@@ -123,7 +90,7 @@ def test_sweep_takes_out_the_zombies_and_nothing_else(entries: list[tuple[float,
 def test_sweep_builds_a_heap_of_any_size(size: int, fraction: float) -> None:
     """Zombies in random places leave a random list, from which Floyd's build must reach every parent."""
     rng = random.Random(size)
-    filer = Filer(float(rng.randrange(50)) for _ in range(size))
+    filer = HeapFiler(float(rng.randrange(50)) for _ in range(size))
     zombies = rng.sample(filer.timers, int(fraction * size))
     for timer in zombies:
         timer.when = INF
@@ -134,7 +101,7 @@ def test_sweep_builds_a_heap_of_any_size(size: int, fraction: float) -> None:
 
 def test_sweep_keeps_the_key_of_a_timer_that_is_wanted_later() -> None:
     """The queue knows keys only: a lazily extended timer stays where it was filed."""
-    filer = Filer([1.0, 2.0])
+    filer = HeapFiler([1.0, 2.0])
     filer.timers[0].when = 9.0
     filer.timers[1].when = INF
     filer.heap.sweep()
@@ -143,7 +110,7 @@ def test_sweep_keeps_the_key_of_a_timer_that_is_wanted_later() -> None:
 
 @given(st.lists(KEYS, max_size=40))
 def test_clear_gives_back_everything_once(keys: list[float]) -> None:
-    filer = Filer(keys)
+    filer = HeapFiler(keys)
     cleared = filer.heap.clear()
     assert sorted(map(id, cleared)) == sorted(map(id, filer.timers))
     assert (len(filer.heap), filer.heap.wake_time()) == (0, INF)
@@ -153,12 +120,12 @@ def test_clear_gives_back_everything_once(keys: list[float]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_equal_keys_come_out_in_the_order_of_entry(size: int) -> None:
-    filer = Filer([7.0] * size)
+    filer = HeapFiler([7.0] * size)
     assert filer.drain() == filer.timers
 
 
 def test_moving_to_the_same_key_means_entering_again() -> None:
-    filer = Filer([7.0] * 10)
+    filer = HeapFiler([7.0] * 10)
     again = filer.timers[0]
     filer.move(again, 7.0)
     assert_heap(filer.heap)
@@ -168,7 +135,7 @@ def test_moving_to_the_same_key_means_entering_again() -> None:
 @pytest.mark.parametrize("size", [size for size in SIZES if size])
 def test_every_entry_can_become_the_first_and_the_last(size: int) -> None:
     for which in range(size):
-        filer = Filer(map(float, range(size)))
+        filer = HeapFiler(map(float, range(size)))
         timer = filer.timers[which]
         filer.move(timer, -1.0)
         assert_heap(filer.heap)
@@ -181,7 +148,7 @@ def test_every_entry_can_become_the_first_and_the_last(size: int) -> None:
 @pytest.mark.parametrize("size", [size for size in SIZES if size])
 def test_the_parent_of_i_lies_at_a_quarter_of_i_minus_one(size: int) -> None:
     """A new minimum climbs from the last place to the root by exactly those parents, and shifts each down by one."""
-    filer = Filer(map(float, range(size)))
+    filer = HeapFiler(map(float, range(size)))
     before = [*filer.heap._timers, None]
     path = [size]
     while path[-1]:

@@ -2,8 +2,11 @@
 
 The oracle keeps a plan per timer and judges every call as it happens: the timer that fires must be wanted, due, not
 armed in this very check, and the earliest of those that are. After a check nothing of that kind may be left. It knows
-nothing of keys, zombies and lazy extension, so among equal times any order passes here; `test_timers_rules` holds
-first in, first out.
+nothing of zombies and lazy extension, so among equal times any order passes here; `test_timers_rules` holds first in,
+first out.
+
+It judges every queue by the same rules. One that may be late is given until `latest`, and what it has found due at one
+check must still come in the order of the times.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ TIMERS = 9
 # halves: exact in floating point, and few enough that many times are equal
 SOON = st.integers(-6, 12).map(lambda halves: halves / 2)
 EXTREME = st.sampled_from([-INF, -1e308, 1e308, INF])
-OFFSETS = st.one_of(SOON, SOON, SOON, EXTREME)
+# between two ticks, across the slots of coarse wheels, and exact in floating point, too
+UNEVEN = st.sampled_from([1 / 4096, 0.5 - 3 / 4096, 2 + 5 / 4096, 61 + 1 / 4096, 600 - 7 / 4096, 86400 + 1 / 2048])
+OFFSETS = st.one_of(SOON, SOON, SOON, UNEVEN, EXTREME)
 PERIODS = st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 2.5])
 EXTENSIONS = st.integers(0, 8).map(lambda halves: halves / 2)
 WHO = st.integers(0, TIMERS - 1)
@@ -77,9 +82,13 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
 
 @dataclass
 class Plan:
-    """What the oracle knows of one timer. `side` is the facility that it was last armed in."""
+    """What the oracle knows of one timer. `side` is the facility that it was last armed in.
+
+    By `latest` it must have been found due. A timer that is moved while its entry stands may be as late as the entry.
+    """
 
     when: float = INF
+    latest: float = -INF
     period: float = 0.0
     side: int = 0
     fresh: bool = False
@@ -103,6 +112,7 @@ class TimersAgainstOracle(RuleBasedStateMachine):
         self.plans = [Plan() for _ in range(TIMERS)]
         self.timers = [Timer(self.fire, who) for who in range(TIMERS)]
         self.checking = -1
+        self.last_fired = -INF
         self.fired = [0, 0]
         self.failed = [0, 0]
 
@@ -127,15 +137,16 @@ class TimersAgainstOracle(RuleBasedStateMachine):
     def renumber(self, who: int) -> None:
         self.timers[who].seq += 1
 
-    @rule(side=SIDE, step=st.sampled_from([0.0, 0.5, 0.5, 1.0, 3.0, 1000.0]))
+    @rule(side=SIDE, step=st.sampled_from([0.0, 1 / 4096, 3 / 1024, 0.5, 0.5, 1.0, 3.0, 60.0, 1000.0]))
     def check(self, side: int, step: float) -> None:
         self.now += step
         for plan in self.plans:
             plan.fresh = False
         self.checking = side
+        self.last_fired = -INF
         wake = self.sides[side].check(self.now)
         self.checking = -1
-        assert not self.due(side), "due, but did not fire"
+        assert not self.overdue(side), "due, but did not fire"
         self.judge_wake(side, wake)
 
     # A rule and no invariant: asking drops the zombies at the head, which other steps must meet too.
@@ -164,7 +175,7 @@ class TimersAgainstOracle(RuleBasedStateMachine):
         for side, facility in enumerate(self.sides):
             assert_sound(facility, self.timers)
             # the raw head, zombies included, must never be later than what is wanted
-            assert facility._queue.wake_time() <= self.earliest(side)
+            assert facility._queue.wake_time() <= self.latest(side)
             counts = facility.statistics()
             assert (counts.fired, counts.failed) == (self.fired[side], self.failed[side])
 
@@ -178,25 +189,41 @@ class TimersAgainstOracle(RuleBasedStateMachine):
     def earliest(self, side: int) -> float:
         return min((plan.when for plan in self.plans if plan.side == side), default=INF)
 
-    def due(self, side: int) -> list[float]:
+    def latest(self, side: int) -> float:
+        """When the queue must wake for one of its timers."""
+        return min((plan.latest for plan in self.plans if plan.side == side and plan.when < INF), default=INF)
+
+    def overdue(self, side: int) -> list[float]:
         """The times that the running check still owes, in order."""
-        return sorted(p.when for p in self.plans if p.side == side and p.when <= self.now and not p.fresh)
+        owed = (p for p in self.plans if p.side == side and p.when < INF and p.latest <= self.now and not p.fresh)
+        return sorted(plan.when for plan in owed)
 
     def judge_wake(self, side: int, wake: float) -> None:
-        earliest = self.earliest(side)
-        assert wake <= earliest
-        assert (wake == INF) == (earliest == INF)
+        assert wake <= self.latest(side)
+        assert (wake == INF) == (self.earliest(side) == INF)
+
+    def plan(self, plan: Plan, when: float, stands: bool) -> None:
+        """Note that it is wanted at `when`; its entry stands where it was, or is filed anew."""
+        facility = self.sides[plan.side]
+        late = 0.0
+        if facility.granularity:
+            late = facility.granularity + facility.coarseness * max(0.0, when - self.now)
+        plan.when = when
+        plan.latest = max(plan.latest if stands and late else -INF, when + late)
 
     def fire(self, who: int, seq: int, lateness: float) -> None:
         """The callback of every timer. `check` catches an AssertionError here, but lets pytest's failure through."""
         plan = self.plans[who]
-        owed = self.due(self.checking)
-        if plan.side != self.checking or plan.fresh or not owed or plan.when != owed[0]:
+        owed = self.overdue(self.checking)
+        if plan.side != self.checking or plan.fresh or not self.last_fired <= plan.when <= self.now:
+            pytest.fail(f"{who} fired at {self.now}: {plan}, after {self.last_fired}")
+        if owed and plan.when > owed[0]:
             pytest.fail(f"{who} fired at {self.now}: {plan}, owed {owed}")
+        self.last_fired = plan.when
         if lateness != self.now - plan.when or seq != self.timers[who].seq:
             pytest.fail(f"{who} was told lateness {lateness} and seq {seq}: {plan}")
         self.fired[self.checking] += 1
-        plan.when = expected_tick(plan.when, plan.period, self.now) if plan.period else INF
+        self.plan(plan, expected_tick(plan.when, plan.period, self.now) if plan.period else INF, stands=False)
         if self.timers[who].when != plan.when:
             pytest.fail(f"{who} was not armed anew before its callback: {plan}")
         for action in plan.script:
@@ -215,7 +242,7 @@ class TimersAgainstOracle(RuleBasedStateMachine):
                 timer = self.timers[who]
                 if timer.pending and timer.key < INF:
                     timer.when += seconds
-                    self.plans[who].when += seconds
+                    self.plan(self.plans[who], timer.when, stands=True)
             case Take(into):
                 self.perform_take(into)
             case Raise():
@@ -228,9 +255,11 @@ class TimersAgainstOracle(RuleBasedStateMachine):
         if plan.when == INF and not timer.zombie:
             plan.side = action.side
         when = self.now + action.offset
+        stands = timer.key <= when
         was_pending = self.sides[plan.side].modify(timer, when, action.period)
         self.expect(was_pending, plan.when < INF, action)
-        plan.when, plan.period, plan.fresh = when, action.period, self.checking >= 0
+        self.plan(plan, when, stands)
+        plan.period, plan.fresh = action.period, self.checking >= 0
 
     def perform_take(self, into: int) -> None:
         self.sides[into].take(self.sides[1 - into])
@@ -245,4 +274,4 @@ class TimersAgainstOracle(RuleBasedStateMachine):
 
 
 TestTimersAgainstOracle = TimersAgainstOracle.TestCase
-TestTimersAgainstOracle.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestTimersAgainstOracle.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
