@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
-from . import hello, idle, resets, slow
+from . import bench, slow
+from .bench import runner
+from .report import RESULTS
 from .servers import ToolMissingError
 
 
@@ -17,7 +20,7 @@ def _finish(run: Callable[[], bool]) -> None:
         good = run()
     except ToolMissingError as error:
         raise click.UsageError(str(error)) from error
-    except (RuntimeError, hello.TroubleError) as error:
+    except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(0 if good else 1)
 
@@ -31,31 +34,44 @@ def main() -> None:
     """
 
 
-@main.command("resets")
-@click.option("--live", type=click.IntRange(1), multiple=True, default=(1, 10_000, 100_000), show_default=True,
-              help="How many timers are armed meanwhile; may be given several times.")  # fmt: skip
-@click.option("--repetitions", type=click.IntRange(3), default=7, show_default=True)
-def resets_command(live: tuple[int, ...], repetitions: int) -> None:
-    """What moving a deadline costs, against trio's and asyncio's timeouts."""
-    _finish(lambda: resets.run(live, repetitions))
+@main.command("bench")
+@click.argument("names", metavar="[NAMES]...", nargs=-1)
+@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each measurement.  [default: 5; quick: 1]")
+@click.option("--quick", is_flag=True, help="Seconds, not minutes: tries everything, its figures mean nothing.")
+@click.option("--only-contestant", "only", metavar="NAME", multiple=True, help="May be given several times.")
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+              help="Where the files go.  [default: loadtest/results]")  # fmt: skip
+@click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
+def bench_command(
+    names: tuple[str, ...], repetitions: int | None, quick: bool, only: tuple[str, ...], results: Path, listing: bool
+) -> None:
+    """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
+    NAMES are benchmarks (all, if none is given); --list tells what each measures and who of the peers is missing here.
 
-@main.command("hello")
-@click.option("--seconds", type=click.IntRange(1, 60), default=5, show_default=True, help="Of each measurement.")
-@click.option("--connections", type=click.IntRange(1, 1000), default=64, show_default=True)
-@click.option("--repetitions", type=click.IntRange(1, 20), default=3, show_default=True, help="Of each server.")
-@click.option("--at-least", type=float, help="Exit 1 if the ratio deadlined : uvicorn is below this.")
-def hello_command(seconds: int, connections: int, repetitions: int, at_least: float | None) -> None:
-    """Requests per second, against uvicorn with the same parser. Needs wrk."""
-    _finish(lambda: hello.run(hello.Load(seconds, connections, repetitions), at_least))
+    \b
+      python -m loadtest bench reset heap       two benchmarks
+      python -m loadtest bench --quick          does everything run here?
+      python -m loadtest bench reset --only-contestant "deadlined (pure)"
 
+    Contestants take turns in an order that is drawn anew for each repetition. Tables show medians, least and most, and
+    each value as a multiple of ours; files bench-NAME.json and .png keep them. Peers come with
+    "pip install 'deadlined[bench]'", and one that is missing is named with its reason.
 
-@main.command("idle")
-@click.option("--connections", type=click.IntRange(1, 20_000), default=10_000, show_default=True)
-@click.option("--idle", "seconds", type=click.FloatRange(5.0, 60.0), default=8.0, show_default=True, help="Seconds.")
-def idle_command(connections: int, seconds: float) -> None:
-    """What idle keep-alive connections cost, and when they are cut."""
-    _finish(lambda: idle.run(connections, seconds))
+    Exit codes: 0 all targets reached; 1 a contestant failed, or a target was not reached; 2 a tool is missing.
+    """
+    chosen = names or bench.NAMES
+    for name in chosen:
+        if name not in bench.NAMES:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(bench.NAMES)}", param_hint="NAMES")
+    if listing:
+        _finish(lambda: runner.listing(chosen))
+    if unknown := set(only).difference(runner.contestants(chosen) if only else ()):
+        raise click.BadParameter(
+            f"no contestant {', '.join(sorted(unknown))} (see --list)", param_hint="--only-contestant"
+        )
+    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only)
+    _finish(lambda: runner.run(chosen, plan, results))
 
 
 @main.command("slow")

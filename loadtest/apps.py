@@ -34,7 +34,39 @@ async def target(scope: Message, receive: Receive, send: Send) -> None:
     await _answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
 
 
-async def _answer(send: Send, body: bytes) -> None:
-    headers = [_TEXT, (b"content-length", str(len(body)).encode())]
+# what `web` answers, by path; the same as loadtest/peers/go/web
+PAGES = {
+    "/": (b"text/plain", b"Hello, world!"),
+    "/json": (b"application/json", b'{"padding":"' + b"x" * 1010 + b'"}'),
+    "/large": (b"application/octet-stream", b"x" * 65536),
+}
+
+
+async def web(scope: Message, receive: Receive, send: Send) -> None:
+    """The benchmarks' application: pages of several sizes, and /upload, which reads a body and says how long it was."""
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+    elif scope["path"] == "/upload":
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        await _answer(send, str(size).encode())
+    else:
+        kind, body = PAGES[scope["path"]]
+        await _answer(send, body, (b"content-type", kind))
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        event = (await receive())["type"]
+        await send({"type": f"{event}.complete"})
+        if event == "lifespan.shutdown":
+            return
+
+
+async def _answer(send: Send, body: bytes, kind: tuple[bytes, bytes] = _TEXT) -> None:
+    headers = [kind, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})

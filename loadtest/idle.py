@@ -1,12 +1,14 @@
-"""Ten thousand idle keep-alive connections: what they cost while nothing happens, and when they are cut.
+"""A crowd of idle connections: what they cost a server while nothing happens, and when they are cut.
 
 Facts      The server advertises its idle timeout and closes a second later, so that a client's last request wins the
            race. Each connection has one timer in the heap.
 Hazard     A timer per request that wakes the process when it is overdue for nothing, or a scan over all connections,
            would burn CPU between the deadlines.
-Answer     CPU time, context switches and memory are the kernel's own counts of the server process, taken while every
+Answer     CPU time, wake-ups and memory are the kernel's own counts of the server process, taken while every
            connection is idle and none is due.
-Cost       Counts of CPU time have a resolution of a tick, usually 10 ms.
+Cost       As many descriptors as connections, here and in the server.
+
+The benchmark `idle` measures the crowd's cost beside other servers; `measure` waits until ours has cut them all.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import selectors
 import socket
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from .report import console, quantiles, save, show
+from .report import quantiles
 from .servers import Server, Usage, deadlined_command, raise_file_limit, running
 
 APP = "loadtest.apps:hello"
@@ -26,14 +28,29 @@ _REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWERED = b"Hello, world!"
 
 # connections that are opened and asked at a time: fewer than any backlog
-_BATCH = 200
+_BATCH = 100
+# those that come first bring in what is loaded once
+_FIRST = 100
+# seconds for what a server still does for its last answers: that is not idling
+_SETTLING = 0.5
 # seconds without any progress after which opening, or waiting for the cuts, is given up
 _STALLED = 15.0
 
 
 @dataclass(frozen=True)
+class Quiet:
+    """What idle connections cost: CPU seconds and wake-ups in `seconds`, bytes of resident memory each."""
+
+    opening: float
+    seconds: float
+    cpu: float
+    switches: int
+    bytes_per_connection: float
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What the idle connections cost, over `quiet` seconds, and how they ended; times in seconds, sizes in bytes.
+    """What the idle connections cost, and how they ended; times in seconds.
 
     `early`: cut before the advertised timeout was over, seen by the client. `after`: seconds from the answer to
     the cut, seen by the client; `lateness`: the server's own.
@@ -41,16 +58,17 @@ class Outcome:
 
     connections: int
     idle: float
-    opening: float
-    quiet: float
-    cpu: float
-    switches: int
-    bytes_per_connection: float
+    quiet: Quiet
     cut: int
     early: int
     reasons: dict[str, int]
     after: dict[str, float]
     lateness: dict[str, float]
+
+    @property
+    def switches(self) -> int:
+        """Wake-ups while all were idle."""
+        return self.quiet.switches
 
     @property
     def good(self) -> bool:
@@ -59,10 +77,14 @@ class Outcome:
 
 
 class Crowd:
-    """Client connections that have each made one request and now say nothing."""
+    """Client connections that have each made one request and now say nothing.
 
-    def __init__(self, port: int) -> None:
+    `answered`: how the last byte of an answer is known; by default that of a hello over HTTP.
+    """
+
+    def __init__(self, port: int, *, answered: bytes = _ANSWERED) -> None:
         self._port = port
+        self._end = answered
         self._selector = selectors.DefaultSelector()
         # when each was answered, on the clock of `time.monotonic`
         self._answered: dict[socket.socket, float] = {}
@@ -85,10 +107,33 @@ class Crowd:
                 client.settimeout(_STALLED)
                 client.sendall(_REQUEST)
             for client in clients:
-                self._answered[client] = _answer(client)
+                self._answered[client] = self._answer(client)
                 client.setblocking(False)
                 self._selector.register(client, selectors.EVENT_READ)
             number -= batch
+
+    def cost(self, server: Server, connections: int, seconds: float) -> Quiet:
+        """Open `connections` against `server` and watch it for so long. RuntimeError if it closes one meanwhile."""
+        self.open(min(_FIRST, connections))
+        before = Usage.of(server.pid)
+        began = time.monotonic()
+        self.open(connections - min(_FIRST, connections))
+        opening = time.monotonic() - began
+        time.sleep(_SETTLING)
+        full = Usage.of(server.pid)
+        began = time.monotonic()
+        time.sleep(seconds)
+        after = Usage.of(server.pid)
+        took = time.monotonic() - began
+        if gone := len(self._selector.select(0)):
+            raise RuntimeError(f"{gone} connections were closed while they should have been idle")
+        return Quiet(
+            opening=opening,
+            seconds=took,
+            cpu=after.cpu - full.cpu,
+            switches=after.switches - full.switches,
+            bytes_per_connection=(full.resident - before.resident) / max(connections - _FIRST, 1),
+        )
 
     def wait_until_cut(self, idle: float) -> None:
         """Note when each is closed; end when all are, or when nothing happens any more."""
@@ -103,80 +148,37 @@ class Crowd:
                 client.close()
                 waiting -= 1
 
-
-def _answer(client: socket.socket) -> float:
-    """Read one answer; when its end was here."""
-    received = b""
-    while not received.endswith(_ANSWERED):
-        data = client.recv(4096)
-        if not data:
-            raise RuntimeError(f"the server closed before it had answered: {received!r}")
-        received += data
-    return time.monotonic()
+    def _answer(self, client: socket.socket) -> float:
+        """Read one answer; when its end was here."""
+        received = b""
+        while not received.endswith(self._end):
+            data = client.recv(4096)
+            if not data:
+                raise RuntimeError(f"the server closed before it had answered: {received!r}")
+            received += data
+        return time.monotonic()
 
 
 def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) -> Outcome:
-    """Let `connections` be idle against a server of their own.
+    """Let `connections` be idle against a server of their own, until it cuts them.
 
-    RuntimeError if the machine lets too few descriptors be opened, or is so slow that the first connection would be
-    due before the last has been idle for `quiet` seconds.
+    RuntimeError if the machine lets too few descriptors be opened, or is so slow that the first connection is due
+    before the last has been idle for `quiet` seconds.
     """
     if raise_file_limit(connections + 500) < connections + 100:
         raise RuntimeError(f"{connections} connections need as many descriptors: raise the limit (ulimit -n)")
     with running(deadlined_command(APP, "--idle", f"{idle}s")) as server, Crowd(server.port) as crowd:
-        crowd.open(min(100, connections))  # the first ones bring in what is loaded once
-        before = Usage.of(server.pid)
-        began = time.monotonic()
-        crowd.open(connections - min(100, connections))
-        opening = time.monotonic() - began
-        if opening + quiet + 0.5 > idle:
-            raise RuntimeError(f"opening took {opening:.1f} s: there is no quiet time left, choose a longer idle")
-        full, after = _watch(server, quiet)
+        cost = crowd.cost(server, connections, quiet)
         crowd.wait_until_cut(idle)
         server.wait_for(lambda self: len(self.connections()) >= connections, _STALLED)
     records = server.connections()
     return Outcome(
         connections=connections,
         idle=idle,
-        opening=opening,
-        quiet=quiet,
-        cpu=after.cpu - full.cpu,
-        switches=after.switches - full.switches,
-        bytes_per_connection=(full.resident - before.resident) / max(connections - 100, 1),
+        quiet=cost,
         cut=len(crowd.cut_after),
         early=sum(seconds < idle for seconds in crowd.cut_after),
         reasons=dict(Counter(record["reason"] for record in records)),
         after=quantiles(crowd.cut_after),
         lateness=quantiles([record["lateness"] for record in records]),
     )
-
-
-def _watch(server: Server, seconds: float) -> tuple[Usage, Usage]:
-    """The server's use before and after a time in which nobody asks anything."""
-    time.sleep(0.3)  # what it still does for the last answers is not idling
-    first = Usage.of(server.pid)
-    time.sleep(seconds)
-    return first, Usage.of(server.pid)
-
-
-def run(connections: int, idle: float) -> bool:
-    """Measure, a table and a file; whether all were cut as idle and in time."""
-    console.print(f"{connections} idle connections, idle timeout {idle:g} s ...")
-    outcome = measure(connections, idle)
-    rows = [
-        ("connections", f"{outcome.connections:,}"),
-        ("CPU while idle", f"{outcome.cpu * 1000:.0f} ms in {outcome.quiet:g} s ({outcome.cpu / outcome.quiet:.2%})"),
-        ("context switches while idle", f"{outcome.switches} in {outcome.quiet:g} s"),
-        ("memory per connection", f"{outcome.bytes_per_connection / 1024:.1f} KiB"),
-        ("cut as idle_timeout", f"{outcome.reasons.get('idle_timeout', 0):,}"),
-        ("cut early", str(outcome.early)),
-        ("cut after, p50 / p99 / max", _three(outcome.after, 1, "s")),
-        ("lateness, p50 / p99 / max", _three(outcome.lateness, 1000, "ms")),
-    ]
-    show(f"Idle connections of deadlined serve --idle {idle:g}s", ("", "measured"), rows)
-    save("idle", {**asdict(outcome), "good": outcome.good})
-    return outcome.good
-
-
-def _three(values: dict[str, float], factor: float, unit: str) -> str:
-    return " / ".join(f"{values[name] * factor:.2f}" for name in ("p50", "p99", "max")) + f" {unit}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,29 @@ def machine() -> dict[str, Any]:
         "timers": "compiled" if COMPILED else "pure Python",
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
         "cores": os.cpu_count(),
+        "malloc": malloc(),
     }
+
+
+def malloc(environment: Mapping[str, str] = os.environ) -> str:
+    """What the environment says about the C library's allocator: it alone can make an event loop a third faster."""
+    told = {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD", "PYTHONMALLOC")
+    }
+    return " ".join(f"{name}={value}" for name, value in told.items()) or "defaults"
+
+
+def _processor() -> str:
+    # Linux tells the model here only
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:

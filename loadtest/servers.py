@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 START = 30.0
 STOP = 15.0
 
-_URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
+# the first that a server prints
+_URL = re.compile(r"(?:http|tcp)://127\.0\.0\.1:(\d+)")
 
 Record = dict[str, Any]
 
@@ -32,11 +33,11 @@ class ToolMissingError(Exception):
     """A program that the command needs is not installed."""
 
 
-def tool(name: str) -> str:
-    """The path of a program."""
+def tool(name: str, package: str = "") -> str:
+    """The path of a program; `package`: what brings it, where that is not its name."""
     path = shutil.which(name)
     if path is None:
-        raise ToolMissingError(f"{name} is not installed (on Debian: apt-get install {name})")
+        raise ToolMissingError(f"{name} is not installed (on Debian: apt-get install {package or name})")
     return path
 
 
@@ -60,9 +61,26 @@ def pin(pid: int, core: int) -> None:
         os.sched_setaffinity(pid, {core})
 
 
+@contextmanager
+def on_core(core: int | None) -> Iterator[None]:
+    """What is started meanwhile runs on this core from its first instruction, with all its threads and children.
+
+    Where there is no such core or no such call it runs where it will.
+    """
+    if core is None or not hasattr(os, "sched_setaffinity") or core not in (before := os.sched_getaffinity(0)):
+        yield
+        return
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used so far: CPU seconds, context switches; and resident bytes now."""
+    """What a process with all its threads and children has used so far: CPU seconds, and how often it slept
+    (voluntary context switches: each is followed by a wake-up); and resident bytes now."""
 
     cpu: float
     switches: int
@@ -70,35 +88,61 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """Read from /proc (Linux)."""
-        proc = Path("/proc") / str(pid)
-        # the command's name, the second field, may hold spaces and ends with the last bracket
-        fields = (proc / "stat").read_text().rpartition(")")[2].split()
-        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
+        """Read from /proc (Linux). Threads that have ended are not counted."""
+        processes = _family(pid)
+        tasks = [task for process in processes for task in (process / "task").iterdir()]
         return cls(
-            cpu=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
-            switches=int(status["voluntary_ctxt_switches"]) + int(status["nonvoluntary_ctxt_switches"]),
-            resident=int(status["VmRSS"].split()[0]) * 1024,
+            cpu=sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9,
+            switches=sum(int(_status(task)["voluntary_ctxt_switches"]) for task in tasks),
+            # in kB, and none for a zombie
+            resident=sum(int(_status(process).get("VmRSS", "0").split()[0]) for process in processes) * 1024,
         )
+
+
+def _status(task: Path) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in (task / "status").read_text().splitlines() if ":" in line)
+
+
+def _family(pid: int) -> list[Path]:
+    """The process and its descendants, in /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            # the command's name, the second field, may hold spaces and ends with the last bracket
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    family = [pid]
+    for member in family:
+        family += children.get(member, [])
+    return [Path("/proc") / str(member) for member in family]
 
 
 class Server:
     """A server process that has said where it listens, and whose output is read as it comes.
 
-    JSON lines are kept in `records`, in their order.
+    JSON lines are kept in `records`, in their order. `environment`: all of it; None for this process's own.
     """
 
-    def __init__(self, command: Sequence[str], *, core: int | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.records: list[Record] = []
         self.output: list[str] = []
         self.port = 0
+        # nothing more will be said
+        self.ended = False
         self._news = threading.Condition()
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
-        )
+        with on_core(core):
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+            )
         self.pid = self._process.pid
-        if core is not None:
-            pin(self.pid, core)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -136,6 +180,9 @@ class Server:
             with self._news:
                 self._take(line)
                 self._news.notify_all()
+        with self._news:
+            self.ended = True
+            self._news.notify_all()
 
     def _take(self, line: str) -> None:
         if line.startswith("{"):
@@ -147,11 +194,14 @@ class Server:
 
 
 @contextmanager
-def running(command: Sequence[str], *, core: int | None = None) -> Iterator[Server]:
+def running(
+    command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """A server from its start to its end. RuntimeError with its output if it does not come to listen."""
-    server = Server(command, core=core)
+    server = Server(command, core=core, environment=environment)
     try:
-        if not server.wait_for(lambda self: self.port > 0, START):
+        server.wait_for(lambda self: self.port > 0 or self.ended, START)
+        if not server.port:
             raise RuntimeError(f"{' '.join(command)} does not listen:\n{''.join(server.output)}")
         yield server
     finally:

@@ -1,0 +1,254 @@
+"""Thousands of connections whose deadlines move all the time: what it costs, how late they fire, and if ever wrongly.
+
+Each request moves the read and the write deadline of its connection and is answered; a share of the deadlines is let
+pass, some are cleared, some connections are closed by either side and opened anew. The client keeps the books
+(`loadtest/clients/churn_account.py`): it decides what was stale, early or lost, not the server.
+
+Facts      A server that is asked for a fixed rate below its limit is compared by what that costs it, not by how fast
+           it is. CPython's collector of cycles walks through the objects of all connections now and then.
+Hazard     That walk takes a tenth of a second with 15,000 connections, whatever the timers do.
+Answer     All Python servers run with the collector as it comes; ours is measured a second time with it switched off,
+           so that the two can be told apart.
+Cost       In the profile "herd" all deadlines are at one instant: who is served last is late by all the others. No p99
+           of milliseconds can be asked for there (15,000 tasks in 5 ms would be 0.3 us each); trio's is the bar.
+
+A soak: CHURN_SECONDS=600 python -m loadtest bench churn --repetitions 1. Also CHURN_CONNECTIONS and CHURN_RATE
+(requests per second of all connections together).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+from ..clients.churn import PROFILES, WARM
+from ..servers import ROOT, Usage, pin, raise_file_limit
+from . import builds, golang
+from .contest import Benchmark, Contestant, ContestantError, Metric, Target
+from .processes import CLIENT_CORE, SERVER_CORE
+
+TRIO: Final = "trio"
+ASYNCIO: Final = "asyncio"
+GO: Final = "Go"
+COLLECTOR_OFF: Final = ", collector off"
+
+# descriptors beside those of the connections; a connection that is replaced may be there twice for a moment
+_SPARE: Final = 500
+# seconds beside the load: opening, and the last deadlines
+_PATIENCE: Final = 150.0
+
+_MIB: Final = 1024 * 1024
+
+# MiB that the server may grow after the first third. Stopped and moved timers that pile up are what this finds: at
+# 10,000 requests a second, one entry of 100 bytes kept for each of them would be 12 MiB in the 13 seconds that are
+# left. Less is the allocator's and the collector's coming and going.
+_GROWTH: Final = 8.0
+
+
+class Churn(Benchmark):
+    """`connections` as far as descriptors reach, `rate` requests per second of all together, for `seconds`."""
+
+    name = "churn"
+    metrics: Mapping[str, Metric] = {
+        "resets": Metric("/s", None),
+        "rate reached": Metric("%", "more"),
+        "firings": Metric("/s", None),
+        "p50": Metric("ms", "less"),
+        "p99": Metric("ms", "less"),
+        "max": Metric("ms", "less"),
+        "CPU": Metric("%", "less"),
+        "per connection": Metric("KiB", "less"),
+        "growth": Metric("MiB", "less"),
+        "stale": Metric("", "less"),
+        "early": Metric("", "less"),
+        "lost": Metric("", "less"),
+        "client's CPU": Metric("%", None),
+    }
+
+    def __init__(self, connections: int = 15_000, rate: float = 10_000.0, seconds: float = 20.0) -> None:
+        self.connections = connections
+        self.rate = rate
+        self.seconds = seconds
+        self.title = f"Churn of deadlines: {connections:,} connections, {rate:,.0f} requests/s, {seconds:g} s"
+        self.targets: Sequence[Target] = [
+            target for ours in (builds.INSTALLED, builds.PURE) for case in PROFILES for target in _targets(case, ours)
+        ]
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """As the variables CHURN_... say. ValueError for what is not a number."""
+        return cls(
+            int(os.environ.get("CHURN_CONNECTIONS", "15000")),
+            float(os.environ.get("CHURN_RATE", "10000")),
+            float(os.environ.get("CHURN_SECONDS", "20")),
+        )
+
+    def contestants(self) -> Sequence[Contestant]:
+        installed, pure = builds.contestants()
+        best = pure if installed.missing else installed
+        off = Contestant(best.name + COLLECTOR_OFF)
+        return [installed, pure, off, Contestant(TRIO), Contestant(ASYNCIO), golang.contestant(GO)]
+
+    def cases(self) -> Sequence[str]:
+        return list(PROFILES)
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        connections = min(self.connections, raise_file_limit(self.connections + _SPARE) - _SPARE)
+        with serving(*server(contestant)) as (process, port):
+            figures = self._watch(process, client(port, case, connections, self.rate, self.seconds), connections)
+        return {name: value for name, value in figures.items() if not math.isnan(value)}
+
+    def quick(self) -> Self:
+        return type(self)(connections=200, rate=1000.0, seconds=2.0)
+
+    def _watch(self, process: subprocess.Popen[str], command: Sequence[str], connections: int) -> dict[str, float]:
+        with _talking(command, self.seconds + _PATIENCE) as talk:
+            talk.step("warm")
+            warm = Usage.of(process.pid)
+            talk.go_on("opened")
+            opened = Usage.of(process.pid)
+            talk.go_on(None)
+            talk.sleep(self.seconds / 3)
+            third = Usage.of(process.pid)
+            talk.step("loaded")
+            loaded = Usage.of(process.pid)
+            found = talk.go_on("done")
+        if found["wrong"] or found["broken"]:
+            raise ContestantError(f"{found['wrong']} wrong answers, {found['broken']} broken connections")
+        p50, p99, most = (seconds * 1000 for seconds in found["lateness"])
+        return {
+            "resets": found["answered"],
+            "rate reached": found["reached"] * 100,
+            "firings": found["fired"],
+            "p50": p50,
+            "p99": p99,
+            "max": most,
+            "CPU": (loaded.cpu - opened.cpu) / self.seconds * 100,
+            "per connection": (opened.resident - warm.resident) / max(connections - WARM, 1) / 1024,
+            "growth": (loaded.resident - third.resident) / _MIB,
+            "stale": found["stale"],
+            "early": found["early"],
+            "lost": found["lost"],
+            "client's CPU": found["cpu"] * 100,
+        }
+
+
+def _targets(case: str, ours: str) -> list[Target]:
+    found = [Target(case, metric, ours, "", at_most=0.0) for metric in ("stale", "early", "lost")]
+    found.append(Target(case, "growth", ours, "", at_most=_GROWTH))
+    if case == "herd":
+        found.append(Target(case, "p99", ours, TRIO, at_most=1.0))
+    else:
+        found.append(Target(case, "p99", ours, "", at_most=5.0))
+    return found
+
+
+def server(contestant: str) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a contestant's server."""
+    if contestant == GO:
+        # it has one core, and counts the machine's before it is told
+        return [golang.program("churn")], {"GOMAXPROCS": "1"}
+    module = {TRIO: "churn_trio", ASYNCIO: "churn_asyncio"}.get(contestant, "churn_server")
+    command = [sys.executable, "-m", f"loadtest.peers.{module}"]
+    if contestant.endswith(COLLECTOR_OFF):
+        command.append("--collector-off")
+    return command, builds.environment(contestant)
+
+
+def client(port: int, profile: str, connections: int, rate: float, seconds: float) -> list[str]:
+    """The command of the client."""
+    arguments = (port, profile, connections, rate, seconds)
+    return [sys.executable, "-m", "loadtest.clients.churn", *map(str, arguments)]
+
+
+@contextmanager
+def serving(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server on a core of its own, and its port. ContestantError with its output if it does not come to listen, or
+    has ended before it was told to."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        pin(process.pid, SERVER_CORE)
+        line = process.stdout.readline()
+        if not line.startswith("listening on"):
+            raise ContestantError(f"{' '.join(command)} does not listen\n{line}{process.stdout.read()}")
+        try:
+            yield process, int(line.rpartition(":")[2])
+        except (ContestantError, OSError) as error:
+            if process.poll() is None:
+                raise
+            raise ContestantError(f"exit code {process.returncode}\n{process.stdout.read()}") from error
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+class _Talk:
+    """The steps of a client that waits after each."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def step(self, name: str) -> dict[str, Any]:
+        """Wait for a step. ContestantError if another one comes, or none."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("{") or json.loads(line)["step"] != name:
+            self._process.kill()
+            raise ContestantError(f"the client failed, or took too long\n{line}{self._process.stdout.read()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def go_on(self, name: str | None) -> dict[str, Any]:
+        """Let the client go on to its next step, and wait for it unless it is None."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return {} if name is None else self.step(name)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but not longer than to the next step."""
+        assert self._process.stdout is not None
+        select.select([self._process.stdout], [], [], seconds)
+
+
+@contextmanager
+def _talking(command: Sequence[str], seconds: float) -> Iterator[_Talk]:
+    """A client on a core of its own, for at most so long."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **builds.environment(builds.INSTALLED)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    giving_up = threading.Timer(seconds, process.kill)
+    giving_up.start()
+    try:
+        pin(process.pid, CLIENT_CORE)
+        yield _Talk(process)
+    finally:
+        giving_up.cancel()
+        process.kill()
+        process.communicate()
+
+
+BENCHMARK = Churn.from_environment()

@@ -1,0 +1,193 @@
+"""64-byte messages sent back over TCP, one on its way per connection, with and without deadlines.
+
+Facts      What a deadline costs shows in the CPU time of a message: kernel, event loop and stream take most of it.
+Hazard     glibc gives large receive buffers back to the kernel after every message, which halves asyncio's rate and
+           would flatter whoever asks for less at a time. A rate that the client limits says nothing about a server.
+Answer     The allocator is told to keep such memory, for all alike; one case shows its defaults beside. `busy` is
+           the share of its core that a server used: far below 100 % it waited for the client, or shared the core with
+           `others`, which also took their share of the client's.
+Cost       The client spins on a core of its own: two cores that nobody else uses.
+
+`added` is what the deadlines themselves cost: the CPU time of a message beyond that of the same server without them,
+as it was last measured in the same case.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Self
+
+from ..servers import running
+from . import builds, client, golang
+from .contest import Benchmark, Contestant, Metric, Target
+from .neighbours import neighbours
+from .processes import SERVER_CORE
+
+PLAIN: Final = f"{builds.INSTALLED}, no deadline"
+MOVED: Final = f"{builds.INSTALLED}, both deadlines moved"
+PURE_PLAIN: Final = f"{builds.PURE}, no deadline"
+PURE_MOVED: Final = f"{builds.PURE}, both deadlines moved"
+TRIO: Final = "trio.SocketStream"
+TRIO_FAIL_AFTER: Final = "trio, fail_after per operation"
+TRIO_MOVED: Final = "trio, one scope moved"
+ASYNCIO: Final = "asyncio streams"
+ASYNCIO_TIMEOUT: Final = "asyncio, timeout per read"
+UVLOOP: Final = "uvloop streams"
+UVLOOP_TIMEOUT: Final = "uvloop, timeout per read"
+GO: Final = "Go net.Conn"
+GO_MOVED: Final = "Go, both deadlines moved"
+
+# a module of loadtest.peers and its arguments; with "go" the program of loadtest/peers/go
+SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
+    MOVED: ("echo_deadlined", "moved"),
+    PLAIN: ("echo_deadlined", "plain"),
+    PURE_MOVED: ("echo_deadlined", "moved"),
+    PURE_PLAIN: ("echo_deadlined", "plain"),
+    TRIO: ("echo_trio", "plain"),
+    TRIO_FAIL_AFTER: ("echo_trio", "fail_after"),
+    TRIO_MOVED: ("echo_trio", "moved"),
+    ASYNCIO: ("echo_asyncio", "asyncio", "plain"),
+    ASYNCIO_TIMEOUT: ("echo_asyncio", "asyncio", "timeout"),
+    UVLOOP: ("echo_asyncio", "uvloop", "plain"),
+    UVLOOP_TIMEOUT: ("echo_asyncio", "uvloop", "timeout"),
+    GO: ("go", "plain"),
+    GO_MOVED: ("go", "moved"),
+}
+
+# the same server without its deadlines
+BARE: Final[Mapping[str, str]] = {
+    MOVED: PLAIN,
+    PURE_MOVED: PURE_PLAIN,
+    TRIO_FAIL_AFTER: TRIO,
+    TRIO_MOVED: TRIO,
+    ASYNCIO_TIMEOUT: ASYNCIO,
+    UVLOOP_TIMEOUT: UVLOOP,
+    GO_MOVED: GO,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How many connections, and whether the allocator keeps its memory."""
+
+    connections: int
+    neutral: bool = True
+
+
+MAIN: Final = "64 connections"
+DEFAULTS: Final = "64 connections, default malloc"
+CASES: Final[Mapping[str, Case]] = {
+    "1 connection": Case(1),
+    MAIN: Case(64),
+    "512 connections": Case(512),
+    DEFAULTS: Case(64, neutral=False),
+}
+
+# glibc: blocks below 1 MiB come from the heap, whose top stays ours
+KEEP_MEMORY: Final[Mapping[str, str]] = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
+    "MALLOC_TOP_PAD_": str(1 << 22),
+}
+
+
+def environment(contestant: str, *, neutral: bool) -> dict[str, str]:
+    """All of a server's environment: which build of ours it imports, one core for Go, and the allocator's settings."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUN"))}
+    return {**inherited, **builds.environment(contestant), "GOMAXPROCS": "1", **(KEEP_MEMORY if neutral else {})}
+
+
+def installed(name: str, module: str, package: str = "") -> Contestant:
+    """A contestant that needs a module, named as missing where that is not installed."""
+    return Contestant(name, None if find_spec(module) else f"not installed (pip install {package or module})")
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "rate": Metric("messages/s", "more"),
+    "cpu": Metric("µs/message", "less"),
+    "added": Metric("µs/message", "less"),
+    "busy": Metric("% of a core", None),
+    "others": Metric("% of both cores", None),
+}
+
+
+class Echo(Benchmark):
+    """Each measurement starts a server of its own."""
+
+    name = "echo"
+    title = "TCP echo of 64 bytes, one core: rate, and CPU time per message"
+    metrics = METRICS
+    targets = (
+        Target(MAIN, "rate", MOVED, TRIO, at_least=1.6),
+        Target(MAIN, "rate", MOVED, TRIO_FAIL_AFTER, at_least=3.2),
+        Target(MAIN, "rate", MOVED, ASYNCIO_TIMEOUT, at_least=1.35),
+        Target(MAIN, "rate", MOVED, UVLOOP_TIMEOUT, at_least=1.1),
+        Target(MAIN, "added", MOVED, "", at_most=1.0),
+        Target(MAIN, "rate", MOVED, PLAIN, at_least=0.98),
+    )
+
+    def __init__(self, warm: float = 0.4, seconds: float = 1.8, cases: Sequence[str] = tuple(CASES)) -> None:
+        self._warm = warm
+        self._seconds = seconds
+        self._cases = cases
+        # CPU time of a message, by contestant and case, as last measured
+        self._cpu: dict[tuple[str, str], float] = {}
+
+    def contestants(self) -> Sequence[Contestant]:
+        client.compiled()  # without it nobody is measured
+        compiled, pure = builds.contestants()
+        missing = {PLAIN: compiled.missing, MOVED: compiled.missing, PURE_PLAIN: pure.missing, PURE_MOVED: pure.missing}
+        found = []
+        for name, (kind, *arguments) in SERVERS.items():
+            if kind == "go":
+                found.append(golang.contestant(name))
+            elif "uvloop" in arguments:
+                found.append(installed(name, "uvloop"))
+            else:
+                found.append(Contestant(name, missing.get(name)))
+        return found
+
+    def cases(self) -> Sequence[str]:
+        return self._cases
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        if case == DEFAULTS and contestant in (GO, GO_MOVED):
+            return "Go has an allocator of its own"
+        return None
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        figures = self._measure(contestant, case)
+        if bare := BARE.get(contestant):
+            if (bare, case) not in self._cpu:
+                self._measure(bare, case)
+            figures["added"] = figures["cpu"] - self._cpu[bare, case]
+        return figures
+
+    def _measure(self, contestant: str, case: str) -> dict[str, float]:
+        kind, *arguments = SERVERS[contestant]
+        start = [golang.program("echo")] if kind == "go" else [sys.executable, "-m", f"loadtest.peers.{kind}"]
+        around = environment(contestant, neutral=CASES[case].neutral)
+        with (
+            running([*start, *arguments], core=SERVER_CORE, environment=around) as server,
+            neighbours(server.pid) as others,
+        ):
+            found = client.exchange(server.port, server.pid, CASES[case].connections, self._warm, self._seconds)
+        if not found["messages"]:
+            raise RuntimeError(f"no message came back in {self._seconds:g} s")
+        cpu = self._cpu[contestant, case] = found["cpu"] / found["messages"] * 1e6
+        return {
+            "rate": found["messages"] / found["seconds"],
+            "cpu": cpu,
+            "busy": found["cpu"] / found["seconds"] * 100,
+            "others": others.share,
+        }
+
+    def quick(self) -> Self:
+        return type(self)(warm=0.05, seconds=0.2, cases=(MAIN,))
+
+
+BENCHMARK = Echo()

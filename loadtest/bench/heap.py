@@ -1,0 +1,86 @@
+"""A million timers in one heap: what each costs to start, move, stop and fire, and how much memory it takes.
+
+Facts      Timers are started and stopped all the time, and few fire (Varghese and Lauck, SOSP 1987). `heapq` is what
+           asyncio uses: a stopped timer stays in the heap until it is reached, or until half of the heap is such.
+Hazard     One sum of all phases hides the one that is slow. An empty callback flatters whoever calls it directly.
+Answer     The phases are measured apart, one after the other on the same timers. Times are random, the same for
+           everybody. "start and fire" is what Go can be asked for as well: from the first start until all have fired.
+Cost       Go runs every AfterFunc in a goroutine of its own; that is part of what it offers, and of its figure.
+
+"start and stop" and "moved at once" have the sizes of Go's own benchmarks: 1,000 timers started and stopped, and 10,000
+all moved earlier, the last one so that it is due; both beside 32,768 that idle. Memory is what the process grew by, the
+timer object and the reference that its owner keeps included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from . import golang, processes
+from .builds import INSTALLED, PURE, contestants, environment
+from .contest import Benchmark, Contestant, Metric, Target
+
+TUPLES = "heapq of tuples, lazy cancel"
+HANDLES = "heapq of handles, lazy cancel (asyncio)"
+GO = "Go AfterFunc"
+
+_PEERS = {TUPLES: "tuples", HANDLES: "handles"}
+
+_METRICS: Mapping[str, Metric] = {
+    "start": Metric("ns", "less"),
+    "move later": Metric("ns", "less"),
+    "move earlier": Metric("ns", "less"),
+    "stop": Metric("ns", "less"),
+    "fire": Metric("ns", "less"),
+    "start and fire": Metric("ns", "less"),
+    "start and stop": Metric("ns", "less"),
+    "moved at once": Metric("ns", "less"),
+    "memory": Metric("bytes", "less"),
+}
+
+
+def _many(number: int) -> str:
+    return f"{number:,} timers"
+
+
+def _beside(idle: int) -> str:
+    return f"beside {idle:,} idle"
+
+
+@dataclass(frozen=True)
+class Heap(Benchmark):
+    """`idle`: timers that only lie in the heap while few are started and stopped, and `moved` are moved."""
+
+    name = "heap"
+    title = "Timers in one heap, per timer"
+    metrics = _METRICS
+    targets = (Target(_many(1_000_000), "start and fire", INSTALLED, GO, at_most=0.7),)
+
+    many: int = 1_000_000
+    idle: int = 32_768
+    moved: int = 10_000
+    few: int = 1_000
+
+    def contestants(self) -> Sequence[Contestant]:
+        return (*contestants(), *map(Contestant, _PEERS), golang.contestant(GO))
+
+    def cases(self) -> Sequence[str]:
+        return _many(self.many), _beside(self.idle)
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        sizes = ["many", str(self.many)]
+        if case == _beside(self.idle):
+            sizes = ["beside", str(self.idle), str(self.moved), str(self.few)]
+        if contestant == GO:
+            return processes.run([golang.program("heap"), *sizes])
+        if contestant in (INSTALLED, PURE):
+            return processes.run(processes.python("heap_deadlined", *sizes), environment(contestant))
+        return processes.run(processes.python("heap_heapq", _PEERS[contestant], *sizes))
+
+    def quick(self) -> Self:
+        return type(self)(many=2_000, idle=500, moved=200, few=50)
+
+
+BENCHMARK = Heap()

@@ -1,0 +1,78 @@
+"""Pictures of benchmarks, by matplotlib and without a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+from ..report import machine
+from .contest import Results
+
+# above this many times the least, the bars of a panel are drawn on a logarithmic scale
+_WIDE = 20.0
+
+
+def bars(title: str, results: Results, path: Path) -> None:
+    """Grouped bars: a panel per metric, a group per case, a bar per contestant with its least and most as whiskers.
+
+    Who has no figures is named under the title.
+    """
+    metrics = _drawn(results)
+    figure, panels = plt.subplots(
+        len(metrics), 1, figsize=(12, 1.5 + 3.2 * len(metrics)), squeeze=False, layout="constrained"
+    )
+    for axes, metric in zip(panels[:, 0], metrics, strict=True):
+        _panel(axes, results, metric)
+    figure.suptitle(title, fontsize=13)
+    figure.supxlabel(_footer(results), fontsize=7)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _drawn(results: Results) -> list[str]:
+    """The metrics that are compared; the context only if there is nothing else."""
+    known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
+    return [name for name in known if results.metrics[name].better is not None] or known
+
+
+def _panel(axes: Axes, results: Results, metric: str) -> None:
+    kind = results.metrics[metric]
+    cases = [case for case in results.cases if metric in results.metrics_of(case)]
+    names = [c.name for c in results.contestants if any((c.name, case, metric) in results.values for case in cases)]
+    width = 0.85 / len(names)
+    drawn: list[float] = []
+    for place, name in enumerate(names):
+        colour = plt.get_cmap("tab20")([c.name for c in results.contestants].index(name) % 20)
+        found = [(group, results.spread(name, case, metric)) for group, case in enumerate(cases)]
+        spreads = [(group, spread) for group, spread in found if spread is not None]
+        heights = [spread.median for _, spread in spreads]
+        whiskers = [[s.median - s.least for _, s in spreads], [s.most - s.median for _, s in spreads]]
+        places = [group + (place - (len(names) - 1) / 2) * width for group, _ in spreads]
+        axes.bar(places, heights, width, yerr=whiskers, label=name, color=colour, error_kw={"linewidth": 0.8})
+        drawn += heights
+    positive = [height for height in drawn if height > 0]
+    if positive and max(positive) > _WIDE * min(positive):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    better = f" ({kind.better} is better)" if kind.better else ""
+    axes.set_title(f"{metric}{better}", fontsize=10)
+    axes.set_ylabel(kind.unit)
+    axes.set_xticks(range(len(cases)), cases)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _footer(results: Results) -> str:
+    facts = machine()
+    lines = [f"{facts['system']}, {facts['cores']} cores, Python {facts['python']}, malloc: {facts['malloc']}"]
+    lines += [f"{c.name}, missing: {c.missing}" for c in results.contestants if c.missing]
+    lines += [f"{name}, {case}: failed" for name, case in results.failures]
+    return "\n".join(lines)

@@ -1,0 +1,147 @@
+"""What it costs to move a deadline, beside what trio, asyncio, uvloop and Go offer for the same.
+
+Facts      A server moves a deadline with every read and every write; nearly none of them ever passes.
+Hazard     A figure that leaves out the reading of the clock, or that was taken on an empty heap, flatters.
+Answer     Every operation reads its clock. Each is measured with the same number of timers armed in its own heap.
+           What arms a new timer and cancels it (a scope entered and left, `call_later`) has one figure, which stands
+           under "later" and under "set and cleared".
+Cost       Nobody has descriptors for a million connections: beyond a few hundred the timers armed meanwhile are bare
+           ones, in the same heap. The row "connections" says how many were real.
+
+Deadlines moved earlier are measured twice, as implementations put off the work: "moved earlier" moves all of them in
+turn and puts the heap in order once; "moved, due at once" moves one so that it is due, waits until it has fired, and
+goes on to the next (Go then looks through its whole heap each time). "growth" is the cost with the larger number of
+timers divided by the cost with the smaller, taken one right after the other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from . import golang, processes
+from .builds import INSTALLED, PURE, contestants, environment
+from .contest import Benchmark, Contestant, Metric, Target
+
+BOUND = ", clock bound"
+GO = "Go SetReadDeadline"
+SCOPE = "trio.move_on_after, entered and left"
+MOVED_SCOPE = "trio, one scope moved"
+TIMEOUT = "asyncio.timeout, entered and left"
+RESCHEDULE = "asyncio.timeout, rescheduled"
+CALL_LATER = "asyncio call_later, cancelled"
+UVLOOP = "uvloop call_later, cancelled"
+
+# contestant: the module, and its arguments with timers armed meanwhile and with all moved earlier
+_PROGRAMS: dict[str, tuple[str, str, str | None]] = {
+    INSTALLED: ("reset_deadlined", "live", "moved"),
+    PURE: ("reset_deadlined", "live", "moved"),
+    INSTALLED + BOUND: ("reset_deadlined", "bound", None),
+    PURE + BOUND: ("reset_deadlined", "bound", None),
+    SCOPE: ("reset_trio", "scope", None),
+    MOVED_SCOPE: ("reset_trio", "moved_scope", "moved"),
+    TIMEOUT: ("reset_asyncio", "asyncio timeout", None),
+    RESCHEDULE: ("reset_asyncio", "asyncio reschedule", None),
+    CALL_LATER: ("reset_asyncio", "asyncio call_later", "asyncio moved"),
+    UVLOOP: ("reset_asyncio", "uvloop call_later", "uvloop moved"),
+}
+
+
+_METRICS: Mapping[str, Metric] = {
+    "later": Metric("ns", "less"),
+    "earlier": Metric("ns", "less"),
+    "set and cleared": Metric("ns", "less"),
+    "moved earlier": Metric("ns", "less"),
+    "moved, due at once": Metric("ns", "less"),
+    "moved earlier: growth": Metric("", None),
+    "moved, due at once: growth": Metric("", None),
+    "connections": Metric("", None),
+}
+
+
+def _live(number: int) -> str:
+    return f"{number:,} live"
+
+
+def _moved(number: int) -> str:
+    return f"{number:,} moved earlier"
+
+
+def _targets() -> Sequence[Target]:
+    found = []
+    for live in (1, 10_000, 1_000_000):
+        for build, share in ((INSTALLED, 0.5), (PURE, 0.8)):
+            found.append(Target(_live(live), "later", build, GO, at_most=share))
+            # 40 times cheaper
+            found += [Target(_live(live), "later", build, peer, at_most=1 / 40) for peer in (SCOPE, TIMEOUT)]
+    case = _moved(160_000)
+    for build in (INSTALLED, PURE):
+        for metric in ("moved earlier", "moved, due at once"):
+            found.append(Target(case, metric, build, GO, at_most=1.0))
+            found.append(Target(case, f"{metric}: growth", build, "", at_most=1.5))
+    return found
+
+
+@dataclass(frozen=True)
+class Reset(Benchmark):
+    """`sample`: how many are moved so that they are due at once."""
+
+    name = "reset"
+    title = "Moving a deadline"
+    metrics = _METRICS
+    targets = _targets()
+
+    lives: tuple[int, ...] = (1, 10_000, 1_000_000)
+    moved: tuple[int, int] = (10_000, 160_000)
+    # many short rounds: what interrupts some of them does not reach the median
+    operations: int = 5_000
+    rounds: int = 15
+    sample: int = 1_000
+
+    def contestants(self) -> Sequence[Contestant]:
+        ours = contestants()
+        absent = None if importlib.util.find_spec("uvloop") else "uvloop is not installed (pip install uvloop)"
+        return (
+            *ours,
+            *(Contestant(build.name + BOUND, build.missing) for build in ours),
+            golang.contestant(GO),
+            *(Contestant(name) for name in (SCOPE, MOVED_SCOPE, TIMEOUT, RESCHEDULE, CALL_LATER)),
+            Contestant(UVLOOP, absent),
+        )
+
+    def cases(self) -> Sequence[str]:
+        return [*map(_live, self.lives), *map(_moved, self.moved)]
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        if case.endswith("moved earlier") and contestant != GO and _PROGRAMS[contestant][2] is None:
+            return "no figure of its own here"
+        return None
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        for live in self.lives:
+            if case == _live(live):
+                return self._run(contestant, "live", live, self.operations)
+        small, large = (_moved(number) for number in self.moved)
+        found = self._run(contestant, "moved", self.moved[case == large], self.sample)
+        if case == small:
+            return found
+        # the smaller number again, beside the larger one, so that both met the same machine
+        base = self._run(contestant, "moved", self.moved[0], self.sample)
+        return {**found, **{f"{metric}: growth": value / base[metric] for metric, value in found.items()}}
+
+    def quick(self) -> Self:
+        return type(self)(lives=(1, 100), moved=(50, 200), operations=500, rounds=1, sample=20)
+
+    def _run(self, contestant: str, kind: str, number: int, operations: int) -> Mapping[str, float]:
+        sizes = [str(size) for size in (number, operations, self.rounds)]
+        if contestant == GO:
+            return processes.run([golang.program("resets"), kind, *sizes])
+        module, live, moved = _PROGRAMS[contestant]
+        mode = live if kind == "live" else moved
+        assert mode is not None
+        return processes.run(processes.python(module, *mode.split(), *sizes), environment(contestant))
+
+
+BENCHMARK = Reset()

@@ -1,0 +1,131 @@
+"""What asyncio's timeouts cost, on its own loop or on uvloop: run by the benchmark `reset`.
+
+    python -m loadtest.bench.reset_asyncio asyncio|uvloop timeout|reschedule|call_later|moved NUMBER OPERATIONS ROUNDS
+
+`timeout`: entered and left. `reschedule`: one timeout is moved. `call_later`: armed and cancelled. All with NUMBER
+`call_later` handles armed meanwhile. `moved`: NUMBER handles, each cancelled and armed for an earlier time in turn.
+The loop gets a turn after every few hundred operations: that is where asyncio clears away what was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .measured import SLICE, finish, sliced_median, spread_times
+
+HOUR = 3600.0
+SOON = 2e-6
+
+
+def _nothing() -> None:
+    """What a timer calls that never fires."""
+
+
+def _turn() -> Coroutine[Any, Any, None]:
+    return asyncio.sleep(0)
+
+
+async def measure(mode: str, number: int, operations: int, rounds: int) -> None:
+    """Prints, and does not come back."""
+    loop = asyncio.get_running_loop()
+    # the measured one is one of them
+    armed = number if mode == "moved" else number - 1
+    handles = [loop.call_later(offset, _nothing) for offset in spread_times(armed, HOUR, 2 * HOUR)]
+    if mode == "moved":
+        finish({"moved earlier": await _moved(handles), "moved, due at once": await _due(handles[:operations])})
+    if mode == "reschedule":
+        finish(await _reschedule(operations, rounds))
+    if mode == "timeout":
+        cost = await _timeout(operations, rounds)
+    else:
+        cost = await sliced_median(_call_later(loop), operations, rounds, _turn)
+    finish({"later": cost, "set and cleared": cost})
+
+
+def _call_later(loop: asyncio.AbstractEventLoop) -> Callable[[int], None]:
+    def repeat(operations: int) -> None:
+        for _ in range(operations):
+            loop.call_later(5, _nothing).cancel()
+
+    return repeat
+
+
+async def _timeout(operations: int, rounds: int) -> float:
+    found = []
+    slices, size = max(1, operations // SLICE), min(operations, SLICE)
+    for _ in range(rounds):
+        began = time.perf_counter_ns()
+        for _slice in range(slices):
+            for _number in range(size):
+                async with asyncio.timeout(5):  # noqa: ASYNC100, the timeout itself is measured
+                    pass
+            await _turn()
+        found.append((time.perf_counter_ns() - began) / (slices * size))
+    return statistics.median(found)
+
+
+async def _reschedule(operations: int, rounds: int) -> dict[str, float]:
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(None) as timeout:
+
+        def later(repeats: int) -> None:
+            for _ in range(repeats):
+                timeout.reschedule(now() + 5)
+
+        def earlier(repeats: int) -> None:
+            seconds, step = 3 * HOUR, 2.9 * HOUR / repeats
+            for _ in range(repeats):
+                seconds -= step
+                timeout.reschedule(now() + seconds)
+
+        def cleared(repeats: int) -> None:
+            for _ in range(repeats):
+                timeout.reschedule(now() + 5)
+                timeout.reschedule(None)
+
+        loops = {"later": later, "earlier": earlier, "set and cleared": cleared}
+        finish({name: await sliced_median(repeat, operations, rounds, _turn) for name, repeat in loops.items()})
+
+
+async def _moved(handles: list[asyncio.TimerHandle]) -> float:
+    loop = asyncio.get_running_loop()
+    offsets = spread_times(len(handles), HOUR / 4, HOUR / 2)
+    began = time.perf_counter_ns()
+    for number, offset in enumerate(offsets):
+        handles[number].cancel()
+        handles[number] = loop.call_later(offset, _nothing)
+        if number % SLICE == 0:
+            await _turn()
+    await _turn()
+    return (time.perf_counter_ns() - began) / len(handles)
+
+
+async def _due(handles: list[asyncio.TimerHandle]) -> float:
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter_ns()
+    for handle in handles:
+        handle.cancel()
+        due = asyncio.Event()
+        loop.call_later(SOON, due.set)
+        await due.wait()
+    return (time.perf_counter_ns() - began) / len(handles)
+
+
+def main(host: str, mode: str, number: int, operations: int, rounds: int) -> None:
+    """Run on the named loop."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if host == "uvloop":
+        import uvloop  # absent where uvloop is not a contestant
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(measure(mode, number, operations, rounds))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -1,0 +1,118 @@
+"""Benchmarks told to people: a header, a table per case, and one of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..report import console, machine
+from .contest import Benchmark, Contestant, Metric, Results, Verdict
+
+# metrics side by side: more do not fit a line of 120 characters
+_COLUMNS = 4
+
+
+def number(value: float) -> str:
+    """Three digits that count, and no more than a reader wants: 1,234; 56.8; 0.0123."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """For what is left: "40 s", "3 min"."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def header(repetitions: int, go: str) -> None:
+    """What the figures mean nothing without."""
+    facts = machine()
+    console.print(
+        f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
+        f"Python {facts['python']}, deadlined {facts['deadlined']} (installed: {facts['timers']}), Go {go}\n"
+        f"malloc: {facts['malloc']}; medians of {repetitions}, least to most below",
+        highlight=False,
+    )
+
+
+def cell(results: Results, contestant: str, case: str, metric: str) -> str:
+    """ "98.1 ns  1.20x" over the spread; a dash for what this contestant does not have."""
+    spread = results.spread(contestant, case, metric)
+    if spread is None:
+        return "-"
+    kind: Metric = results.metrics[metric]
+    value = f"{number(spread.median)} {kind.unit}".rstrip()
+    base = results.base(case, metric)
+    if kind.better is not None and base is not None and base != contestant:
+        ratio = results.ratio(case, metric, contestant, base)
+        value += "" if ratio is None else f"  {number(ratio)}x"
+    if spread.least == spread.most:
+        return value
+    return f"{value}\n[dim]{number(spread.least)} to {number(spread.most)}[/]"
+
+
+def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[str]) -> list[str]:
+    """A contestant's line; one that has no figures says why in its place."""
+    why = results.why_not(contestant, case)
+    if why is not None:
+        return [f"{escape(contestant.name)}\n[yellow]{escape(why)}[/]", *("-" for _ in metrics)]
+    return [escape(contestant.name), *(cell(results, contestant.name, case, metric) for metric in metrics)]
+
+
+def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) -> None:
+    """A table per case, then the targets."""
+    for case in results.cases:
+        metrics = results.metrics_of(case)
+        # one table even if nobody has figures: it says why
+        for start in range(0, max(1, len(metrics)), _COLUMNS):
+            console.print(_table(benchmark, results, case, metrics[start : start + _COLUMNS]))
+    if verdicts:
+        console.print(_targets(benchmark, results, verdicts))
+
+
+def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str]) -> Table:
+    caption = "2x: twice ours, which is the first that is there"
+    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=caption)
+    table.add_column("contestant", min_width=24, max_width=44)
+    for metric in metrics:
+        table.add_column(_heading(metric, results.metrics[metric]), justify="right")
+    for contestant in results.contestants:
+        table.add_row(*row(results, contestant, case, metrics))
+    return table
+
+
+def _heading(name: str, metric: Metric) -> str:
+    return escape(name) if metric.better is None else f"{escape(name)}\n[dim]{metric.better} is better[/]"
+
+
+def _targets(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) -> Table:
+    table = Table(title=f"{benchmark.name}: targets")
+    for column in ("case", "metric", "of", "wanted", "found", ""):
+        table.add_column(column)
+    styles = {True: "green", False: "bold red", None: "yellow"}
+    for verdict in verdicts:
+        target = verdict.target
+        table.add_row(
+            escape(target.case),
+            escape(target.metric),
+            escape(f"{target.ours} / {target.theirs}" if target.theirs else target.ours),
+            target.wanted,
+            "-" if verdict.value is None else number(verdict.value),
+            f"[{styles[verdict.reached]}]{verdict.word}[/]",
+        )
+    return table
+
+
+def describe(benchmark: Benchmark) -> None:
+    """A benchmark, its cases, its metrics, its contestants, and who of them is missing here."""
+    console.print(f"[bold]{benchmark.name}[/]: {escape(benchmark.title)}", highlight=False)
+    for case in benchmark.cases():
+        console.print(f"  case        {escape(case)}", highlight=False)
+    for name, metric in benchmark.metrics.items():
+        told = ", ".join(filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"]))
+        console.print(f"  metric      {escape(name)} ({escape(told)})", highlight=False)
+    for contestant in benchmark.contestants():
+        missing = f"  [yellow]missing: {escape(contestant.missing)}[/]" if contestant.missing else ""
+        console.print(f"  contestant  {escape(contestant.name)}{missing}", highlight=False)

@@ -1,0 +1,111 @@
+"""Requests per second over HTTP/1.1, and the CPU time of one, beside the servers that people run.
+
+Facts      wrk asks with 64 connections from one core, the server has the other; every server first proves that it
+           answers each page as it should. All keep their memory (see `echo`); one case shows malloc's defaults.
+Hazard     An error is answered faster than a page. A server that waits for wrk shows wrk's rate.
+Answer     One answer that is not 2xx, or one socket error, and there is no figure. `busy` far below 100 %: the
+           server waited for wrk, or shared its core with `others`. CPU time is that of all threads and processes of
+           a server.
+Cost       wrk parses what it gets, but does not compare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from ..servers import ROOT, Usage, tool
+from . import web_servers, wrk
+from .contest import Benchmark, Contestant, Metric, Target
+from .echo import environment
+from .neighbours import neighbours
+from .web_servers import ENTRIES, GO, GRANIAN, HYPERCORN, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF
+
+CONNECTIONS: Final = 64
+
+_CLOSE: Final = ("-H", "Connection: close")
+_UPLOAD: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload.lua"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked for, with which options of wrk, and whether the allocator keeps its memory."""
+
+    path: str
+    options: Sequence[str] = ()
+    neutral: bool = True
+
+
+MAIN: Final = "hello"
+DEFAULTS: Final = "hello, default malloc"
+CASES: Final[Mapping[str, Case]] = {
+    MAIN: Case("/"),
+    "JSON 1 KiB": Case("/json"),
+    "64 KiB down": Case("/large"),
+    "64 KiB up": Case("/upload", _UPLOAD),
+    "hello, closing": Case("/", _CLOSE),
+    "JSON 1 KiB, closing": Case("/json", _CLOSE),
+    "64 KiB down, closing": Case("/large", _CLOSE),
+    "64 KiB up, closing": Case("/upload", (*_UPLOAD, *_CLOSE)),
+    DEFAULTS: Case("/", neutral=False),
+}
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "rate": Metric("requests/s", "more"),
+    "cpu": Metric("µs/request", "less"),
+    "busy": Metric("% of a core", None),
+    "others": Metric("% of both cores", None),
+}
+
+
+class Web(Benchmark):
+    """Each measurement starts a server of its own. "closing": one request per connection."""
+
+    name = "http"
+    title = "HTTP/1.1, one core, wrk with 64 connections: rate, and CPU time per request"
+    metrics = METRICS
+    targets = (
+        Target(MAIN, "rate", OURS_H11, web_servers.UVICORN_H11, at_least=1.6),
+        Target(MAIN, "rate", OURS_H11, HYPERCORN, at_least=6),
+        Target(MAIN, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.25),
+        Target(MAIN, "rate", OURS, GRANIAN, at_least=1.25),
+        Target(MAIN, "rate", OURS, GO, at_least=0.9),
+        Target(MAIN, "rate", OURS, OURS_OFF, at_least=0.98),
+        Target(MAIN, "rate", OURS_H11, OURS_H11_OFF, at_least=0.98),
+    )
+
+    def __init__(self, warm: int = 1, seconds: int = 3, cases: Sequence[str] = tuple(CASES)) -> None:
+        self._warm = warm
+        self._seconds = seconds
+        self._cases = cases
+
+    def contestants(self) -> Sequence[Contestant]:
+        tool("wrk")  # without it nobody is measured
+        return [entry.contestant() for entry in ENTRIES.values()]
+
+    def cases(self) -> Sequence[str]:
+        return self._cases
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        asked = CASES[case]
+        with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=asked.neutral)) as server:
+            url = f"{server.url}{asked.path}"
+            if self._warm:
+                wrk.load(url, CONNECTIONS, self._warm, asked.options)
+            before = Usage.of(server.pid)
+            with neighbours(server.pid) as others:
+                done = wrk.load(url, CONNECTIONS, self._seconds, asked.options)
+            cpu = Usage.of(server.pid).cpu - before.cpu
+        return {
+            "rate": done.number / done.seconds,
+            "cpu": cpu / done.number * 1e6,
+            "busy": cpu / done.seconds * 100,
+            "others": others.share,
+        }
+
+    def quick(self) -> Self:
+        return type(self)(warm=0, seconds=1, cases=(MAIN,))
+
+
+BENCHMARK = Web()

@@ -1,0 +1,153 @@
+"""The HTTP servers that are compared: how each is started, and what it needs.
+
+All serve `loadtest.apps:web` (Go: the same in Go), in one process on one core, with no access log. Where a server has a
+timeout for something, it is on and long: nothing is cut while it is measured.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from ..apps import PAGES
+from ..servers import START, Server, deadlined_command, running
+from . import builds, golang
+from .contest import Contestant, ContestantError
+from .processes import SERVER_CORE
+
+APP: Final = "loadtest.apps:web"
+# seconds; beyond any measurement
+LONG: Final = 90
+
+_H11: Final = ("--http", "h11")
+_HTTPTOOLS: Final = ("--http", "httptools")
+_ON: Final = tuple(
+    word
+    for timeout in ("handshake", "read-header", "read", "write", "idle", "handler", "connection-age")
+    for word in (f"--{timeout}", f"{LONG}s")
+)  # the minimum rates of body and write are on by default
+_OFF: Final = tuple(
+    word
+    for timeout in (
+        "handshake", "read-header", "read", "body-grace", "write-grace", "write", "idle", "handler", "connection-age"
+    )
+    for word in (f"--{timeout}", "off")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One server. `command`: made when it is started; `needs`: modules without which it is missing."""
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    needs: Sequence[str] = ()
+
+    def contestant(self) -> Contestant:
+        """Named as missing where something is not there."""
+        compiled, pure = builds.contestants()
+        if self.name.startswith("Go"):
+            return golang.contestant(self.name)
+        if self.name.startswith(builds.PURE):
+            return Contestant(self.name, pure.missing)
+        absent = [module for module in self.needs if find_spec(module) is None]
+        if absent:
+            return Contestant(self.name, f"not installed (pip install {' '.join(absent)})")
+        return Contestant(self.name, compiled.missing if self.name.startswith(builds.INSTALLED) else None)
+
+
+def _ours(*flags: str) -> Callable[[], list[str]]:
+    return lambda: deadlined_command(APP, "--no-access-log", *flags)
+
+
+def _uvicorn(http: str, loop: str) -> Callable[[], list[str]]:
+    return lambda: _module(
+        "uvicorn", APP, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log",
+        "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
+    )  # fmt: skip
+
+
+def _hypercorn() -> list[str]:
+    # no worker processes: it serves in its own
+    return _module(
+        "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", APP
+    )
+
+
+def _granian() -> list[str]:
+    # it does not tell which port it was given
+    return _module(
+        "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
+        "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), APP,
+    )  # fmt: skip
+
+
+def _module(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", name, *arguments]
+
+
+OURS: Final = f"{builds.INSTALLED} httptools"
+OURS_OFF: Final = f"{builds.INSTALLED} httptools, deadlines off"
+OURS_H11: Final = f"{builds.INSTALLED} h11"
+OURS_H11_OFF: Final = f"{builds.INSTALLED} h11, deadlines off"
+PURE_H11: Final = f"{builds.PURE} h11"
+UVICORN_H11: Final = "uvicorn h11 asyncio"
+UVICORN_FAST: Final = "uvicorn httptools uvloop"
+HYPERCORN: Final = "hypercorn trio"
+GRANIAN: Final = "granian"
+GO: Final = "Go net/http"
+
+_ENTRIES: Final = (
+    Entry(OURS_H11, _ours(*_H11, *_ON)),
+    Entry(OURS_H11_OFF, _ours(*_H11, *_OFF)),
+    Entry(OURS, _ours(*_HTTPTOOLS, *_ON), ("httptools",)),
+    Entry(OURS_OFF, _ours(*_HTTPTOOLS, *_OFF), ("httptools",)),
+    Entry(PURE_H11, _ours(*_H11, *_ON)),
+    Entry(UVICORN_H11, _uvicorn("h11", "asyncio"), ("uvicorn",)),
+    Entry(UVICORN_FAST, _uvicorn("httptools", "uvloop"), ("uvicorn", "httptools", "uvloop")),
+    Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
+    Entry(GRANIAN, _granian, ("granian", "uvloop")),
+    Entry(GO, lambda: [golang.program("web"), str(LONG)]),
+)
+ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
+    """This server, once it answers what it should. ContestantError if it does not."""
+    with running(entry.command(), core=SERVER_CORE, environment=environment) as server:
+        for path, (_, body) in PAGES.items():
+            _expect(server, path, body)
+        _expect(server, "/upload", b"65536", data=bytes(65536))
+        yield server
+
+
+def _expect(server: Server, path: str, body: bytes, data: bytes | None = None) -> None:
+    """Ask once; again, as long as nobody listens yet (granian says so before its worker does)."""
+    end = time.monotonic() + START
+    while True:
+        try:
+            with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
+                found = response.read()
+            break
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > end:
+                raise ContestantError(f"{path}: {error}\n{''.join(server.output)}") from error
+            time.sleep(0.05)
+    if found != body:
+        raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")

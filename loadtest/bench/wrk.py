@@ -1,0 +1,53 @@
+"""wrk as the client of the HTTP benchmarks, and what its output says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from ..servers import on_core, tool
+from .contest import ContestantError
+from .processes import CLIENT_CORE
+
+_DONE: Final = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+# wrk prints these only where there were any
+_TROUBLE: Final = re.compile(r"^\s*(Non-2xx.*|Socket errors:.*)$", re.MULTILINE)
+
+# seconds that wrk may take beyond what it was told
+_PATIENCE: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Requests:
+    """How many were answered, and in how many seconds."""
+
+    number: int
+    seconds: float
+
+    @classmethod
+    def parse(cls, output: str) -> Self:
+        """From wrk's output. ContestantError if anything went wrong: the figure would be worth nothing."""
+        done, trouble = _DONE.search(output), _TROUBLE.findall(output)
+        if done is None or trouble or done[1] == "0":
+            raise ContestantError(f"{'; '.join(trouble) or 'wrk counted nothing'}\n{output}")
+        return cls(int(done[1]), float(done[2]) * _SECONDS[done[3]])
+
+
+def load(url: str, connections: int, seconds: int, options: Sequence[str] = ()) -> Requests:
+    """Ask for `url` over and over, from a core of its own."""
+    command = [tool("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "5s", *options, url]
+    with on_core(CLIENT_CORE):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with process:
+        try:
+            output = process.communicate(timeout=seconds + _PATIENCE)[0]
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise ContestantError(f"wrk: exit code {process.returncode}\n{output}")
+    return Requests.parse(output)

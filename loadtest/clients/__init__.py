@@ -1,0 +1,1 @@
+"""Programs that put servers under load, where Python would be the slower side."""

@@ -1,0 +1,420 @@
+"""The client of the benchmark `churn`: many connections whose deadlines are moved at a rate, and an account of each.
+
+    python -m loadtest.clients.churn PORT PROFILE CONNECTIONS RATE SECONDS [SEED]
+
+Each step ("warm", "opened", "loaded") is a line of JSON, after which it waits for a line on its input, so that whoever
+started it can look at the server meanwhile. The last line is the result.
+
+Facts      Most deadlines are moved before they pass; some pass, some are cleared, and some connections are closed by
+           either side while a deadline is set. A closed descriptor's number comes again at once.
+Hazard     A client that cannot keep up measures itself.
+Answer     Requests are owed by the clock, `RATE` per second in all. What was owed and not answered is told, and so is
+           the client's own use of its core.
+Cost       epoll's millisecond: a steady rate is a handful of requests each millisecond.
+
+Source addresses are taken from all of 127.0.0.0/8, so that ports do not run out.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import json
+import math
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from ..peers.churn_protocol import CLOSE, INSTANT, MOVE, REPLY, REQUEST
+from .churn_account import PATIENCE, Account, Verdict
+
+# connections that are opened and asked at a time while the server is filled: fewer than any backlog
+_BATCH: Final = 200
+# connections that are opened before the first look at the server: they bring in what is loaded once
+WARM: Final = 100
+# seconds that opening, or one answer, may take
+_STALLED: Final = 30.0
+# requests sent between two looks at what has come
+_SENDS: Final = 100
+# seconds between two looks for deadlines that were let pass
+_SWEEP: Final = 0.25
+# seconds after a cleared deadline for which nothing is said, so that it could be heard if it fired
+_QUIET: Final = 0.1
+# connections from one source address; a kernel has about 28,000 ports, and closed ones are kept for a minute
+_PER_ADDRESS: Final = 1000
+
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+
+
+class Then(Enum):
+    """What the client does after a request was answered."""
+
+    GO_ON = "go on"  # the deadline will be moved when its turn comes
+    EXPECT = "expect"  # says nothing until the deadline has fired
+    KEEP_QUIET = "keep quiet"  # cleared: says nothing while the old deadline passes
+    CLOSE = "close"  # the client closes before the deadline
+    BE_CLOSED = "be closed"  # the server does
+
+
+@dataclass(frozen=True)
+class Move:
+    """One request: its kind, its seconds, and what is done after the answer."""
+
+    kind: int
+    seconds: float
+    then: Then
+
+
+class Profile(ABC):
+    """How requests are spread over time, and what each asks for.
+
+    `period`: seconds between two turns of one connection.
+    """
+
+    def __init__(self, connections: int, rate: float, chance: random.Random) -> None:
+        self.rate = rate
+        self.period = connections / rate
+        self.chance = chance
+
+    def owed(self, seconds: float) -> int:
+        """How many requests should have been made `seconds` after the start."""
+        return int(seconds * self.rate)
+
+    @abstractmethod
+    def move(self, now: float, due: float) -> Move:
+        """The next request of a connection whose deadline is at `due`."""
+
+    def ahead(self) -> float:
+        """A timeout that is moved on before it is over, if the server and we keep up: old ones pass meanwhile."""
+        return self.chance.uniform(1.5, 2.5) * self.period + 0.5
+
+
+class Steady(Profile):
+    """Evenly: a tenth of the deadlines pass, a few are cleared, and a few connections are closed."""
+
+    def move(self, now: float, due: float) -> Move:
+        number = self.chance.random()
+        if number < 0.82:
+            return Move(MOVE, self.ahead(), Then.GO_ON)
+        if number < 0.92:
+            return Move(MOVE, self.chance.uniform(0.05, 0.05 + self.period), Then.EXPECT)
+        if number < 0.98:
+            return Move(MOVE, math.inf, Then.KEEP_QUIET)
+        if number < 0.99:
+            return Move(MOVE, self.ahead(), Then.CLOSE)
+        return Move(CLOSE, self.ahead(), Then.BE_CLOSED)
+
+
+class Burst(Steady):
+    """The same on the average, but twice a second, all at once."""
+
+    INTERVAL: Final = 0.5
+
+    def owed(self, seconds: float) -> int:
+        return int(math.ceil(seconds / self.INTERVAL) * self.INTERVAL * self.rate)
+
+
+class Herd(Profile):
+    """Nearly all deadlines are at the same instant; then the next instant is chosen."""
+
+    # seconds before the instant from which on the next one is chosen
+    MARGIN: Final = 0.3
+
+    def __init__(self, connections: int, rate: float, chance: random.Random) -> None:
+        super().__init__(connections, rate, chance)
+        self._instant = -math.inf
+
+    def move(self, now: float, due: float) -> Move:
+        if self._instant - now < self.MARGIN:
+            self._instant = now + 1.2 * self.period + 2 * self.MARGIN
+        if due == self._instant:
+            # one that is taken out of the herd again
+            kept = self.chance.random() < 0.5
+            return Move(MOVE, self.ahead(), Then.GO_ON) if kept else Move(MOVE, math.inf, Then.KEEP_QUIET)
+        number = self.chance.random()
+        if number < 0.92:
+            return Move(INSTANT, self._instant, Then.EXPECT)
+        if number < 0.98:
+            return Move(INSTANT, self._instant, Then.GO_ON)
+        if number < 0.99:
+            return Move(INSTANT, self._instant, Then.CLOSE)
+        return Move(CLOSE, self._instant - now, Then.BE_CLOSED)
+
+
+PROFILES: Final[dict[str, type[Profile]]] = {"steady": Steady, "burst": Burst, "herd": Herd}
+
+
+class Client:
+    """One connection."""
+
+    __slots__ = ("account", "address", "quiet_until", "rest", "sock", "then")
+
+    def __init__(self, sock: socket.socket, address: str, account: Account) -> None:
+        self.sock = sock
+        self.address = address
+        self.account = account
+        self.then = Then.GO_ON
+        self.quiet_until = 0.0
+        # the beginning of a reply whose end has not come
+        self.rest = b""
+
+
+class Crowd:
+    """All connections, and what was heard of them."""
+
+    def __init__(self, port: int, profile: Profile, patience: float = PATIENCE) -> None:
+        self._port = port
+        self._patience = patience
+        self._profile = profile
+        self._epoll = select.epoll()
+        self._clients: dict[int, Client] = {}
+        self._ready: deque[Client] = deque()
+        # when, a number that makes it comparable, who
+        self._quiet: list[tuple[float, int, Client]] = []
+        self._quieted = 0
+        self._waiting = 0
+        self._loading = math.inf
+        self._closed = 0
+        self.counts: Counter[Verdict] = Counter()
+        self.broken = 0
+        # seconds, of the deadlines that passed under load
+        self.lateness: list[float] = []
+
+    def open(self, number: int) -> None:
+        """Connect `number` more, each with a deadline that lies far ahead, and wait for the answers."""
+        while number > 0:
+            batch = min(number, _BATCH)
+            for _ in range(batch):
+                place = len(self._clients) // _PER_ADDRESS
+                self._send(self._connect(f"127.{1 + place // 250}.{place % 250}.1"), Move(MOVE, math.inf, Then.GO_ON))
+            stalled = time.monotonic() + _STALLED
+            while self._waiting:
+                if time.monotonic() > stalled:
+                    raise TimeoutError(f"{self._waiting} connections were not answered in {_STALLED:g} s")
+                self._receive(0.1)
+            number -= batch
+
+    def load(self, seconds: float) -> float:
+        """Make requests for so long; the share of the requests that were owed and were made and answered."""
+        began = time.monotonic()
+        self._loading = began + seconds
+        made, spared, sweep = 0, 0, began + _SWEEP
+        answered = -self.counts[Verdict.ANSWERED]
+        while (now := time.monotonic()) < self._loading:
+            owed = self._profile.owed(now - began) - made - spared
+            turns = min(owed, len(self._ready), _SENDS)
+            for _ in range(turns):
+                self._turn(self._ready.popleft())
+            made += turns
+            if owed > turns and not self._ready and not self._waiting:
+                # everybody waits for a deadline, as is meant; nothing is owed
+                spared += owed - turns
+            self._receive(0.0 if owed > turns and self._ready else 0.001)
+            if now > sweep:
+                sweep = now + _SWEEP
+                self._wake(now)
+                self._sweep()
+        owed = self._profile.owed(seconds) - spared
+        return (answered + self.counts[Verdict.ANSWERED]) / max(owed, 1)
+
+    def finish(self) -> None:
+        """Say nothing more, until every deadline that is set has fired or was let pass."""
+        while self._waiting or any(client.account.due < math.inf for client in self._clients.values()):
+            self._receive(0.1)
+            self._sweep()
+            if time.monotonic() > self._loading + _STALLED:
+                break
+        # what is still set or unanswered now is never coming
+        self.counts[Verdict.LOST] += sum(client.account.due < math.inf for client in self._clients.values())
+        self.broken += self._waiting
+
+    def close(self) -> None:
+        """Close all."""
+        for client in self._clients.values():
+            client.sock.close()
+        self._epoll.close()
+
+    def _connect(self, address: str) -> Client:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.settimeout(_STALLED)
+        # the port is chosen when connecting: it must be free for this pair of addresses only
+        sock.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((address, 0))
+        sock.connect(("127.0.0.1", self._port))
+        sock.setblocking(False)
+        client = Client(sock, address, Account(self._patience))
+        self._clients[sock.fileno()] = client
+        self._epoll.register(sock, select.EPOLLIN)
+        return client
+
+    def _turn(self, client: Client) -> None:
+        now = time.monotonic()
+        account = client.account
+        if account.overdue(now):
+            self.counts[Verdict.LOST] += 1
+        move = self._profile.move(now, account.due)
+        # when the deadline that is cleared now would have fired
+        client.quiet_until = 0.0 if account.due == math.inf else account.due + _QUIET
+        self._send(client, move)
+
+    def _send(self, client: Client, move: Move) -> None:
+        client.then = move.then
+        number = client.account.ask(move.kind, move.seconds, time.monotonic())
+        self._waiting += 1
+        try:
+            client.sock.send(REQUEST.pack(number, move.kind, move.seconds))
+        except ConnectionError:
+            self._lose(client)
+
+    def _receive(self, timeout: float) -> None:
+        for fd, _ in self._epoll.poll(timeout, 512):
+            client = self._clients[fd]
+            try:
+                data = client.sock.recv(4096)
+            except ConnectionError:
+                data = b""
+            if data:
+                self._hear(client, client.rest + data)
+            else:
+                self._lose(client)
+
+    def _hear(self, client: Client, data: bytes) -> None:
+        end = len(data) - len(data) % REPLY.size
+        client.rest = data[end:]
+        for number, kind, due, lateness in REPLY.iter_unpack(data[:end]):
+            account = client.account
+            waited = account.waiting
+            verdict = account.hear(number, kind, due, lateness, time.monotonic())
+            self.counts[verdict] += 1
+            if verdict is Verdict.FIRED and due < self._loading:
+                self.lateness.append(lateness)
+            if waited and not account.waiting:
+                self._waiting -= 1
+                self._answered(client)
+            elif verdict is Verdict.FIRED:
+                self._expected(client)
+
+    def _answered(self, client: Client) -> None:
+        if client.then is Then.CLOSE:
+            self._replace(client)
+        elif client.then is Then.KEEP_QUIET:
+            self._quieted += 1
+            heapq.heappush(self._quiet, (client.quiet_until, self._quieted, client))
+        elif client.then is Then.GO_ON or (client.then is Then.EXPECT and client.account.due == math.inf):
+            # in the second case it has fired before it could be answered
+            self._go_on(client)
+
+    def _expected(self, client: Client) -> None:
+        """A deadline has fired, or never will: the one that was waited for, unless the request for that is still on its
+        way and this was the one before."""
+        if client.then is Then.EXPECT and not client.account.waiting:
+            self._go_on(client)
+
+    def _go_on(self, client: Client) -> None:
+        client.then = Then.GO_ON
+        self._ready.append(client)
+
+    def _lose(self, client: Client) -> None:
+        """The server has closed it, as it was asked to or not."""
+        if client.then is Then.BE_CLOSED:
+            self.counts[Verdict.ANSWERED] += 1
+        else:
+            self.broken += 1
+            if client in self._ready:
+                self._ready.remove(client)
+            self._quiet = [entry for entry in self._quiet if entry[2] is not client]
+            heapq.heapify(self._quiet)
+        if client.account.waiting:
+            self._waiting -= 1
+        self._replace(client)
+
+    def _replace(self, client: Client) -> None:
+        """Close, half of the times with a reset, and connect anew: the server's descriptor comes again."""
+        self._closed += 1
+        if self._closed % 2:
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+        self._epoll.unregister(client.sock)
+        del self._clients[client.sock.fileno()]
+        client.sock.close()
+        self._ready.append(self._connect(client.address))
+
+    def _wake(self, now: float) -> None:
+        while self._quiet and self._quiet[0][0] <= now:
+            self._go_on(heapq.heappop(self._quiet)[2])
+
+    def _sweep(self) -> None:
+        # what has come is heard first
+        self._receive(0.0)
+        now = time.monotonic()
+        for client in self._clients.values():
+            if client.account.overdue(now):
+                self.counts[Verdict.LOST] += 1
+                self._expected(client)
+
+
+def result(crowd: Crowd, reached: float, seconds: float, answered: int, fired: int, cpu: float) -> dict[str, Any]:
+    """What was heard, for whoever started this. Quantiles of the lateness are in seconds."""
+    ordered = sorted(crowd.lateness) or [math.nan]
+    last = len(ordered) - 1
+    return {
+        "step": "done",
+        "reached": reached,
+        "answered": answered / seconds,
+        "fired": fired / seconds,
+        "cpu": cpu / seconds,
+        "lateness": [ordered[round(percent * last / 100)] for percent in (50, 99, 100)],
+        "stale": crowd.counts[Verdict.STALE],
+        "early": crowd.counts[Verdict.EARLY],
+        "lost": crowd.counts[Verdict.LOST],
+        "wrong": crowd.counts[Verdict.WRONG],
+        "broken": crowd.broken,
+    }
+
+
+def steps(
+    port: int, profile: Profile, connections: int, seconds: float, patience: float = PATIENCE
+) -> Iterator[dict[str, Any]]:
+    """All of it; at each step the caller may take its time, except that deadlines go on after "loaded"."""
+    crowd = Crowd(port, profile, patience)
+    try:
+        warm = min(WARM, connections)
+        crowd.open(warm)
+        yield {"step": "warm"}
+        crowd.open(connections - warm)
+        # nothing here makes cycles, and a collection of this many objects takes milliseconds
+        gc.freeze()
+        gc.disable()
+        yield {"step": "opened"}
+        before = Counter(crowd.counts)
+        began, cpu = time.monotonic(), time.process_time()
+        reached = crowd.load(seconds)
+        lasted, cpu = time.monotonic() - began, time.process_time() - cpu
+        under_load = crowd.counts - before
+        yield {"step": "loaded"}
+        crowd.finish()
+        yield result(crowd, reached, lasted, under_load[Verdict.ANSWERED], under_load[Verdict.FIRED], cpu)
+    finally:
+        gc.enable()
+        crowd.close()
+
+
+def main(port: str, name: str, connections: str, rate: str, seconds: str, seed: str = "1") -> None:
+    """As the command line above says."""
+    profile = PROFILES[name](int(connections), float(rate), random.Random(int(seed)))
+    for step in steps(int(port), profile, int(connections), float(seconds)):
+        print(json.dumps(step), flush=True)
+        sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,112 @@
+"""What the client of the benchmark `churn` knows of one connection, and how it judges what the server says.
+
+Facts      Replies of one connection come in their order. Both processes read the same monotonic clock. The server reads
+           it between the client's send and the client's receive.
+Hazard     A server that is asked whether it was right says yes.
+Answer     The client keeps its own books: which request was answered last, and when its deadline is. A report of
+           another deadline is stale, one that comes before the deadline is early, and one that does not come is lost.
+           Where the server's word is taken (how late it saw the deadline) it must agree with the books.
+Cost       A firing that is early by less than the way to the client is seen by the server's own figure only.
+
+Time is an argument; nothing here knows of sockets.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import Final
+
+from ..peers.churn_protocol import EXPIRED, INSTANT, SET
+
+# seconds after its deadline at which a firing counts as lost, unless it is told otherwise
+PATIENCE: Final = 2.0
+
+# seconds; the servers convert from clocks of their own
+TOLERANCE: Final = 1e-6
+
+
+class Verdict(Enum):
+    """What a reply was."""
+
+    ANSWERED = "answered"
+    FIRED = "fired"
+    # of a deadline that is not set: moved, cleared, fired already, or never set
+    STALE = "stale"
+    EARLY = "early"
+    # later than a firing may be
+    LOST = "lost"
+    # of a deadline that was counted as lost already
+    GIVEN_UP = "given up"
+    # not what was asked for: another number, or a deadline at another time
+    WRONG = "wrong"
+
+
+class Account:
+    """The books of one connection. One request at a time: the next is asked after the last was answered."""
+
+    __slots__ = ("_answered", "_asked_at", "_given_up", "_kind", "_number", "_patience", "_seconds", "due")
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        # the deadline that the server has set, `inf` if none is
+        self.due = math.inf
+        self._number = 0
+        self._answered = 0
+        self._kind = SET
+        self._seconds = 0.0
+        self._asked_at = 0.0
+        self._given_up = math.inf
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request has not been answered."""
+        return self._number != self._answered
+
+    def ask(self, kind: int, seconds: float, now: float) -> int:
+        """Note a request that is about to be sent; its number."""
+        self._number += 1
+        self._kind, self._seconds, self._asked_at = kind, seconds, now
+        return self._number
+
+    def hear(self, number: int, kind: int, due: float, lateness: float, now: float) -> Verdict:
+        """Judge a reply that was received at `now`."""
+        if kind == SET:
+            return self._accept(number, due, now)
+        if kind == EXPIRED:
+            return self._judge(number, due, lateness, now)
+        return Verdict.WRONG
+
+    def overdue(self, now: float) -> bool:
+        """Whether the deadline has been let pass. Told once: it is not expected any more."""
+        if now <= self.due + self._patience:
+            return False
+        self._given_up, self.due = self.due, math.inf
+        return True
+
+    def _accept(self, number: int, due: float, now: float) -> Verdict:
+        if number != self._number or not self.waiting:
+            return Verdict.WRONG
+        self._answered, self.due = number, due
+        return Verdict.ANSWERED if self._as_asked(due, now) else Verdict.WRONG
+
+    def _judge(self, number: int, due: float, lateness: float, now: float) -> Verdict:
+        if self.waiting and number == self._number:
+            # it passed before the answer was sent: then this is the answer, too
+            if not self._as_asked(due, now):
+                return Verdict.WRONG
+            self._answered, self.due = number, due
+        if number == self._answered and due == self._given_up < now:
+            self._given_up = math.inf
+            return Verdict.GIVEN_UP
+        if number != self._answered or not math.isclose(due, self.due, rel_tol=0.0, abs_tol=TOLERANCE):
+            return Verdict.STALE
+        self.due = math.inf
+        if lateness < 0.0 or now < due - TOLERANCE:
+            return Verdict.EARLY
+        return Verdict.LOST if lateness > self._patience else Verdict.FIRED
+
+    def _as_asked(self, due: float, now: float) -> bool:
+        if self._kind == INSTANT:
+            return abs(due - self._seconds) <= TOLERANCE
+        return self._asked_at + self._seconds - TOLERANCE <= due <= now + self._seconds + TOLERANCE

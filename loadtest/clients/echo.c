@@ -1,0 +1,171 @@
+/* Echo client: measures how many 64-byte messages per second a server sends back, and what CPU time that costs it.
+ *
+ *     echo PORT CONNECTIONS WARM SECONDS PID
+ *
+ * Facts      One message is on its way on each connection at any time; the next is sent when the last has come back.
+ * Hazard     A client that sleeps makes the server wake it, and that is then measured too. A server that mixes up its
+ *            connections, or that cuts corners, would be fast.
+ * Answer     It spins: epoll is asked, never waited for. Every message is different, and every byte is compared.
+ * Cost       A core of its own. CPU time is the kernel's count of all threads of process PID, on Linux.
+ *
+ * Prints one line of JSON: messages and seconds measured, after WARM seconds that are not, and the CPU seconds that the
+ * server used meanwhile. Exit codes: 0 measured, 1 it could not be, 2 wrong arguments, 3 the server is at fault.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 64, WORDS = SIZE / 8, BATCH = 256, FAILED = 1, USAGE = 2, AT_FAULT = 3 };
+
+/* seconds without any answer after which a server counts as dead */
+static const double PATIENCE = 5.0;
+
+struct peer {
+    int fd;
+    size_t got;           /* bytes of the current message that have come back */
+    uint64_t seed;        /* differs for each connection and each message */
+    uint64_t sent[WORDS];
+};
+
+static void fail(int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(code);
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* seconds that all threads of a process have run so far */
+static double cpu_of(const char *pid)
+{
+    char path[600];
+    double total = 0;
+    snprintf(path, sizeof path, "/proc/%s/task", pid);
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        fail(FAILED, "cannot read %s: %s", path, strerror(errno));
+    for (struct dirent *task; (task = readdir(tasks));) {
+        unsigned long long nanoseconds;
+        snprintf(path, sizeof path, "/proc/%s/task/%s/schedstat", pid, task->d_name);
+        FILE *file = task->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (!file)
+            continue;
+        if (fscanf(file, "%llu", &nanoseconds) == 1)
+            total += (double)nanoseconds * 1e-9;
+        fclose(file);
+    }
+    closedir(tasks);
+    return total;
+}
+
+static void send_next(struct peer *peer)
+{
+    for (int word = 0; word < WORDS; word++) { /* an xorshift generator */
+        peer->seed ^= peer->seed << 13;
+        peer->seed ^= peer->seed >> 7;
+        peer->seed ^= peer->seed << 17;
+        peer->sent[word] = peer->seed;
+    }
+    peer->got = 0;
+    /* the connection's buffers are empty: the kernel takes it whole */
+    if (send(peer->fd, peer->sent, SIZE, MSG_NOSIGNAL) != SIZE)
+        fail(AT_FAULT, "sending failed: %s", strerror(errno));
+}
+
+/* take what has come; 1 if the message is complete */
+static int receive(struct peer *peer)
+{
+    char data[SIZE + 1]; /* one byte more than there should be */
+    ssize_t size = recv(peer->fd, data, SIZE + 1 - peer->got, 0);
+    if (size < 0 && errno == EAGAIN)
+        return 0;
+    if (size <= 0)
+        fail(AT_FAULT, "the server closed the connection: %s", size ? strerror(errno) : "end of stream");
+    if (peer->got + (size_t)size > SIZE)
+        fail(AT_FAULT, "the server sent more than it was sent");
+    if (memcmp((char *)peer->sent + peer->got, data, (size_t)size))
+        fail(AT_FAULT, "the server sent other bytes than it was sent");
+    peer->got += (size_t)size;
+    return peer->got == SIZE;
+}
+
+static void open_peer(struct peer *peer, int number, int port, int poller)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+    int yes = 1;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    peer->seed = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
+    peer->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (peer->fd < 0 || connect(peer->fd, (struct sockaddr *)&address, sizeof address))
+        fail(FAILED, "cannot connect to port %d: %s", port, strerror(errno));
+    setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, peer->fd, &event))
+        fail(FAILED, "epoll: %s", strerror(errno));
+}
+
+/* exchange messages for some seconds; how many came back */
+static uint64_t exchange(int poller, double seconds)
+{
+    struct epoll_event events[BATCH];
+    uint64_t messages = 0;
+    double time = now(), end = time + seconds, heard = time;
+    while (time < end) {
+        int ready = epoll_wait(poller, events, BATCH, 0);
+        for (int event = 0; event < ready; event++) {
+            struct peer *peer = events[event].data.ptr;
+            if (receive(peer)) {
+                messages++;
+                send_next(peer);
+            }
+        }
+        time = now();
+        if (ready > 0)
+            heard = time;
+        else if (time - heard > PATIENCE)
+            fail(AT_FAULT, "the server sent nothing for %.0f s", PATIENCE);
+    }
+    return messages;
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 6)
+        fail(USAGE, "usage: %s PORT CONNECTIONS WARM SECONDS PID", arguments[0]);
+    int port = atoi(arguments[1]), connections = atoi(arguments[2]), poller = epoll_create1(0);
+    double warm = atof(arguments[3]), seconds = atof(arguments[4]);
+    struct peer *peers = connections > 0 ? calloc((size_t)connections, sizeof *peers) : NULL;
+    if (!peers || poller < 0 || seconds <= 0)
+        fail(USAGE, "cannot measure %s connections for %s s", arguments[2], arguments[4]);
+    for (int number = 0; number < connections; number++)
+        open_peer(&peers[number], number, port, poller);
+    for (int number = 0; number < connections; number++)
+        send_next(&peers[number]);
+    exchange(poller, warm);
+    double cpu = cpu_of(arguments[5]), began = now();
+    uint64_t messages = exchange(poller, seconds);
+    double ended = now();
+    printf("{\"messages\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n", (unsigned long long)messages, ended - began,
+           cpu_of(arguments[5]) - cpu);
+    return 0;
+}

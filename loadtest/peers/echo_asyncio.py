@@ -1,0 +1,59 @@
+"""An echo server on asyncio's streams: `python -m loadtest.peers.echo_asyncio asyncio|uvloop plain|timeout`.
+
+plain: no timeout. timeout: `asyncio.timeout` around every read; writes go unguarded, because a small one hardly ever
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+
+SECONDS = 5.0
+# bytes; what the servers beside ask for
+SIZE = 65536
+# connections that are opened at once must not meet a full queue
+BACKLOG = 1024
+
+
+async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Echo until the peer ends."""
+    while data := await reader.read(SIZE):
+        writer.write(data)
+        await writer.drain()
+
+
+async def timeout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Echo until the peer ends, each read within SECONDS."""
+    while True:
+        async with asyncio.timeout(SECONDS):
+            data = await reader.read(SIZE)
+        if not data:
+            return
+        writer.write(data)
+        await writer.drain()
+
+
+async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection, in the way that the command names."""
+    # the peer has gone, which is how the client ends, or is too slow
+    with suppress(ConnectionError, TimeoutError):
+        await {"plain": plain, "timeout": timeout}[sys.argv[2]](reader, writer)
+    writer.close()
+
+
+async def main() -> None:
+    """Serve on a free port until the process is ended."""
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=BACKLOG)
+    print(f"listening on tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "uvloop":
+        import uvloop
+
+        uvloop.run(main())
+    else:
+        asyncio.run(main())

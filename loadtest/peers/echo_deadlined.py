@@ -1,0 +1,53 @@
+"""An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved [SECONDS]`.
+
+plain: no deadline. moved: the read deadline is moved before every read and the write deadline before every write, to
+SECONDS (5) from then.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+import trio
+
+import deadlined
+from deadlined import Conn
+
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
+
+
+async def plain(conn: Conn) -> None:
+    """Echo until the peer ends."""
+    while data := await conn.receive_some():
+        await conn.send_all(data)
+
+
+async def moved(conn: Conn) -> None:
+    """Echo until the peer ends, each read and each write within SECONDS."""
+    now = trio.current_time
+    while True:
+        conn.set_read_deadline(now() + SECONDS)
+        data = await conn.receive_some()
+        if not data:
+            return
+        conn.set_write_deadline(now() + SECONDS)
+        await conn.send_all(data)
+
+
+async def handle(conn: Conn) -> None:
+    """One connection, in the way that the command names."""
+    # the peer has gone, which is how the client ends, or is too slow
+    with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded):
+        await {"plain": plain, "moved": moved}[sys.argv[1]](conn)
+
+
+async def main() -> None:
+    """Serve on a free port until the process is ended."""
+    listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
+    print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
+    await trio.serve_listeners(handle, listeners)
+
+
+if __name__ == "__main__":
+    trio.run(main)

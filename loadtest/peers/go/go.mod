@@ -1,0 +1,3 @@
+module deadlined/loadtest
+
+go 1.23

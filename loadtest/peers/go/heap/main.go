@@ -1,0 +1,199 @@
+// What many timers cost in Go, printed as one JSON object of nanoseconds per timer.
+//
+//	heap many NUMBER             start, move later, move earlier, stop half; then start and fire all
+//	heap beside IDLE MOVED FEW   FEW started and stopped, MOVED moved at once, while IDLE lie in the heap
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// a timer fires in real time: far enough away that all have been started, and then all within a millisecond
+const (
+	delay  = 1500 * time.Nanosecond // for each timer
+	window = time.Millisecond
+	rounds = 5
+)
+
+var fired atomic.Int64
+
+func main() {
+	var found map[string]float64
+	if os.Args[1] == "many" {
+		found = many(argument(2))
+	} else {
+		found = beside(argument(2), argument(3), argument(4))
+	}
+	line, err := json.Marshal(found)
+	check(err)
+	fmt.Println(string(line))
+}
+
+func many(number int) map[string]float64 {
+	found := map[string]float64{}
+	times := durations(number, time.Hour, 2*time.Hour)
+	later := durations(number, 2*time.Hour, 3*time.Hour)
+	earlier := durations(number, time.Hour/2, time.Hour)
+	timers := make([]*time.Timer, number)
+	before := resident()
+	began := time.Now()
+	start(timers, times)
+	found["start"] = per(began, number)
+	if after := resident(); before > 0 && after > 0 {
+		found["memory"] = float64(after-before)/float64(number) + 8 // bytes, with the slot that was there before
+	}
+	began = time.Now()
+	move(timers, later)
+	found["move later"] = per(began, number)
+	began = time.Now()
+	move(timers, earlier)
+	// the runtime puts off the work until a moved timer has come
+	timers[number-1].Reset(1)
+	await(1)
+	found["move earlier"] = per(began, number)
+	began = time.Now()
+	stop(timers[:number/2])
+	found["stop"] = per(began, number/2)
+	stop(timers)
+	fired.Store(0)
+
+	// an own slice of times, so that the heap has the order of chance
+	first := time.Duration(number)*delay + 100*time.Millisecond
+	times = durations(number, first, first+window)
+	runtime.GC()
+	began = time.Now()
+	start(timers, times)
+	spent := time.Since(began)
+	if spent >= first {
+		check(fmt.Errorf("starting took %v, and the first timers were due after %v", spent, first))
+	}
+	// Until the first is due nothing is to do, and none of it is counted; the clock starts when it is, not when we wake,
+	// because others may have fired by then.
+	time.Sleep(time.Until(began.Add(first)))
+	await(int64(number))
+	fire := time.Since(began.Add(first))
+	found["fire"] = float64(fire.Nanoseconds()) / float64(number)
+	found["start and fire"] = float64((spent + fire).Nanoseconds()) / float64(number)
+	return found
+}
+
+func beside(idle, moved, few int) map[string]float64 {
+	held := make([]*time.Timer, idle)
+	start(held, durations(idle, 200*time.Hour, 400*time.Hour))
+	found := map[string]float64{
+		"start and stop": median(func() float64 {
+			timers := make([]*time.Timer, few)
+			hour := same(few, time.Hour)
+			began := time.Now()
+			start(timers, hour)
+			stop(timers)
+			return per(began, few)
+		}),
+		"moved at once": median(func() float64 {
+			timers := make([]*time.Timer, moved)
+			start(timers, same(moved, time.Hour))
+			times := same(moved, time.Hour)
+			for i := range times {
+				times[i] -= time.Duration(i+1) * time.Millisecond
+			}
+			times[moved-1] = 1
+			fired.Store(0)
+			began := time.Now()
+			move(timers, times)
+			await(1)
+			spent := per(began, moved)
+			stop(timers)
+			return spent
+		}),
+	}
+	runtime.KeepAlive(held)
+	return found
+}
+
+func start(timers []*time.Timer, times []time.Duration) {
+	for i, after := range times {
+		timers[i] = time.AfterFunc(after, func() { fired.Add(1) })
+	}
+}
+
+func move(timers []*time.Timer, times []time.Duration) {
+	for i, after := range times {
+		timers[i].Reset(after)
+	}
+}
+
+func stop(timers []*time.Timer) {
+	for _, timer := range timers {
+		timer.Stop()
+	}
+}
+
+func await(number int64) {
+	for fired.Load() < number {
+		runtime.Gosched()
+	}
+}
+
+func durations(number int, least, most time.Duration) []time.Duration {
+	found := make([]time.Duration, number)
+	for i := range found {
+		found[i] = least + time.Duration(rand.Int63n(int64(most-least)))
+	}
+	return found
+}
+
+func same(number int, duration time.Duration) []time.Duration {
+	found := make([]time.Duration, number)
+	for i := range found {
+		found[i] = duration
+	}
+	return found
+}
+
+func median(once func() float64) float64 {
+	found := make([]float64, rounds)
+	for i := range found {
+		found[i] = once()
+	}
+	sort.Float64s(found)
+	return found[rounds/2]
+}
+
+func per(began time.Time, number int) float64 {
+	return float64(time.Since(began).Nanoseconds()) / float64(number)
+}
+
+// resident is the number of bytes that the process holds now; 0 where /proc does not tell.
+func resident() int {
+	debug.FreeOSMemory()
+	line, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(line))[1])
+	check(err)
+	return pages * os.Getpagesize()
+}
+
+func argument(place int) int {
+	value, err := strconv.Atoi(os.Args[place])
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,167 @@
+// What moving a deadline costs in Go, printed as one JSON object of nanoseconds per operation.
+//
+//	resets live NUMBER OPERATIONS ROUNDS   on a loopback connection, with NUMBER timers armed meanwhile
+//	resets moved NUMBER SAMPLE             NUMBER timers, each moved earlier in turn
+//
+// Of the timers armed meanwhile, as many as 400 connections have are real read and write deadlines; the rest are
+// time.AfterFunc timers, which live in the same heap of the runtime.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"net"
+	"os"
+	"runtime"
+	"sort"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+const connections = 400
+
+func main() {
+	number := argument(2)
+	var found map[string]float64
+	if os.Args[1] == "live" {
+		found = live(number, argument(3), argument(4))
+	} else {
+		found = moved(number, argument(3))
+	}
+	line, err := json.Marshal(found)
+	check(err)
+	fmt.Println(string(line))
+}
+
+func live(number, operations, rounds int) map[string]float64 {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	conn, peer := pair(listener)
+	held := []net.Conn{peer}
+	now := time.Now()
+	left := number - 1 // the measured one is one of them
+	for ; left >= 2 && len(held) <= 2*connections; left -= 2 {
+		one, other := pair(listener)
+		check(one.SetReadDeadline(now.Add(between(time.Hour/4, 2*time.Hour))))
+		check(one.SetWriteDeadline(now.Add(between(time.Hour/4, 2*time.Hour))))
+		held = append(held, one, other)
+	}
+	opened := float64(1+len(held)) / 2
+	timers := make([]*time.Timer, left)
+	for i := range timers {
+		timers[i] = time.AfterFunc(between(time.Hour/4, 2*time.Hour), func() {})
+	}
+	later := median(rounds, operations, func() func(int) {
+		return func(n int) {
+			for i := 0; i < n; i++ {
+				conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			}
+		}
+	})
+	// a connection of its own for every round: one whose timer is filed at an earlier time already has nothing to do
+	earlier := median(rounds, operations, func() func(int) {
+		fresh, other := pair(listener)
+		held = append(held, fresh, other)
+		check(fresh.SetReadDeadline(time.Now().Add(3 * time.Hour)))
+		return func(n int) {
+			timeout := 3 * time.Hour
+			step := 29 * time.Hour / 10 / time.Duration(n)
+			for i := 0; i < n; i++ {
+				timeout -= step
+				fresh.SetReadDeadline(time.Now().Add(timeout))
+			}
+		}
+	})
+	cleared := median(rounds, operations, func() func(int) {
+		return func(n int) {
+			for i := 0; i < n; i++ {
+				conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+				conn.SetReadDeadline(time.Time{})
+			}
+		}
+	})
+	runtime.KeepAlive(timers)
+	runtime.KeepAlive(held)
+	return map[string]float64{
+		"later": later, "earlier": earlier, "set and cleared": cleared, "connections": opened,
+	}
+}
+
+func moved(number, sample int) map[string]float64 {
+	var fired atomic.Int64
+	timers := make([]*time.Timer, number)
+	for i := range timers {
+		timers[i] = time.AfterFunc(between(time.Hour, 2*time.Hour), func() { fired.Add(1) })
+	}
+	offsets := make([]time.Duration, number)
+	for i := range offsets {
+		offsets[i] = between(time.Hour/4, time.Hour/2)
+	}
+	runtime.GC()
+	began := time.Now()
+	for i, timer := range timers {
+		timer.Reset(offsets[i])
+	}
+	// the runtime puts the heap in order when a moved timer has come, as its own BenchmarkAdjustTimers10000 makes it do
+	timers[number-1].Reset(1)
+	for fired.Load() < 1 {
+		runtime.Gosched()
+	}
+	inTurn := perOperation(began, number)
+	if sample > number-1 {
+		sample = number - 1
+	}
+	began = time.Now()
+	for i := 0; i < sample; i++ {
+		timers[i].Reset(2 * time.Microsecond)
+		for fired.Load() < int64(i)+2 {
+			runtime.Gosched()
+		}
+	}
+	return map[string]float64{"moved earlier": inTurn, "moved, due at once": perOperation(began, sample)}
+}
+
+func pair(listener net.Listener) (net.Conn, net.Conn) {
+	one, err := net.Dial("tcp", listener.Addr().String())
+	check(err)
+	other, err := listener.Accept()
+	check(err)
+	return one, other
+}
+
+// median of the rounds' nanoseconds per operation, after a round that warms up.
+func median(rounds, operations int, fresh func() func(int)) float64 {
+	fresh()(operations/10 + 1)
+	found := make([]float64, rounds)
+	for i := range found {
+		loop := fresh()
+		began := time.Now()
+		loop(operations)
+		found[i] = perOperation(began, operations)
+	}
+	sort.Float64s(found)
+	return found[rounds/2]
+}
+
+func perOperation(began time.Time, operations int) float64 {
+	return float64(time.Since(began).Nanoseconds()) / float64(operations)
+}
+
+func between(least, most time.Duration) time.Duration {
+	return least + time.Duration(rand.Int63n(int64(most-least)))
+}
+
+func argument(place int) int {
+	value, err := strconv.Atoi(os.Args[place])
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,104 @@
+"""How late deadlined's timers come: `after_func` and `Ticker`, or (VARIANT "conn") read deadlines of connections."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import ExitStack, closing
+
+import trio
+
+import deadlined
+from deadlined import Conn, DeadlineExceeded
+
+from . import lateness_report as report
+
+
+async def functions(count: int, spread: float) -> list[float]:
+    """Seconds late of each function that was called."""
+    clock, lateness, done = trio.current_time, [], trio.Event()
+
+    def fire(due: float) -> None:
+        lateness.append(clock() - due)
+        if len(lateness) == count:
+            done.set()
+
+    due = report.due_times(count, spread, clock())
+    for when in due:
+        # as near to `when` as a caller can bring it
+        deadlined.after_func(when - clock(), fire, when)
+    report.require_lead(due, clock())
+    await done.wait()
+    return lateness
+
+
+async def connections(count: int, spread: float) -> list[float]:
+    """Seconds late of each read that failed by its deadline. Both ends of a pair of sockets are such connections."""
+    clock = trio.current_time
+    lateness: list[float] = []
+
+    async def read(conn: Conn, when: float) -> None:
+        conn.set_read_deadline(when)
+        try:
+            await conn.receive_some()
+        except DeadlineExceeded as error:
+            lateness.append(clock() - error.deadline)
+
+    # closed when all is over: whoever is closed wakes its peer
+    with ExitStack() as stack:
+        ends = [end for _ in range((count + 1) // 2) for end in socket.socketpair()]
+        conns = [stack.enter_context(closing(Conn.from_socket(end))) for end in ends[:count]]
+        stack.enter_context(closing(ends[-1]))
+        async with trio.open_nursery() as nursery:
+            due = report.due_times(count, spread, clock())
+            for conn, when in zip(conns, due, strict=True):
+                nursery.start_soon(read, conn, when)
+            await trio.lowlevel.checkpoint()
+            report.require_lead(due, clock())
+    return lateness
+
+
+async def ticker(period: float, seconds: float) -> dict[str, float]:
+    """`async for` over a Ticker."""
+    ticks = deadlined.Ticker(period)
+    meter = report.Meter(period, seconds, trio.current_time)
+    async for _ in ticks:
+        if not meter.tick():
+            break
+    return meter.report()
+
+
+async def deadline(period: float, seconds: float) -> dict[str, float]:
+    """A read deadline that is moved on after every expiry."""
+    near, far = socket.socketpair()
+    with far:
+        async with Conn.from_socket(near) as conn:
+            meter = report.Meter(period, seconds, trio.current_time)
+            due = trio.current_time()
+            while True:
+                due = meter.next(due)
+                conn.set_read_deadline(due)
+                try:
+                    await conn.receive_some()
+                except DeadlineExceeded:
+                    if not meter.tick():
+                        return meter.report()
+
+
+def main(variant: str, what: str, first: str, second: str) -> None:
+    """As `lateness_report` says; VARIANT is "func" or "conn"."""
+    if what == "ticker":
+        tick = deadline if variant == "conn" else ticker
+        report.tell(trio.run(tick, float(first), float(second)))
+        return
+    measure = connections if variant == "conn" else functions
+
+    async def both() -> list[float]:
+        await measure(report.WARM_COUNT, report.WARM_SPREAD)
+        return await measure(int(first), float(second))
+
+    report.tell(report.timers(trio.run(both)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

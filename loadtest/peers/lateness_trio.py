@@ -1,0 +1,55 @@
+"""How late trio's timers come: a task that sleeps for each, and a loop that does."""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from . import lateness_report as report
+
+
+async def tasks(count: int, spread: float) -> list[float]:
+    """Seconds late of each task that slept."""
+    clock = trio.current_time
+    lateness: list[float] = []
+
+    async def sleep(when: float) -> None:
+        await trio.sleep_until(when)
+        lateness.append(clock() - when)
+
+    async with trio.open_nursery() as nursery:
+        due = report.due_times(count, spread, clock())
+        for when in due:
+            nursery.start_soon(sleep, when)
+        await trio.lowlevel.checkpoint()
+        report.require_lead(due, clock())
+    return lateness
+
+
+async def ticker(period: float, seconds: float) -> dict[str, float]:
+    """A loop of `sleep_until`."""
+    meter = report.Meter(period, seconds, trio.current_time)
+    due = trio.current_time()
+    while True:
+        due = meter.next(due)
+        await trio.sleep_until(due)
+        if not meter.tick():
+            return meter.report()
+
+
+def main(_: str, what: str, first: str, second: str) -> None:
+    """As `lateness_report` says; there is one variant."""
+    if what == "ticker":
+        report.tell(trio.run(ticker, float(first), float(second)))
+        return
+
+    async def both() -> list[float]:
+        await tasks(report.WARM_COUNT, report.WARM_SPREAD)
+        return await tasks(int(first), float(second))
+
+    report.tell(report.timers(trio.run(both)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,379 @@
+"""The benchmarks' framework: ratios, targets, who is missing, whose turn it is, and what happens to one that fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
+
+from deadlined.timers import COMPILED
+from loadtest import bench
+from loadtest.__main__ import main
+from loadtest.bench import builds, golang, processes, runner, tables
+from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Results, Spread, Target
+from loadtest.bench.schedule import Turn, seconds_left, turns
+from loadtest.report import malloc
+from loadtest.servers import ToolMissingError
+
+# matplotlib keeps the fonts open that it has drawn with
+draws = pytest.mark.leaks_fds
+
+OURS = "deadlined"
+PEER = "peer"
+ABSENT = "absent"
+BROKEN = "broken"
+
+
+class Fake(Benchmark):
+    """Figures by rote. `broken` fails from its second repetition on; `absent` is not installed."""
+
+    name = "fake"
+    title = "Nothing at all"
+
+    def __init__(self, targets: Sequence[Target] = (), broken: bool = True) -> None:
+        self.metrics = {"cost": Metric("ns", "less"), "size": Metric("bytes", None)}
+        self.targets = targets
+        self.asked: list[tuple[str, str]] = []
+        self._broken = broken
+
+    def contestants(self) -> Sequence[Contestant]:
+        return (
+            Contestant(OURS),
+            Contestant(PEER),
+            Contestant(ABSENT, "absent is not installed (pip install absent)"),
+            *([Contestant(BROKEN)] if self._broken else []),
+        )
+
+    def cases(self) -> Sequence[str]:
+        return "few", "many"
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        return "cannot count so far" if (contestant, case) == (PEER, "many") else None
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        self.asked.append((contestant, case))
+        times = self.asked.count((contestant, case))
+        if contestant == BROKEN and times == 2:
+            raise ContestantError("exit code 1\nno such thing: [bold]x[/]")
+        return {"cost": {OURS: 10.0, PEER: 40.0, BROKEN: 1.0}[contestant] + times - 1, "size": 7.0}
+
+
+def of(**values: float) -> Results:
+    """Results with one value of `cost` per contestant, in the case "few"."""
+    results = Results([Contestant(name) for name in values], ["few"], {"cost": Metric("ns", "less")})
+    for name, value in values.items():
+        results.add(name, "few", {"cost": value})
+    return results
+
+
+def measured(benchmark: Benchmark, repetitions: int = 3, only: Sequence[str] = ()) -> Results:
+    results = runner.prepare(benchmark, only)
+    runner.measure(benchmark, results, repetitions)
+    return results
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """A benchmark `fake` that the command line can find."""
+    benchmark = Fake(broken=False)
+    _offer(monkeypatch, benchmark)
+    return benchmark
+
+
+def _offer(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
+    monkeypatch.setattr(bench, "NAMES", ("fake",))
+    monkeypatch.setattr(runner, "load", {"fake": benchmark}.__getitem__)
+
+
+def invoke(directory: Path, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["bench", "--repetitions", "2", "--results", str(directory), *arguments])
+    return done.exit_code, done.output
+
+
+# figures and ratios
+
+
+def test_a_spread_is_the_median_with_the_least_and_the_most() -> None:
+    assert Spread.of([3.0, 1.0, 100.0]) == Spread(3.0, 1.0, 100.0)
+
+
+def test_a_ratio_is_ours_divided_by_theirs() -> None:
+    assert of(deadlined=10.0, peer=40.0).ratio("few", "cost", OURS, PEER) == 0.25
+
+
+@pytest.mark.parametrize("results", [of(deadlined=10.0), of(deadlined=10.0, peer=0.0)], ids=["missing", "zero"])
+def test_there_is_no_ratio_to_what_is_missing_or_zero(results: Results) -> None:
+    assert results.ratio("few", "cost", OURS, PEER) is None
+
+
+def test_others_are_compared_with_the_first_of_ours_that_was_measured() -> None:
+    results = Results([Contestant(OURS, "not compiled"), Contestant("peer"), Contestant(builds.PURE)], ["few"], {})
+    results.values = {("peer", "few", "cost"): [1.0], (builds.PURE, "few", "cost"): [2.0]}
+    assert results.base("few", "cost") == builds.PURE
+
+
+def test_a_metric_that_is_not_declared_is_refused() -> None:
+    with pytest.raises(KeyError, match="which is none of cost"):
+        of(deadlined=1.0).add(OURS, "few", {"weight": 1.0})
+
+
+# targets
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "reached"),
+    [
+        (Target("few", "cost", OURS, PEER, at_most=0.25), 0.25, True),
+        (Target("few", "cost", OURS, PEER, at_most=0.24), 0.25, False),
+        (Target("few", "cost", PEER, OURS, at_least=4.0), 4.0, True),
+        (Target("few", "cost", PEER, OURS, at_least=4.1), 4.0, False),
+        (Target("few", "cost", OURS, "", at_most=9.9), 10.0, False),
+        (Target("few", "cost", OURS, "", at_least=5.0, at_most=15.0), 10.0, True),
+        (Target("few", "cost", OURS, "absent", at_most=1.0), None, None),
+        (Target("many", "cost", OURS, "", at_most=1.0), None, None),
+    ],
+)
+def test_a_target_is_reached_missed_or_not_measured(target: Target, value: float | None, reached: bool | None) -> None:
+    verdict = of(deadlined=10.0, peer=40.0).verdict(target)
+    assert (verdict.value, verdict.reached) == (value, reached)
+
+
+def test_a_target_says_what_is_wanted() -> None:
+    assert Target("few", "cost", OURS, "", at_least=0.5, at_most=1.5).wanted == "at least 0.5, at most 1.5"
+
+
+# whose turn it is
+
+
+PAIRS = [(name, case) for case in ("few", "many") for name in "abcdef"]
+
+
+def test_every_pair_has_its_turn_once_in_every_repetition() -> None:
+    found = turns(PAIRS, 3)
+    for repetition in range(3):
+        assert sorted(turn.pair for turn in found if turn.repetition == repetition) == sorted(PAIRS)
+
+
+def test_contestants_alternate_case_by_case_in_an_order_that_changes() -> None:
+    found = turns(PAIRS, 4)
+    assert [turn.case for turn in found] == (["few"] * 6 + ["many"] * 6) * 4
+    orders = {tuple(turn.contestant for turn in found[start : start + 6]) for start in range(0, len(found), 6)}
+    assert len(orders) > 4
+
+
+def test_two_runs_have_the_same_order() -> None:
+    assert turns(PAIRS, 3) == turns(PAIRS, 3)
+
+
+def test_what_is_left_is_told_from_the_last_time_and_from_the_mean_where_there_was_none() -> None:
+    rest = [Turn(1, "a", "few"), Turn(1, "b", "few"), Turn(1, "c", "few")]
+    assert seconds_left(rest, {("a", "few"): 2.0, ("b", "few"): 4.0}) == 2.0 + 4.0 + 3.0
+    assert seconds_left(rest, {}) is None
+
+
+# who is missing, who fails
+
+
+def test_a_missing_contestant_is_not_asked_and_has_a_reason() -> None:
+    benchmark = Fake()
+    results = measured(benchmark)
+    assert not any(name == ABSENT for name, _ in benchmark.asked)
+    absent = results.contestants[2]
+    assert results.why_not(absent, "few") == "missing: absent is not installed (pip install absent)"
+
+
+def test_a_pair_that_is_skipped_has_a_reason() -> None:
+    results = measured(Fake())
+    assert results.why_not(Contestant(PEER), "many") == "not measured: cannot count so far"
+    assert results.why_not(Contestant(PEER), "few") is None
+
+
+def test_a_contestant_that_fails_is_not_asked_again_and_the_rest_goes_on() -> None:
+    benchmark = Fake()
+    results = measured(benchmark)
+    assert benchmark.asked.count((BROKEN, "few")) == 2
+    assert results.failures[BROKEN, "few"].endswith("no such thing: [bold]x[/]")
+    assert results.why_not(Contestant(BROKEN), "few") == "failed"
+    assert len(results.values[OURS, "few", "cost"]) == 3
+
+
+def test_only_the_contestants_that_are_asked_for_are_measured_and_the_others_say_so() -> None:
+    benchmark = Fake()
+    results = measured(benchmark, only=[OURS])
+    assert {name for name, _ in benchmark.asked} == {OURS}
+    assert results.why_not(Contestant(PEER), "few") == "not measured: not asked for"
+
+
+# what is printed and written
+
+
+def test_rows_show_ratios_and_reasons() -> None:
+    results = measured(Fake())
+    rows = {
+        row[0].splitlines()[0]: row for row in (tables.row(results, c, "few", ["cost"]) for c in Fake().contestants())
+    }
+    assert rows[OURS][1].startswith("11 ns\n")
+    assert rows[PEER][1].startswith("41 ns  3.73x\n")
+    assert rows[ABSENT][0].endswith("[yellow]missing: absent is not installed (pip install absent)[/]")
+    assert rows[BROKEN] == [f"{BROKEN}\n[yellow]failed[/]", "-"]
+
+
+def test_a_context_metric_is_not_compared() -> None:
+    assert tables.cell(measured(Fake()), PEER, "few", "size") == "7 bytes"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234567.8, "1,234,568"), (123.4, "123"), (56.78, "56.8"), (0.01234, "0.0123"), (0.0, "0")]
+)
+def test_numbers_have_three_digits_that_count(value: float, text: str) -> None:
+    assert tables.number(value) == text
+
+
+@draws
+def test_all_is_well_if_every_target_that_was_measured_is_reached(offered: Fake, tmp_path: Path) -> None:
+    offered.targets = (
+        Target("few", "cost", OURS, PEER, at_most=0.5),
+        Target("few", "cost", OURS, ABSENT, at_most=0.5),
+    )
+    code, output = invoke(tmp_path)
+    assert code == 0
+    assert "reached" in output
+    assert "not measured" in output
+    written = json.loads((tmp_path / "bench-fake.json").read_text())
+    assert [target["reached"] for target in written["targets"]] == [True, None]
+    assert written["machine"]["malloc"]
+    ratios = {
+        (figure["contestant"], figure["case"], figure["metric"]): figure["ratio"] for figure in written["figures"]
+    }
+    assert ratios[PEER, "few", "cost"] == 40.5 / 10.5
+    assert (tmp_path / "bench-fake.png").stat().st_size > 1000
+
+
+@draws
+def test_a_target_that_is_missed_is_exit_code_1(offered: Fake, tmp_path: Path) -> None:
+    offered.targets = (Target("few", "cost", OURS, PEER, at_most=0.1),)
+    code, output = invoke(tmp_path)
+    assert code == 1
+    assert "NOT REACHED" in output
+
+
+@draws
+def test_a_contestant_that_fails_is_exit_code_1_with_its_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _offer(monkeypatch, Fake())
+    code, output = invoke(tmp_path)
+    assert code == 1
+    assert "no such thing: [bold]x[/]" in output
+    failures = json.loads((tmp_path / "bench-fake.json").read_text())["failures"]
+    assert [failure["contestant"] for failure in failures] == [BROKEN, BROKEN]
+
+
+def test_a_tool_that_is_missing_is_exit_code_2_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Helpless(Fake):
+        def contestants(self) -> Sequence[Contestant]:
+            raise ToolMissingError("wrk is not installed")
+
+    benchmark = Helpless()
+    _offer(monkeypatch, benchmark)
+    code, output = invoke(tmp_path)
+    assert code == 2
+    assert "wrk is not installed" in output
+    assert not benchmark.asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tea"], "'tea' is none of fake"),
+        (["--only-contestant", "nobody"], "no contestant nobody"),
+        (["--repetitions", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_arguments_are_exit_code_2(offered: Fake, tmp_path: Path, arguments: list[str], told: str) -> None:
+    code, output = invoke(tmp_path, *arguments)
+    assert code == 2
+    assert told in output
+    assert not offered.asked
+
+
+@draws
+def test_a_quick_run_judges_no_targets(offered: Fake, tmp_path: Path) -> None:
+    offered.targets = (Target("few", "cost", OURS, PEER, at_most=0.1),)
+    assert invoke(tmp_path, "--quick")[0] == 0
+    assert json.loads((tmp_path / "bench-fake.json").read_text())["targets"] == []
+
+
+def test_a_list_names_cases_and_contestants_and_measures_nothing(offered: Fake, tmp_path: Path) -> None:
+    code, output = invoke(tmp_path, "--list")
+    assert code == 0
+    for word in ("fake", "many", PEER, "missing: absent is not installed"):
+        assert word in output
+    assert not offered.asked
+
+
+# measuring processes
+
+
+def test_a_process_tells_its_figures_in_its_last_line() -> None:
+    code = "print('warming up'); print('{\"cost\": 3}')"
+    assert processes.run([sys.executable, "-c", code]) == {"cost": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise SystemExit('out of luck')", r"exit code 1\nout of luck"),
+        ("print('hello')", r"printed no figures\nhello"),
+        ("print('[1]')", r"printed no figures"),
+        ("", r"printed no figures"),
+    ],
+)
+def test_a_process_without_figures_is_an_error_with_its_output(code: str, told: str) -> None:
+    with pytest.raises(ContestantError, match=told):
+        processes.run([sys.executable, "-c", code])
+
+
+def test_a_process_that_gives_no_answer_is_ended() -> None:
+    with pytest.raises(ContestantError, match=r"no answer in 0\.2 s"):
+        processes.run([sys.executable, "-c", "import signal; signal.pause()"], seconds=0.2)
+
+
+def test_the_pure_build_is_imported_from_a_copy_without_machine_code() -> None:
+    code = "import deadlined.timers as t, json; print(json.dumps({'compiled': t.COMPILED}))"
+    assert processes.run([sys.executable, "-c", code], builds.environment(builds.PURE)) == {"compiled": 0.0}
+
+
+def test_the_installed_build_is_missing_exactly_if_it_is_not_compiled() -> None:
+    installed, pure = builds.contestants()
+    assert (installed.missing is None) is COMPILED
+    assert pure.missing is None
+
+
+def test_go_is_named_as_missing_where_there_is_no_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(golang, "toolchain", lambda: None)
+    assert golang.contestant("Go").missing == golang.MISSING
+
+
+def test_the_allocators_settings_are_told() -> None:
+    assert malloc({"MALLOC_ARENA_MAX": "1", "HOME": "/"}) == "MALLOC_ARENA_MAX=1"
+    assert malloc({}) == "defaults"
+
+
+def test_a_table_shows_reasons_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=120, record=True)
+    monkeypatch.setattr(tables, "console", console)
+    tables.show(Fake(), measured(Fake(), 1), [])
+    text = console.export_text()
+    assert "missing: absent is not installed" in text
+    assert "not measured: cannot count so far" in text

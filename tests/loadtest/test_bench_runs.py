@@ -1,0 +1,49 @@
+"""The benchmarks `reset` and `heap` from end to end, in small: everybody is measured, or named with a reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.bench import runner
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["reset", "heap"])
+def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loadtest", "bench", name, "--quick", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    written = json.loads((tmp_path / f"bench-{name}.json").read_text())
+    assert written["failures"] == []
+    missing = {contestant["name"] for contestant in written["contestants"] if contestant["missing"]}
+    skipped = {(entry["contestant"], entry["case"]) for entry in written["not_measured"]}
+    with_figures = {(figure["contestant"], figure["case"]) for figure in written["figures"]}
+    for contestant in written["contestants"]:
+        for case in written["cases"]:
+            pair = contestant["name"], case
+            assert (contestant["name"] in missing) + (pair in skipped) + (pair in with_figures) >= 1, pair
+    assert all(figure["median"] > 0 for figure in written["figures"] if figure["metric"] != "memory")
+    assert (tmp_path / f"bench-{name}.png").read_bytes().startswith(b"\x89PNG")
+    for contestant in written["contestants"]:
+        assert contestant["name"].split(",")[0] in done.stdout
+
+
+@pytest.mark.parametrize("name", ["reset", "heap"])
+def test_every_target_speaks_of_a_case_a_metric_and_contestants_that_there_are(name: str) -> None:
+    benchmark = runner.load(name)
+    contestants = {contestant.name for contestant in benchmark.contestants()}
+    for target in benchmark.targets:
+        assert target.case in benchmark.cases()
+        assert target.metric in benchmark.metrics
+        assert {target.ours, target.theirs or target.ours} <= contestants
+        assert target.wanted

@@ -1,0 +1,363 @@
+"""The benchmarks of servers: their clients notice what is wrong, and a quick run measures real servers.
+
+No figure is judged here. wrk and a C compiler are needed. Without them the tests that use them are skipped, unless
+DEADLINED_REQUIRE_TOOLS=1: then they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.bench import client, echo, web_servers, wrk
+from loadtest.bench.contest import Benchmark, ContestantError
+from loadtest.bench.echo import BENCHMARK as ECHO
+from loadtest.bench.idle import BENCHMARK as IDLE
+from loadtest.bench.neighbours import neighbours
+from loadtest.bench.web import BENCHMARK as WEB
+from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core
+
+REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the clients poll with epoll, CPU time is read in /proc"
+)
+
+MESSAGE = 64
+
+Reply = Callable[[list[bytes]], list[bytes] | None]
+
+
+def need(program: str) -> None:
+    if shutil.which(program) is None:
+        missing = f"{program} is not installed"
+        if REQUIRED:
+            pytest.fail(missing)
+        pytest.skip(missing)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """One message; less at the end of the stream."""
+    try:
+        return connection.recv(MESSAGE, socket.MSG_WAITALL)
+    except ConnectionError:
+        return b""
+
+
+@contextmanager
+def answering(reply: Reply, connections: int = 1) -> Iterator[int]:
+    """The port of a server that reads a message of each connection and sends what `reply` makes of them, again and
+    again; None closes."""
+
+    def serve() -> None:
+        clients = [listening.accept()[0] for _ in range(connections)]
+        try:
+            while all(messages := [receive(connection) for connection in clients]):
+                replies = reply(messages)
+                if replies is None:
+                    break
+                for connection, data in zip(clients, replies, strict=True):
+                    connection.sendall(data)
+        except ConnectionError:
+            return  # the client has seen enough
+        finally:
+            for connection in clients:
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            thread.join()
+
+
+def exchange(reply: Reply, connections: int = 1) -> Mapping[str, float]:
+    need("cc")
+    with answering(reply, connections) as port:
+        return client.exchange(port, os.getpid(), connections, 0.0, 0.1)
+
+
+def altered(messages: list[bytes]) -> list[bytes]:
+    return [message[:-1] + bytes([message[-1] ^ 1]) for message in messages]
+
+
+def test_the_echo_client_counts_what_comes_back_and_the_servers_cpu_time() -> None:
+    found = exchange(list, connections=3)
+    assert found["messages"] > 0
+    assert found["seconds"] >= 0.1
+    assert found["cpu"] > 0
+
+
+def test_the_echo_client_takes_a_message_that_comes_in_pieces() -> None:
+    need("cc")
+
+    def in_pieces(listening: socket.socket) -> None:
+        with listening.accept()[0] as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while message := receive(connection):
+                try:
+                    for start in range(0, MESSAGE, 20):
+                        connection.sendall(message[start : start + 20])
+                except ConnectionError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=in_pieces, args=(listening,))
+        thread.start()
+        found = client.exchange(listening.getsockname()[1], os.getpid(), 1, 0.0, 0.1)
+        thread.join()
+    assert found["messages"] > 0
+
+
+def test_the_echo_client_notices_a_single_wrong_bit() -> None:
+    with pytest.raises(ContestantError, match="other bytes than it was sent"):
+        exchange(altered)
+
+
+def test_the_echo_client_notices_answers_of_another_connection() -> None:
+    with pytest.raises(ContestantError, match="other bytes than it was sent"):
+        exchange(lambda messages: messages[::-1], connections=2)
+
+
+def test_the_echo_client_notices_a_message_that_is_sent_back_twice() -> None:
+    with pytest.raises(ContestantError, match=r"more than it was sent|other bytes"):
+        exchange(lambda messages: [message * 2 for message in messages])
+
+
+def test_the_echo_client_notices_a_server_that_closes() -> None:
+    with pytest.raises(ContestantError, match="the server closed the connection"):
+        exchange(lambda messages: None)
+
+
+def test_the_echo_client_says_that_nobody_listens() -> None:
+    need("cc")
+    with pytest.raises(ContestantError, match="cannot connect to port"):
+        client.exchange(web_servers.free_port(), os.getpid(), 1, 0.0, 0.1)
+
+
+def test_a_missing_compiler_is_a_missing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissingError, match=r"cc is not installed .*gcc"):
+        client.compiled(directory=tmp_path)
+
+
+def test_an_edited_client_is_compiled_again(tmp_path: Path) -> None:
+    need("cc")
+    source = tmp_path / "probe.c"
+    source.write_text("int main(void) { return 3; }\n")
+    first = client.compiled(source, tmp_path)
+    assert client.compiled(source, tmp_path) == first
+    source.write_text("int main(void) { return 4; }\n")
+    second = client.compiled(source, tmp_path)
+    codes = [subprocess.run([path], check=False).returncode for path in (first, second)]
+    assert codes == [3, 4]
+
+
+def test_the_compiler_is_quoted_when_it_fails(tmp_path: Path) -> None:
+    need("cc")
+    source = tmp_path / "wrong.c"
+    source.write_text("int main(void) { return nothing; }\n")
+    with pytest.raises(ContestantError, match="nothing"):
+        client.compiled(source, tmp_path)
+
+
+WRK = """\
+Running 3s test @ http://127.0.0.1:8000/
+  1 threads and 64 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     5.05ms    1.52ms  40.11ms   97.48%
+    Req/Sec    12.83k   728.41    13.70k    87.10%
+{done}{trouble}
+Requests/sec:  12784.10
+Transfer/sec:      1.59MB
+"""
+DONE = "  39567 requests in 3.10s, 4.91MB read\n"
+
+
+def test_requests_and_seconds_are_read_from_wrk() -> None:
+    assert wrk.Requests.parse(WRK.format(done=DONE, trouble="")) == wrk.Requests(39_567, 3.1)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("500.00ms", 0.5), ("1.00s", 1.0), ("2.00m", 120.0)], ids=["ms", "s", "m"]
+)
+def test_the_time_of_wrk_has_a_unit(said: str, seconds: float) -> None:
+    done = f"  10 requests in {said}, 1.00KB read\n"
+    assert wrk.Requests.parse(WRK.format(done=done, trouble="")).seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    ["  Non-2xx or 3xx responses: 12\n", "  Socket errors: connect 0, read 7, write 0, timeout 0\n"],
+    ids=["status", "socket"],
+)
+def test_trouble_seen_by_wrk_is_no_figure(trouble: str) -> None:
+    with pytest.raises(ContestantError, match=trouble.strip()):
+        wrk.Requests.parse(WRK.format(done=DONE, trouble=trouble))
+
+
+@pytest.mark.parametrize("done", ["", "  0 requests in 3.10s, 0.00B read\n"], ids=["nothing said", "none"])
+def test_no_request_is_no_figure(done: str) -> None:
+    with pytest.raises(ContestantError, match="counted nothing"):
+        wrk.Requests.parse(WRK.format(done=done, trouble=""))
+
+
+def test_wrk_notices_a_server_that_closes_without_an_answer() -> None:
+    need("wrk")
+    stopping = threading.Event()
+
+    def close_at_once(listening: socket.socket) -> None:
+        while not stopping.is_set():
+            listening.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        thread = threading.Thread(target=close_at_once, args=(listening,))
+        thread.start()
+        try:
+            with pytest.raises(ContestantError, match=r"Socket errors|counted nothing"):
+                wrk.load(f"http://127.0.0.1:{port}/", 1, 1)
+        finally:
+            stopping.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def test_wrk_says_that_nobody_listens() -> None:
+    need("wrk")
+    with pytest.raises(ContestantError, match="unable to connect"):
+        wrk.load(f"http://127.0.0.1:{web_servers.free_port()}/", 1, 1)
+
+
+def test_a_server_that_answers_another_page_is_not_measured() -> None:
+    wrong = web_servers.Entry("wrong", lambda: deadlined_command("loadtest.apps:hello", "--no-access-log"))
+    with (
+        pytest.raises(ContestantError, match=r"/json answers 13 bytes"),
+        web_servers.serving(wrong, echo.environment("wrong", neutral=True)),
+    ):
+        pytest.fail("it was served")
+
+
+def test_the_allocator_is_told_the_same_for_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    for contestant in echo.SERVERS:
+        told = echo.environment(contestant, neutral=True)
+        assert {name: told[name] for name in told if name.startswith("MALLOC_")} == echo.KEEP_MEMORY
+        assert not [name for name in echo.environment(contestant, neutral=False) if name.startswith("MALLOC_")]
+
+
+def test_a_process_is_on_its_core_from_the_start_and_its_starter_is_not() -> None:
+    before = os.sched_getaffinity(0)
+    core = max(before)
+    with on_core(core):
+        command = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert said.split() == [str(core)]
+    assert os.sched_getaffinity(0) == before
+
+
+BUSY = """
+import threading, time
+done, end = threading.Barrier(2), threading.Event()
+def burn():
+    while time.thread_time() < 0.1: pass
+    done.wait()
+def stay():
+    burn(); end.wait()
+thread = threading.Thread(target=stay)
+thread.start(); burn(); print("burnt", flush=True); input(); end.set()
+"""
+
+
+def test_the_use_of_threads_and_children_is_counted() -> None:
+    before = Usage.of(os.getpid())
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "burnt\n"
+        with_child = Usage.of(os.getpid())
+        alone = Usage.of(child.pid)
+        child.communicate("\n")
+    # a tick may be missing: the kernel counts a running thread when it is interrupted
+    assert alone.cpu >= 0.18
+    assert with_child.cpu - before.cpu >= 0.18
+    assert with_child.resident > alone.resident > 0
+    assert alone.switches > 0
+
+
+def test_what_others_take_of_the_cores_is_told() -> None:
+    burn = "import time; input()\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as server,
+        on_core(min(os.sched_getaffinity(0))),
+        # neither the server nor a client that has ended
+        subprocess.Popen(
+            [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other,
+    ):
+        assert other.stdin is not None
+        assert other.stdout is not None
+        with neighbours(server.pid) as found:
+            print(file=other.stdin, flush=True)
+            other.stdout.readline()
+        other.communicate("\n")
+        server.communicate("\n")
+    assert found.share > 0
+
+
+QUICK = [
+    (ECHO, "deadlined (pure), both deadlines moved"),
+    (ECHO, "trio, fail_after per operation"),
+    (ECHO, "uvloop, timeout per read"),
+    (ECHO, "Go, both deadlines moved"),
+    (WEB, "deadlined (pure) h11"),
+    (WEB, "uvicorn h11 asyncio"),
+    (WEB, "Go net/http"),
+    (IDLE, "deadlined (pure) h11"),
+    (IDLE, "uvicorn h11 asyncio"),
+]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "contestant"), QUICK, ids=[f"{benchmark.name}: {name}" for benchmark, name in QUICK]
+)
+def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: str) -> None:
+    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
+    missing = {found.name: found.missing for found in benchmark.contestants()}
+    if missing[contestant] is not None:
+        pytest.skip(missing[contestant] or "")
+    quick = benchmark.quick()
+    for case in quick.cases():
+        figures = quick.measure(contestant, case)
+        assert set(figures) <= set(benchmark.metrics)
+        if benchmark is IDLE:
+            assert figures["connections"] == 300
+            assert figures["memory"] > 0
+        else:
+            assert figures["rate"] > 0
+            assert figures["cpu"] > 0
+
+
+@pytest.mark.parametrize("benchmark", [ECHO, WEB, IDLE], ids=lambda benchmark: benchmark.name)
+def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
+    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
+    names = {contestant.name for contestant in benchmark.contestants()} | {""}
+    assert benchmark.targets
+    for target in benchmark.targets:
+        assert {target.ours, target.theirs} <= names
+        assert target.case in benchmark.cases()
+        assert target.metric in benchmark.metrics

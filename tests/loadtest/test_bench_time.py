@@ -1,0 +1,371 @@
+"""The benchmarks `churn` and `lateness`: the client notices every lie, and finds none in a small run of ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import lying_server as lying
+import pytest
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.bench import builds, runner
+from loadtest.bench.churn import ASYNCIO, COLLECTOR_OFF, TRIO, Churn
+from loadtest.bench.contest import Benchmark, ContestantError, Results
+from loadtest.bench.lateness import ASYNCIO as CALL_AT
+from loadtest.bench.lateness import CONN, TICKER, Lateness, busy
+from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
+from loadtest.clients.churn import PROFILES, Burst, Crowd, Herd, Move, Profile, Steady, Then, steps
+from loadtest.clients.churn_account import PATIENCE, Account, Verdict
+from loadtest.peers import lateness_report
+from loadtest.peers.churn_protocol import CLOSE, EXPIRED, INSTANT, MOVE, SET
+
+INF = math.inf
+
+
+def set_account(due: float = 105.0) -> Account:
+    """A connection whose request 1 set a deadline, asked at 100 and answered at 100.2."""
+    account = Account()
+    assert account.ask(INSTANT, due, 100.0) == 1
+    assert account.hear(1, SET, due, 0.0, 100.2) is Verdict.ANSWERED
+    return account
+
+
+class TestTheBooks:
+    def test_a_deadline_fires_once_and_in_time(self) -> None:
+        account = set_account()
+        assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.FIRED
+        assert account.due == INF
+
+    def test_the_second_report_of_one_deadline_is_stale(self) -> None:
+        account = set_account()
+        account.hear(1, EXPIRED, 105.0, 0.001, 105.002)
+        assert account.hear(1, EXPIRED, 105.0, 0.002, 105.003) is Verdict.STALE
+
+    def test_a_deadline_that_was_moved_away_is_stale(self) -> None:
+        account = set_account()
+        account.ask(INSTANT, 109.0, 101.0)
+        account.hear(2, SET, 109.0, 0.0, 101.1)
+        assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.STALE
+        assert account.hear(2, EXPIRED, 109.0, 0.001, 109.002) is Verdict.FIRED
+
+    def test_an_old_deadline_under_the_new_number_is_stale(self) -> None:
+        account = set_account()
+        account.ask(INSTANT, 109.0, 101.0)
+        account.hear(2, SET, 109.0, 0.0, 101.1)
+        assert account.hear(2, EXPIRED, 105.0, 0.001, 105.002) is Verdict.STALE
+
+    def test_a_cleared_deadline_is_stale_when_it_fires(self) -> None:
+        account = set_account()
+        account.ask(MOVE, INF, 101.0)
+        assert account.hear(2, SET, INF, 0.0, 101.1) is Verdict.ANSWERED
+        assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.STALE
+        # without a deadline of its own to name, the server can only name the one that is not set
+        assert account.hear(2, EXPIRED, INF, 0.0, 105.002) is not Verdict.FIRED
+
+    def test_a_deadline_that_no_request_has_set_is_stale(self) -> None:
+        assert Account().hear(0, EXPIRED, 90.0, 0.1, 100.0) is Verdict.STALE
+        assert set_account().hear(0, EXPIRED, 90.0, 0.1, 100.0) is Verdict.STALE
+        assert set_account().hear(7, EXPIRED, 105.0, 0.1, 106.0) is Verdict.STALE
+
+    def test_the_last_deadline_may_fire_while_the_next_request_is_on_its_way(self) -> None:
+        account = set_account()
+        account.ask(INSTANT, 109.0, 104.999)
+        assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.FIRED
+        assert account.hear(2, SET, 109.0, 0.0, 105.003) is Verdict.ANSWERED
+        assert account.due == 109.0
+
+    def test_a_deadline_that_fires_before_it_is_answered_is_the_answer(self) -> None:
+        account = Account()
+        account.ask(MOVE, 0.5, 100.0)
+        assert account.waiting
+        assert account.hear(1, EXPIRED, 100.6, 0.3, 100.95) is Verdict.FIRED
+        assert not account.waiting
+
+    @pytest.mark.parametrize(("lateness", "now"), [(-1e-9, 105.1), (0.0, 104.9)])
+    def test_early_is_told_by_either_clock(self, lateness: float, now: float) -> None:
+        assert set_account().hear(1, EXPIRED, 105.0, lateness, now) is Verdict.EARLY
+
+    @pytest.mark.parametrize(
+        ("due", "verdict"),
+        [(101.99, Verdict.WRONG), (102.0, Verdict.ANSWERED), (102.25, Verdict.ANSWERED), (102.51, Verdict.WRONG)],
+    )
+    def test_a_timeout_begins_between_the_request_and_its_answer(self, due: float, verdict: Verdict) -> None:
+        account = Account()
+        account.ask(MOVE, 2.0, 100.0)
+        assert account.hear(1, SET, due, 0.0, 100.5) is verdict
+
+    def test_an_instant_is_not_moved(self) -> None:
+        account = Account()
+        account.ask(INSTANT, 105.0, 100.0)
+        assert account.hear(1, SET, 105.1, 0.0, 100.5) is Verdict.WRONG
+
+    @pytest.mark.parametrize(("number", "kind"), [(0, SET), (2, SET), (1, 9)])
+    def test_an_answer_to_nothing_is_wrong(self, number: int, kind: int) -> None:
+        account = Account()
+        account.ask(INSTANT, 105.0, 100.0)
+        assert account.hear(number, kind, 105.0, 0.0, 100.5) is Verdict.WRONG
+
+    def test_a_second_answer_is_wrong(self) -> None:
+        assert set_account().hear(1, SET, 105.0, 0.0, 100.5) is Verdict.WRONG
+
+    def test_what_does_not_fire_is_lost_once(self) -> None:
+        account = set_account()
+        assert not account.overdue(105.0 + PATIENCE)
+        assert account.overdue(105.1 + PATIENCE)
+        assert not account.overdue(106.0 + PATIENCE)
+
+    def test_what_fires_after_it_was_counted_as_lost_is_nothing_else_besides(self) -> None:
+        account = set_account()
+        account.overdue(106.0 + PATIENCE)
+        assert account.hear(1, EXPIRED, 105.0, 3.0, 108.1) is Verdict.GIVEN_UP
+        assert account.hear(1, EXPIRED, 105.0, 3.0, 108.2) is Verdict.STALE
+
+    def test_what_fires_too_late_is_lost_also_if_nobody_has_looked(self) -> None:
+        assert set_account().hear(1, EXPIRED, 105.0, PATIENCE + 0.1, 107.2) is Verdict.LOST
+
+
+class TestTheProfiles:
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_every_kind_of_end_occurs(self, name: str) -> None:
+        profile = PROFILES[name](1000, 1000.0, random.Random(1))
+        due, seen = INF, set()
+        for number in range(3000):
+            move = profile.move(number / 1000, due)
+            seen.add(move.then)
+            due = move.seconds if move.kind == INSTANT else number / 1000 + move.seconds
+        assert seen == set(Then)
+
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_what_is_to_be_moved_on_is_due_after_its_next_turn(self, name: str) -> None:
+        profile = PROFILES[name](1000, 1000.0, random.Random(1))
+        for _ in range(1000):
+            move = profile.move(0.0, INF)
+            if move.then is Then.GO_ON:
+                assert move.seconds > profile.period
+
+    def test_steady_owes_by_the_clock_and_a_burst_half_a_second_at_once(self) -> None:
+        steady, burst = Steady(100, 1000.0, random.Random(1)), Burst(100, 1000.0, random.Random(1))
+        assert [steady.owed(seconds) for seconds in (0.0, 0.1, 0.5, 2.0)] == [0, 100, 500, 2000]
+        assert [burst.owed(seconds) for seconds in (0.1, 0.4, 0.6, 2.0)] == [500, 500, 1000, 2000]
+
+    def test_the_herd_has_one_instant_until_it_is_near(self) -> None:
+        herd = Herd(100, 1000.0, random.Random(1))
+        instants = {move.seconds for move in (herd.move(10.0, INF) for _ in range(100)) if move.kind == INSTANT}
+        assert len(instants) == 1
+        instant = instants.pop()
+        later = {move.seconds for move in (herd.move(instant - 0.1, INF) for _ in range(100)) if move.kind == INSTANT}
+        assert later and instant not in later
+
+
+class Brisk(Profile):
+    """Half of the deadlines are moved away in time, the others are let pass, and soon."""
+
+    def move(self, now: float, due: float) -> Move:
+        if self.chance.random() < 0.5:
+            return Move(MOVE, 0.3, Then.GO_ON)
+        return Move(MOVE, 0.04, Then.EXPECT)
+
+
+class MovedOnly(Profile):
+    """No deadline passes if the server is right: each is moved, twice before it would."""
+
+    def move(self, now: float, due: float) -> Move:
+        return Move(MOVE, 0.2, Then.GO_ON)
+
+
+class Hasty(Profile):
+    """Deadlines that are moved, or cleared, when they are nearly over."""
+
+    def move(self, now: float, due: float) -> Move:
+        if due < INF and self.chance.random() < 0.4:
+            return Move(MOVE, INF, Then.KEEP_QUIET)
+        return Move(MOVE, 0.08, Then.EXPECT if self.chance.random() < 0.5 else Then.GO_ON)
+
+
+def heard(
+    lie: str, profile: type[Profile] = Brisk, patience: float = PATIENCE, seconds: float = 0.5
+) -> Mapping[str, Any]:
+    """What the client says of a server."""
+    with lying.lying_server(lie) as port:
+        *_, last = steps(port, profile(10, 200.0, random.Random(1)), 10, seconds, patience)
+    return last
+
+
+class TestTheClient:
+    def test_finds_nothing_in_an_honest_server(self) -> None:
+        found = heard(lying.HONEST)
+        assert {name: found[name] for name in ("stale", "early", "lost", "wrong", "broken")} == {
+            "stale": 0,
+            "early": 0,
+            "lost": 0,
+            "wrong": 0,
+            "broken": 0,
+        }
+        assert found["fired"] > 0
+        assert found["answered"] > 0
+        assert min(found["lateness"]) >= 0.0
+
+    @pytest.mark.parametrize("profile", [Steady, Herd])
+    def test_finds_nothing_where_connections_are_closed_and_deadlines_cleared(self, profile: type[Profile]) -> None:
+        found = heard(lying.HONEST, profile)
+        assert sum(found[name] for name in ("stale", "early", "lost", "wrong", "broken")) == 0
+
+    def test_is_not_confused_by_deadlines_that_pass_while_they_are_being_moved(self) -> None:
+        found = heard(lying.SLOW, Hasty, seconds=1.5)
+        assert sum(found[name] for name in ("stale", "early", "lost", "wrong", "broken")) == 0
+        assert found["fired"] > 0
+
+    @pytest.mark.parametrize(
+        ("lie", "sin"),
+        [
+            (lying.STALE, "stale"),
+            (lying.FOREIGN, "stale"),
+            (lying.TWICE, "stale"),
+            (lying.EARLY, "early"),
+            (lying.EARLY_DENIED, "early"),
+            (lying.GENEROUS, "wrong"),
+            (lying.RUDE, "broken"),
+        ],
+    )
+    def test_notices(self, lie: str, sin: str) -> None:
+        found = heard(lie)
+        assert found[sin] > 0
+
+    def test_notices_a_deadline_that_never_fires(self) -> None:
+        assert heard(lying.SILENT, patience=0.2)["lost"] > 0
+
+    def test_expects_no_firing_of_what_it_has_moved(self) -> None:
+        assert heard(lying.STALE, MovedOnly)["stale"] > 0
+        assert heard(lying.HONEST, MovedOnly)["stale"] == 0
+
+
+def best(benchmark: Benchmark) -> str:
+    """The name of our own build that can be measured here."""
+    return next(contestant.name for contestant in benchmark.contestants() if contestant.missing is None)
+
+
+class TestChurn:
+    @pytest.mark.parametrize("profile", PROFILES)
+    def test_no_deadline_of_ours_fires_wrongly(self, profile: str) -> None:
+        churn = Churn(connections=200, rate=2000.0, seconds=1.0)
+        found = churn.measure(best(churn), profile)
+        assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
+        assert found["firings"] > 0
+        assert found["resets"] > 0
+        assert found.keys() <= churn.metrics.keys()
+
+    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO, builds.PURE + COLLECTOR_OFF])
+    def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
+        found = Churn(connections=50, rate=1000.0, seconds=0.3).measure(contestant, "steady")
+        assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
+        assert found["resets"] > 0
+
+    def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("loadtest.bench.churn.sys.executable", "/bin/echo")
+        with pytest.raises(ContestantError, match=r"does not listen\n-m loadtest\.peers\.churn_server"):
+            Churn().quick().measure(builds.PURE, "steady")
+
+    def test_a_soak_is_asked_for_by_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CHURN_SECONDS", "600")
+        monkeypatch.setenv("CHURN_CONNECTIONS", "1000")
+        churn = Churn.from_environment()
+        assert (churn.seconds, churn.connections, churn.rate) == (600.0, 1000, 10_000.0)
+
+
+class TestLateness:
+    @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL])
+    def test_no_timer_comes_early(self, contestant: str) -> None:
+        lateness = Lateness(timers=100, spread=0.05, seconds=0.1)
+        found = lateness.measure(contestant, lateness.idle)
+        assert found["early"] == 0
+        assert 0 < found["p50"] <= found["p99"] <= found["max"]
+        [curve] = lateness.curves[contestant, lateness.idle]
+        assert len(curve) == len(lateness_report.POINTS)
+
+    def test_is_measured_beside_a_busy_loop(self) -> None:
+        lateness = Lateness(timers=50, spread=0.05, seconds=0.1)
+        assert lateness.measure(CALL_AT, lateness.busy)["max"] > 0
+
+    def test_the_busy_loop_runs_until_it_is_not_needed_any_more(self) -> None:
+        with busy(0) as process:
+            assert process.poll() is None
+        assert process.poll() is not None
+
+    @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL, CALL_AT])
+    def test_a_ticker_has_a_price(self, contestant: str) -> None:
+        found = Lateness(timers=50, spread=0.05, seconds=0.2).measure(contestant, TICKER)
+        assert found["CPU"] > 0
+        assert 0 <= found["ticks skipped"] <= 100
+
+    @pytest.mark.leaks_fds  # matplotlib's fonts
+    def test_a_curve_is_kept_and_drawn(self, tmp_path: Path) -> None:
+        lateness = Lateness()
+        results = Results(lateness.contestants(), lateness.cases(), lateness.metrics)
+        results.add(SLEEP_UNTIL, TICKER, {"CPU": 5.0, "ticks skipped": 1.0})
+        lateness.curves[SLEEP_UNTIL, lateness.idle] = [{"q0": 0.0, "q100": 0.002}, {"q0": -0.1, "q100": 0.004}]
+        lateness.plot(results, tmp_path / "bench-lateness.png")
+        assert (tmp_path / "bench-lateness.png").read_bytes().startswith(b"\x89PNG")
+        kept = json.loads((tmp_path / "bench-lateness-quantiles.json").read_text())["curves"]
+        assert kept == [
+            {"contestant": SLEEP_UNTIL, "case": lateness.idle, "seconds": {"q0": -0.05, "q100": 0.003}},
+        ]
+
+
+class TestTheReport:
+    def test_what_came_before_it_was_due_is_early(self) -> None:
+        found = lateness_report.timers([0.001, -0.001, 0.002, 0.0])
+        assert found["early"] == 0.25
+        assert (found["q0"], found["q100"]) == (-0.001, 0.002)
+
+    def test_timers_that_were_made_too_late_are_refused(self) -> None:
+        due = lateness_report.due_times(100, 1.0, 50.0)
+        lateness_report.require_lead(due, 50.0 + lateness_report.LEAD)
+        with pytest.raises(RuntimeError, match="too long"):
+            lateness_report.require_lead(due, 52.0)
+
+    def test_timers_are_the_same_in_every_process(self) -> None:
+        assert lateness_report.due_times(10, 1.0, 0.0) == lateness_report.due_times(10, 1.0, 0.0)
+
+    def test_ticks_that_did_not_come_are_skipped(self) -> None:
+        # begun at 0, ended at 1.0: ten were due, and eight came
+        times: Iterator[float] = iter([0.0, 0.0, *(0.1 * number for number in range(1, 9)), 1.0])
+        meter = lateness_report.Meter(0.1, 1.0, lambda: next(times))
+        for _ in range(8):
+            assert meter.tick()
+        assert meter.report()["skipped"] == pytest.approx(0.2)
+
+    @pytest.mark.parametrize(("now", "tick"), [(0.0, 1.0), (0.5, 1.0), (1.5, 2.0), (3.5, 4.0)])
+    def test_a_loop_goes_on_with_the_first_tick_after_now(self, now: float, tick: float) -> None:
+        assert lateness_report.Meter(1.0, 10.0, lambda: now).next(0.0) == tick
+
+
+@pytest.mark.parametrize("name", ["churn", "lateness"])
+def test_every_target_speaks_of_what_there_is(name: str) -> None:
+    benchmark = runner.load(name)
+    contestants = {contestant.name for contestant in benchmark.contestants()}
+    for target in benchmark.targets:
+        assert target.case in benchmark.cases()
+        assert target.metric in benchmark.metrics
+        assert {target.ours, target.theirs or target.ours} <= contestants
+        assert target.wanted
+
+
+def test_a_crowd_closes_what_it_has_opened() -> None:
+    # the leak check of the test session sees the rest
+    with lying.lying_server(lying.HONEST) as port:
+        crowd = Crowd(port, Steady(5, 100.0, random.Random(1)))
+        crowd.open(5)
+        crowd.close()
+    assert crowd.counts[Verdict.ANSWERED] == 5
+
+
+def test_requests_are_of_the_kinds_that_the_servers_know() -> None:
+    assert {MOVE, INSTANT, CLOSE} == {0, 1, 2}
+    assert {SET, EXPIRED} == {0, 1}
