@@ -22,6 +22,7 @@ import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import trio
@@ -35,7 +36,7 @@ from trio.lowlevel import (
     wait_task_rescheduled,
 )
 
-from .poll import PARKED, Half, PollDesc, Poller, PollerStatistics, open_port
+from .poll import PARKED, Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from .timers import Timer, Timers, check_queue
 
 __all__ = ["Pump", "RuntimeStatistics", "Waiter", "call_soon", "checkpoint", "current_pump", "statistics"]
@@ -95,9 +96,9 @@ class Pump:
     """The poller of one `trio.run`, and the task that drives it. `current_pump()` makes it and finds it again."""
 
     def __init__(self) -> None:
-        clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        clock = _current_clock()
         queue = chosen_queue()
-        self._poller = Poller(open_port(), clock, reschedule, self._kick, queue)
+        self._poller = Poller(open_port(), clock, _wake, self._kick, queue)
         self._scope = trio.CancelScope()
         self._kicks = 0
         self.clock = clock
@@ -156,6 +157,7 @@ class Pump:
             await trio.lowlevel.wait_readable(fd)
             self._poller.poll(0.0)
 
+    @enable_ki_protection
     def _kick(self, when: float) -> None:
         self._kicks += 1
         self._scope.deadline = when
@@ -169,8 +171,24 @@ class Pump:
         self._poller.disown()
 
 
+@enable_ki_protection
+def _wake(task: trio.lowlevel.Task) -> None:
+    reschedule(task)
+
+
 _current: RunVar[Pump | None] = RunVar("deadlined_pump", default=None)
 _alive: weakref.WeakSet[Pump] = weakref.WeakSet()
+
+
+def _current_clock() -> Clock:
+    """The run's clock. Trio's own is `time.perf_counter()` plus a constant that it shows; believed only if it is so."""
+    clock = trio.lowlevel.current_clock()
+    read: Callable[[], float] = clock.current_time
+    offset = getattr(clock, "offset", None)
+    if type(clock).__name__ != "SystemClock" or not isinstance(offset, float):
+        return Clock(read)
+    earlier, now, later = perf_counter() + offset, read(), perf_counter() + offset
+    return Clock(read, offset if earlier <= now <= later else None)
 
 
 def current_pump() -> Pump:
@@ -212,7 +230,16 @@ def _disown_all() -> None:
 
 # Ctrl-C may fall between any two bytecodes of a user's task; what moves entries about must finish what it began.
 # (Compiled, these have no bytecode and are not interrupted anyway.)
-for _entry in (Half.set_deadline, Half.unblock, Half.close, Poller.open, Poller.close, Timers.modify, Timers.stop):
+for _entry in (
+    Half.set_deadline,
+    Half.set_timeout,
+    Half.unblock,
+    Half.close,
+    Poller.open,
+    Poller.close,
+    Timers.modify,
+    Timers.stop,
+):
     if isinstance(_entry, types.FunctionType):
         enable_ki_protection(_entry)
 

@@ -38,7 +38,7 @@ from trio.lowlevel import RunVar, cancel_shielded_checkpoint, checkpoint_if_canc
 
 from .runtime import Pump, Waiter, checkpoint, current_pump
 from .timers import Timer as Entry
-from .timers.facility import next_tick
+from .timers import next_tick
 
 __all__ = ["Ticker", "Timer", "TimingStatistics", "after_func", "set_debug", "sleep", "sleep_until", "statistics"]
 
@@ -52,7 +52,7 @@ async def sleep(seconds: float) -> None:
     Always a checkpoint, never early. RuntimeError outside of `trio.run`.
     """
     pump = current_pump()
-    await _sleep(pump, pump.clock() + seconds)
+    await _sleep(pump, pump.clock.now() + seconds)
 
 
 @enable_ki_protection
@@ -62,7 +62,7 @@ async def sleep_until(when: float) -> None:
 
 
 async def _sleep(pump: Pump, when: float) -> None:
-    if when <= pump.clock():
+    if when <= pump.clock.now():
         await checkpoint()
         return
     waiter = Waiter()
@@ -108,7 +108,7 @@ class _Source(ABC):
     async def _receive(self) -> float:
         """The time, once it has come; inf if the wait was ended without one."""
         self._require_this_run()
-        if self._when <= self._pump.clock() and not self._waiters:
+        if self._when <= self._pump.clock.now() and not self._waiters:
             await checkpoint_if_cancelled()
             value = self._take()
             await cancel_shielded_checkpoint()
@@ -211,7 +211,7 @@ class Timer(_Source):
     def _from_now(self, seconds: float) -> float:
         if seconds != seconds:
             raise ValueError("seconds must not be NaN")
-        return self._pump.clock() + max(seconds, 0.0)
+        return self._pump.clock.now() + max(seconds, 0.0)
 
 
 class Ticker(_Source):
@@ -270,12 +270,12 @@ class Ticker(_Source):
             raise ValueError(f"period must be positive and finite, in seconds, not {period!r}")
         self._require_this_run()
         self._period = period
-        self._when = self._pump.clock() + period
+        self._when = self._pump.clock.now() + period
         self._file()
 
     def _take(self) -> float:
         value = self._when
-        self._when = next_tick(value, self._period, self._pump.clock())
+        self._when = next_tick(value, self._period, self._pump.clock.now())
         return value
 
 

@@ -1,14 +1,17 @@
-"""What the tests of sockets share: connected pairs, full buffers, certificates, operations in their own tasks."""
+"""What the tests share: connected pairs, full buffers, certificates, operations in their own tasks, Ctrl-C anywhere."""
 
 from __future__ import annotations
 
 import functools
 import math
+import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from typing import Generic, TypeVar
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 import pytest
 import trio
@@ -191,6 +194,30 @@ def assert_heap_is_sound() -> None:
     pending = [half.timer for half in halves if half.timer.pending]
     assert {id(timer) for timer in pending} <= {id(timer) for timer in stored}
     assert len(stored) == len(pending) + poller.timers.zombies
+
+
+@contextmanager
+def interrupted_at(step: int, reached: list[str]) -> Iterator[None]:
+    """Ctrl-C at the `step`th line of this project's code that runs inside; `reached` gets that line."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not str(frame.f_globals.get("__name__")).startswith("deadlined."):
+            return None
+        if event == "line":
+            if lines == step:
+                reached.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                signal.raise_signal(signal.SIGINT)
+            lines += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 class Certificates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import importlib.util
+import os
 import re
 import shutil
 import socket
@@ -78,7 +79,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def test_every_example_is_tested_here() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names == {"echo_idle", "line_total", "asgi_extend", "tls_server"}
+    assert names == {"echo_idle", "line_total", "asgi_extend", "ticker", "tls_server", "timer_thread"}
 
 
 # the echo server
@@ -147,6 +148,37 @@ async def test_line_total_gives_every_line_its_own_time(autojump_clock: MockCloc
         assert talk.ended == 12.0 + 5.0
 
 
+# the heartbeat
+
+# beat 4 has waited for the slow worker, 5 and 6 were dropped, 7 comes in time
+HEARTBEAT = [
+    "beat 1",
+    "beat 2",
+    "beat 3",
+    "watchdog: no beat for 1.5 periods",
+    "beat 4",
+    "skipped 2",
+    "beat 7",
+    "beat 8",
+]
+
+
+async def test_ticker_skips_what_it_misses_and_the_watchdog_notices(autojump_clock: MockClock) -> None:
+    said: list[str] = []
+    await load("ticker").heartbeat(0.5, 8, said.append)
+    assert said == HEARTBEAT
+    assert trio.current_time() == 8 * 0.5
+
+
+def test_ticker_runs_as_a_program() -> None:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "ticker.py"), "--period", "0.01", "--beats", "1"]
+    result = subprocess.run(
+        command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert result.stderr == ""
+    assert "beat 1" in result.stdout.splitlines()
+
+
 # the application
 
 
@@ -210,3 +242,28 @@ async def test_tls_server_cuts_whoever_does_not_shake_hands(autojump_clock: Mock
         echo = Attempt(nursery, lambda: example.echo(server, certificates().server))
         await echo.done()
         assert (echo.error, echo.ended) == (None, example.HANDSHAKE)
+
+
+# timers without an event loop
+
+
+def run_commands(commands: str, *arguments: str) -> list[str]:
+    """What the example says of some commands."""
+    program = [sys.executable, "-W", "error", str(EXAMPLES / "timer_thread.py"), *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    result = subprocess.run(
+        program, input=commands, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert result.stderr == ""
+    return result.stdout.splitlines()
+
+
+def test_timer_thread_kills_the_command_that_takes_too_long_and_goes_on() -> None:
+    lines = run_commands("sleep 60\ntrue\n", "--limit", "1")
+    assert lines == ["sleep 60: killed after 1 s", "true: exit status 0"]
+
+
+def test_timer_thread_tells_of_a_command_that_takes_a_while_and_lets_it_end() -> None:
+    told, *rest = run_commands("sleep 0.5\nfalse\n", "--limit", "60", "--report", "0.3")
+    assert re.fullmatch(r"sleep 0\.5: for \d+\.\d s now", told)
+    assert rest == ["sleep 0.5: exit status 0", "false: exit status 1"]

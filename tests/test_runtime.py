@@ -12,14 +12,14 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import trio
 from poll_support import assert_sound, conn_pair, many_descriptors, socket_pair
+from support import interrupted_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
@@ -378,30 +378,6 @@ class TestFairness:
             assert found.poller.timers.stored <= 2  # a reset to earlier files the entry anew, it makes no second one
             assert found.poller.timers.zombies == 0
             assert_sound(current_pump()._poller, conn._desc, peer._desc)
-
-
-@contextmanager
-def interrupted_at(step: int, reached: list[str]) -> Iterator[None]:
-    """Ctrl-C at the `step`th line of this project's code that runs inside; `reached` gets that line."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal lines
-        if not str(frame.f_globals.get("__name__")).startswith("deadlined."):
-            return None
-        if event == "line":
-            if lines == step:
-                reached.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-                signal.raise_signal(signal.SIGINT)
-            lines += 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 class TestControlC:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -43,7 +42,7 @@ from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
-from .transport import TLS_HELLO, Plain, Tls, Transport, first_byte
+from .transport import TLS_HELLO, Plain, Tls, Transport, address_of, first_byte
 
 if TYPE_CHECKING:
     from .server import HttpServer
@@ -62,13 +61,13 @@ class HttpConnection:
         self.limits: Limits = server.limits
         self.parser = RequestParser(server.limits, server.parse_head)
         self.transport: Transport = Plain(conn)
-        self.accepted = self.clock()
+        self.accepted = self.clock.now()
         self.phase = Phase.HEADER
         self.deadline = INF
         self.reason: Reason | None = None
         self.requests = 0
-        self.client = _address(conn.socket.getpeername)
-        self.local = _address(conn.socket.getsockname)
+        self.client = address_of(conn.socket.getpeername)
+        self.local = address_of(conn.socket.getsockname)
         self.peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
         self._number = number
         self._lateness = 0.0
@@ -131,7 +130,7 @@ class HttpConnection:
         """The connection ends for `reason`; the first reason stays."""
         if self.reason is None:
             self.reason = reason
-            self._ended = self.clock()
+            self._ended = self.clock.now()
             self._lateness = max(lateness, 0.0)
 
     def enter(self, phase: Phase, deadline: float) -> None:
@@ -205,7 +204,7 @@ class HttpConnection:
                 # the drain's
                 self.finish(Reason.DONE)
             else:
-                self.cut(RULES["handshake"], self.clock() - late.deadline)
+                self.cut(RULES["handshake"], self.clock.now() - late.deadline)
         except trio.BrokenResourceError as error:
             if isinstance(error.__cause__, ssl.SSLError):
                 self.finish(Reason.PROTOCOL_ERROR)
@@ -214,12 +213,12 @@ class HttpConnection:
     async def _next_exchange(self) -> None:
         start = self.accepted
         if self.requests or self.server.ssl_context is not None:
-            start = self.clock()
+            start = self.clock.now()
         received, sent = self.transport.received, self.transport.sent
         if self.requests and not self.parser.buffered:
             if not await self._idle(start):
                 return
-            start = self.clock()
+            start = self.clock.now()
         elif self.requests:
             # pipelined: let others have a turn
             await checkpoint()
@@ -227,7 +226,7 @@ class HttpConnection:
         now = start
         if request is None:
             request = await self._rest_of_head(start)
-            now = self.clock()
+            now = self.clock.now()
         if request is not None:
             await self._serve(Exchange(self, request, start, now, self._last(request, now)), received, sent)
 
@@ -270,7 +269,7 @@ class HttpConnection:
         if self.server.draining and not self.parser.buffered:
             self.finish(Reason.DONE)
         else:
-            self.cut(rule, self.clock() - late.deadline)
+            self.cut(rule, self.clock.now() - late.deadline)
 
     async def _serve(self, exchange: Exchange, received: int, sent: int) -> None:
         """Let the handler answer, and see how the connection can go on; before it, so much was received and sent."""
@@ -340,7 +339,7 @@ class HttpConnection:
             return Reason.DONE
         if self.requests >= self.limits.max_requests:
             return Reason.KEEPALIVE_LIMIT
-        return Reason.CONNECTION_AGE if self.clock() >= self._close_after else Reason.DONE
+        return Reason.CONNECTION_AGE if self.clock.now() >= self._close_after else Reason.DONE
 
     def _answer(self, status: int, detail: str) -> None:
         """Say our last words now if that can be done at once, else when the task says goodbye."""
@@ -368,7 +367,7 @@ class HttpConnection:
                 received=self.transport.received - received,
                 sent=self.transport.sent - sent,
                 head=exchange.head_done - exchange.start_time,
-                handled=self.clock() - exchange.head_done,
+                handled=self.clock.now() - exchange.head_done,
                 reason=self.reason,
             )
         )
@@ -392,12 +391,3 @@ class HttpConnection:
 def _handler_expired(link: HttpConnection, seq: int, lateness: float) -> None:
     link.cut(RULES["handler"], lateness)
     link.cancel()
-
-
-def _address(name: Callable[[], Any]) -> tuple[str, int] | None:
-    """Host and port of one end; None for a unix socket, or a peer that is gone already."""
-    try:
-        address = name()
-    except OSError:
-        return None
-    return (address[0], address[1]) if isinstance(address, tuple) else None

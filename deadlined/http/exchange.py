@@ -148,9 +148,9 @@ class Exchange:
                 self._body_done = parser.at_end
                 return piece
             await self._invite_body()
-            self._paused += self._link.clock() - self._paused_at
+            self._paused += self._link.clock.now() - self._paused_at
             parser.feed(await self._receive_body())
-            self._paused_at = self._link.clock()
+            self._paused_at = self._link.clock.now()
         return b""
 
     async def wait_disconnected(self) -> None:
@@ -273,7 +273,7 @@ class Exchange:
     def _send_deadline(self, length: int) -> float:
         """By when more must be taken of a send of `length` bytes; asked where it must wait, and after all progress."""
         link = self._link
-        now = link.clock()
+        now = link.clock.now()
         if self._send_by is None:
             self._send_by = write_deadline(now, self.head_done, length, link.timeouts)
         if self._write_by is not None:
@@ -297,7 +297,7 @@ class Exchange:
         except DeadlineExceeded as late:
             if rule is not None:
                 # the application may have set its own meanwhile
-                link.cut(rule if self._read_by is None else RULES["read"], link.clock() - late.deadline)
+                link.cut(rule if self._read_by is None else RULES["read"], link.clock.now() - late.deadline)
             # without a rule it is the response that ended the watch, or the drain
             raise Disconnected("the body did not come in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -317,14 +317,14 @@ class Exchange:
         link = self._link
         try:
             whole = self.head_done + link.timeouts.write if self._write_by is None else self._write_by
-            if whole <= link.clock():
+            if whole <= link.clock.now():
                 # however willingly the peer takes what is sent
                 self._write_rule = RULES["write"]
                 raise DeadlineExceeded("write", whole)
             self._send_by = None
             await link.transport.send(data, taken, self._send_deadline)
         except DeadlineExceeded as late:
-            link.cut(self._write_rule, link.clock() - late.deadline)
+            link.cut(self._write_rule, link.clock.now() - late.deadline)
             link.cancel()
             await checkpoint()
             raise Disconnected("the peer did not take the response in time") from late

@@ -10,12 +10,11 @@ Cost       A task and a descriptor for these seconds, only where the peer may be
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
+from ..poll import Clock
 from .phases import LINGER, write_deadline
 from .timeouts import Timeouts
 from .transport import Plain, Transport
@@ -40,16 +39,16 @@ class Goodbye:
         if not transport.send_last(words):
             self._words = words
 
-    async def say(self, transport: Transport, clock: Callable[[], float], timeouts: Timeouts) -> None:
+    async def say(self, transport: Transport, clock: Clock, timeouts: Timeouts) -> None:
         """Say what was not said yet, let the peer read it, and close. Never raises for what the peer does."""
-        deadline = clock() + LINGER
+        deadline = clock.now() + LINGER
         try:
             if self._words:
-                send = write_deadline(clock(), clock(), len(self._words), timeouts)[0]
+                send = write_deadline(clock.now(), clock.now(), len(self._words), timeouts)[0]
                 await transport.send(self._words, 0, lambda _: min(send, deadline + LINGER))
             if self.unread and self._conn.socket.fileno() >= 0:
                 await self._linger(deadline)
-            await transport.aclose(clock() + LINGER)
+            await transport.aclose(clock.now() + LINGER)
         except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError):
             # the peer did not wait for the end
             self._conn.close()

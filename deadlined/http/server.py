@@ -107,7 +107,7 @@ class HttpServer:
 
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, the oldest first."""
-        now = self.clock()
+        now = self.clock.now()
         return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
 
     def statistics(self) -> HttpStatistics:
@@ -123,7 +123,7 @@ class HttpServer:
 
     def date_line(self) -> bytes:
         """The Date header field, made anew once a second."""
-        second = int(self.clock())
+        second = int(self.clock.now())
         if second != self._date_second:
             self._date_second = second
             self._date = date_line()
@@ -153,7 +153,7 @@ class HttpServer:
                 nursery.start_soon(connection.run)
 
     async def _drain(self) -> None:
-        start = self.clock()
+        start = self.clock.now()
         deadline = start + self.timeouts.drain
         for connection in list(self._connections):
             connection.begin_drain(start)
@@ -162,5 +162,5 @@ class HttpServer:
                 self._quiet = trio.Event()
                 await self._quiet.wait()
         for connection in list(self._connections):
-            connection.cut(RULES["drain"], self.clock() - deadline)
+            connection.cut(RULES["drain"], self.clock.now() - deadline)
             connection.cancel()

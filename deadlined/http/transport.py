@@ -11,6 +11,7 @@ import socket as stdlib
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -197,3 +198,12 @@ async def first_byte(conn: Conn, deadline: float) -> bytes:
             raise trio.BrokenResourceError("the peer is gone") from error
         else:
             return first
+
+
+def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
+    """Host and port of one end; None for a unix socket, or a peer that is gone already."""
+    try:
+        address = name()
+    except OSError:
+        return None
+    return (address[0], address[1]) if isinstance(address, tuple) else None

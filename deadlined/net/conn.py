@@ -20,7 +20,7 @@ import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
 from ..runtime import current_pump
-from .side import Side, closed_error
+from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,6 +47,7 @@ class Conn(trio.abc.HalfCloseableStream):
         set_read_deadline(when)     `receive_some` and its kin raise DeadlineExceeded at `when`
         set_write_deadline(when)    `send_all` and its kin
         set_deadline(when)          both
+        set_read_timeout(seconds)   the read deadline, so many seconds from now; likewise for write and for both
 
     A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
     bytes are waiting. NaN is a ValueError; on a closed connection ClosedResourceError.
@@ -121,6 +122,21 @@ class Conn(trio.abc.HalfCloseableStream):
         """Set the read and the write deadline."""
         self.set_read_deadline(when)
         self.set_write_deadline(when)
+
+    def set_read_timeout(self, seconds: float) -> None:
+        """`set_read_deadline(trio.current_time() + seconds)` for half the price, because the clock is read inside."""
+        require_open(self._desc.read)
+        self._desc.read.set_timeout(seconds)
+
+    def set_write_timeout(self, seconds: float) -> None:
+        """`set_write_deadline(trio.current_time() + seconds)` for half the price."""
+        require_open(self._desc.write)
+        self._desc.write.set_timeout(seconds)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Both."""
+        self.set_read_timeout(seconds)
+        self.set_write_timeout(seconds)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes, at least one; b"" once the peer has ended its side.

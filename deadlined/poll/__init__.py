@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import select
 
+from .clock import Clock
 from .desc import CLOSED, EXPIRED, NOT_POLLABLE, PARKED, READY, Half, PollDesc
 from .fake import FakePort
 from .poller import Poller, PollerStatistics
@@ -34,6 +35,7 @@ __all__ = [
     "READ",
     "READY",
     "WRITE",
+    "Clock",
     "FakePort",
     "Half",
     "PollDesc",

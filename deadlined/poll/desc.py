@@ -84,6 +84,11 @@ class Half:
         else:
             self._move_deadline(when)
 
+    def set_timeout(self, seconds: float) -> None:
+        """`set_deadline(now + seconds)`, with the clock read here. At or below 0 it expires at once; NaN is a
+        ValueError."""
+        self.set_deadline(self.poller.clock.now() + seconds)
+
     def check(self) -> int:
         """CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else READY."""
         if self.closed:
@@ -157,7 +162,7 @@ class Half:
         poller = self.poller
         self.timer.seq += 1
         self.expired = False
-        if when <= poller.clock():
+        if when <= poller.clock.now():
             poller.set_timer(self.timer, INF)
             self._expire_at(when)
         else:

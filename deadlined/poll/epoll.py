@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import select
 
-from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE
 
 _INTEREST = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
@@ -21,10 +21,10 @@ _WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
-class EpollPort(Port):
+class EpollPort:
     """`select.epoll`, edge-triggered."""
 
-    name = "epoll"
+    name: str = "epoll"
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

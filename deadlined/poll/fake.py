@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from .port import Port
 
-
-class FakePort(Port):
+class FakePort:
     """Hands out what `post` was given, in the order it was given, and records what is watched and how long it
     waited."""
 
-    name = "fake"
+    name: str = "fake"
 
     def __init__(self) -> None:
         self.watched: set[int] = set()

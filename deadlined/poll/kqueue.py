@@ -13,16 +13,16 @@ from __future__ import annotations
 import select
 from typing import Any
 
-from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE, Port
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE
 
 # typed as Any because the module has no kqueue on the platform where this is checked
 _select: Any = select
 
 
-class KqueuePort(Port):
+class KqueuePort:
     """`select.kqueue`, with EV_CLEAR."""
 
-    name = "kqueue"
+    name: str = "kqueue"
 
     def __init__(self) -> None:
         self._kqueue: Any = _select.kqueue()

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..timers.facility import Timers, TimersStatistics
 from ..timers.timer import INF, Timer
+from .clock import Clock
 from .desc import PollDesc
 from .port import ERROR, HANGUP, READ, WRITE, Port
 
@@ -51,7 +52,7 @@ def _nobody(_: float) -> None:
 class Poller:
     """Waits for readiness and deadlines of any number of descriptors.
 
-    `clock()` gives absolute seconds, the scale of all deadlines. `wake(waiter)` is called for each waiter that need
+    `clock` gives absolute seconds, the scale of all deadlines. `wake(waiter)` is called for each waiter that need
     not sleep any more.
     `kick(when)` is called when the sleeper must wake at `when` instead of the time it sleeps for.
     """
@@ -76,13 +77,13 @@ class Poller:
     def __init__(
         self,
         port: Port,
-        clock: Callable[[], float],
+        clock: Callable[[], float] | Clock,
         wake: Callable[[Any], object],
         kick: Callable[[float], object] = _nobody,
         queue: str = "heap4",
     ) -> None:
         self.port: Port = port
-        self.clock: Callable[[], float] = clock
+        self.clock: Clock = clock if isinstance(clock, Clock) else Clock(clock)
         self.wake: Callable[[Any], object] = wake
         self.kick: Callable[[float], object] = kick
         self.timers: Timers = Timers(queue)
@@ -136,12 +137,12 @@ class Poller:
         Events first, then the deadlines that are due, at one reading of the clock. With `timeout` 0 it never blocks.
         """
         if timeout > 0.0:
-            timeout = min(timeout, self.timers.wake_time() - self.clock())
+            timeout = min(timeout, self.timers.wake_time() - self.clock.now())
         self.armed = -INF
         self._polls += 1
         for fd, mask in self.port.wait(timeout):
             self._deliver(fd, mask)
-        self.timers.check(self.clock())
+        self.timers.check(self.clock.now())
 
     def set_timer(self, timer: Timer, when: float) -> bool:
         """`Timers.modify`, or `Timers.stop` for `inf`, and let the sleeper know if it concerns it; was the timer

@@ -7,39 +7,36 @@ nothing is harmless, a lost one would hang a task for ever.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from typing import Final, Protocol
 
 # Events taken from the kernel in one call. The rest comes with the next call, so a firehose of readiness leaves room
 # for tasks and timers in between.
-MAX_EVENTS = 512
+MAX_EVENTS: Final = 512
 
 # seconds, a day (trio's choice; Go's is 11.5 days): the most that a finite wait takes, because a kernel counts in
 # small integers. epoll's are milliseconds in an int, 24.8 days.
-MAX_WAIT = 86_400.0
+MAX_WAIT: Final = 86_400.0
 
-READ = 1  # worth trying to read: bytes, end of stream, or an error to collect
-WRITE = 2  # worth trying to write
-ERROR = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
-HANGUP = 8  # the peer has ended its side, or the connection is gone: reading will reach an end
+READ: Final = 1  # worth trying to read: bytes, end of stream, or an error to collect
+WRITE: Final = 2  # worth trying to write
+ERROR: Final = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
+HANGUP: Final = 8  # the peer has ended its side, or the connection is gone: reading will reach an end
 
 
-class Port(ABC):
+class Port(Protocol):
     """One kernel event queue."""
 
-    name: str = "port"
+    name: str
 
-    @abstractmethod
     def register(self, fd: int) -> None:
         """Watch `fd` in both directions, once, until `deregister`.
 
         Raises OSError: EPERM where the file's type cannot be polled (a regular file), EEXIST if it is watched already.
         """
 
-    @abstractmethod
     def deregister(self, fd: int) -> None:
         """Stop watching `fd`. To be called before the descriptor is closed: a duplicate may outlive it."""
 
-    @abstractmethod
     def wait(self, timeout: float) -> list[tuple[int, int]]:
         """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR and HANGUP.
 
@@ -47,10 +44,8 @@ class Port(ABC):
         do and cut to MAX_WAIT, so the caller reads its clock afterwards. The list is empty when the time is up.
         """
 
-    @abstractmethod
     def fileno(self) -> int:
         """The descriptor of the event queue itself; it is readable while events wait to be taken."""
 
-    @abstractmethod
     def close(self) -> None:
         """Give the event queue back to the kernel. Idempotent."""

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import HOUR, INF, Attempt, count_sleeps
-from test_runtime import interrupted_at
+from support import HOUR, INF, Attempt, count_sleeps, interrupted_at
 from timing_support import jump_and_poll, pending_entries, poll_now, settle, stored_entries
 from trio.testing import MockClock
 

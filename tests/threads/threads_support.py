@@ -1,0 +1,118 @@
+"""What the tests of the timer threads share: a TimerThread that must leave no thread, a bucket that has none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deadlined.threads import TimerHandle, TimerThread
+from deadlined.threads.bucket import Bucket
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUR = 3600.0
+
+# seconds; for what must happen, and never waited for in full
+PATIENCE = 30.0
+
+
+@contextmanager
+def timer_thread(buckets: int = 1) -> Iterator[TimerThread]:
+    """A TimerThread that is closed afterwards, and whose threads must have ended then."""
+    before = set(threading.enumerate())
+    with TimerThread(buckets) as timers:
+        yield timers
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    assert left == [], "a thread outlives its TimerThread"
+
+
+def wait(event: threading.Event) -> None:
+    """Wait for what must happen."""
+    assert event.wait(PATIENCE), "it does not happen"
+
+
+def done_calling(timers: TimerThread) -> None:
+    """Wait until a call that is asked for now has been made, and so all that were due before it."""
+    called = threading.Event()
+    timers.after_func(0.0, called.set)
+    wait(called)
+
+
+def run_threads(*works: Callable[[], object]) -> None:
+    """Run each in a thread of its own, all at once; the first error of any comes out."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            barrier.wait(PATIENCE)
+            work()
+        except BaseException as error:  # kept for the caller, which raises it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def blocked(timers: TimerThread) -> Iterator[None]:
+    """A TimerThread whose thread is inside a function until the block ends."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def block() -> None:
+        entered.set()
+        wait(leave)
+
+    timers.after_func(0.0, block)
+    wait(entered)
+    try:
+        yield
+    finally:
+        leave.set()
+
+
+class Plan:
+    """A bucket in virtual time: no thread, no clock. Calls are written down by the names of their handles."""
+
+    def __init__(self) -> None:
+        self.bucket = Bucket("heap4")
+        self.calls: list[str] = []
+
+    def handle(self, name: str) -> TimerHandle:
+        """An idle handle that writes its name down when it is called."""
+        return TimerHandle(self.bucket, self.calls.append, (name,))
+
+    def armed(self, name: str, when: float, period: float = 0.0) -> TimerHandle:
+        handle = self.handle(name)
+        assert not self.bucket.arm(handle, when, period)
+        return handle
+
+    def call_next(self, now: float) -> bool:
+        """What the thread does: claim one, call it; False if nothing is due."""
+        handle = self.bucket.due(now)
+        if handle is not None:
+            handle._fn(*handle._args)
+        return handle is not None
+
+    def called_at(self, now: float) -> list[str]:
+        """Everything that is called at `now`, in order."""
+        self.calls.clear()
+        while self.call_next(now):
+            pass
+        return list(self.calls)
+
+
+def python(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as a process of its own."""
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-W", "error", *options, "-c", program]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
