@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent
 COMPILED = [
     "timers",
     "poll",
+    "runtime/parking.py",
     "net/side.py",
     "net/conn.py",
     "http/connection.py",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from parser_support import PARSERS, Choice
 
-import deadlined.runtime
+import deadlined.runtime.pump
 
 _FDS = "/proc/self/fd"
 
@@ -43,10 +43,10 @@ def _open_descriptors() -> set[tuple[str, str]]:
 def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaks a descriptor (on Linux) or a pump."""
     tolerant = sys.platform != "linux" or request.node.get_closest_marker("leaks_fds") is not None
-    pumps = set(deadlined.runtime._alive)
+    pumps = set(deadlined.runtime.pump._alive)
     before = set() if tolerant else _open_descriptors()
     yield
-    running = [pump for pump in deadlined.runtime._alive if pump not in pumps and not pump._poller._closed]
+    running = [pump for pump in deadlined.runtime.pump._alive if pump not in pumps and not pump._poller._closed]
     assert not running, "a pump outlives its run"
     if tolerant or _open_descriptors() <= before:
         return

@@ -24,7 +24,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
-from deadlined.runtime import Pump, RuntimeStatistics, current_pump
+from deadlined.runtime import Pump, RuntimeStatistics, current_pump, wait
 from deadlined.timers import COMPILED, Timer
 
 HOUR = 3600.0
@@ -182,8 +182,8 @@ class TestWaiting:
 
     async def test_a_cancellation_after_the_wake_loses_no_readiness(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
-            pump, half = current_pump(), conn._desc.read
-            nursery.start_soon(pump.wait, half)
+            half = conn._desc.read
+            nursery.start_soon(wait, half)
             await wait_all_tasks_blocked()
             assert peer.try_send(b"x") == 1
             pump._poller.poll(0.0)
@@ -208,10 +208,10 @@ class TestWaiting:
             desc = pump.open(left.fileno())
 
             async def wait(half: Half) -> None:
-                outcomes.append(await pump.wait(half))
+                outcomes.append(await wait(half))
 
             async with trio.open_nursery() as nursery:
-                assert await pump.wait(desc.write) == READY
+                assert await wait(desc.write) == READY
                 nursery.start_soon(wait, desc.read)
                 nursery.start_soon(wait, desc.write)
                 await wait_all_tasks_blocked()
@@ -221,11 +221,11 @@ class TestWaiting:
 
     async def test_a_second_waiter_is_refused_and_the_first_sleeps_on(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
-            pump, half = current_pump(), conn._desc.read
-            nursery.start_soon(pump.wait, half)
+            half = conn._desc.read
+            nursery.start_soon(wait, half)
             await wait_all_tasks_blocked()
             with pytest.raises(RuntimeError, match="double wait"):
-                await pump.wait(half)
+                await wait(half)
             await peer.send_all(b"x")
 
     async def test_a_number_that_is_closed_and_opened_anew_within_a_batch(self) -> None:
@@ -322,8 +322,8 @@ class TestFairness:
         outcomes: list[int] = []
         received: list[bytes] = []
 
-        async def wait(pump: Pump, half: Half) -> None:
-            outcomes.append(await pump.wait(half))
+        async def outcome_of(half: Half) -> None:
+            outcomes.append(await wait(half))
 
         async def receive(conn: Conn) -> None:
             received.append(await conn.receive_some())
@@ -337,7 +337,7 @@ class TestFairness:
                 for idle in (end for _ in range(500) for end in stack.enter_context(socket_pair())):
                     descs.append(pump.open(idle.fileno()))
                     descs[-1].read.set_deadline(when)
-                    nursery.start_soon(wait, pump, descs[-1].read)
+                    nursery.start_soon(outcome_of, descs[-1].read)
                 for _ in range(10):
                     left, right = (Conn.from_socket(end) for end in socket.socketpair())
                     conns.append((left, right))
@@ -429,7 +429,7 @@ class TestControlC:
                     half.set_deadline(trio.current_time() + 1)
                     try:
                         with interrupted_at(step, reached):
-                            await pump.wait(half)
+                            await wait(half)
                         await trio.lowlevel.checkpoint()
                     except KeyboardInterrupt:
                         interrupted = True
@@ -468,7 +468,7 @@ class TestControlC:
             peer.set_deadline(start + 20)
             if operation != "first":
                 conn.set_deadline(start + 10)
-            nursery.start_soon(pump.wait, desc.read)
+            nursery.start_soon(wait, desc.read)
             await wait_all_tasks_blocked()
             with socket_pair() as (fresh, _):
                 opened: list[PollDesc] = []

@@ -24,9 +24,14 @@ Headers = Iterable[Sequence[bytes]]
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
-# names that were found valid; an application uses a few, and one that makes them up must not fill the memory
-_valid_names: Final[set[bytes]] = set()
-_MANY_NAMES: Final = 1000
+# the fields that the writer heeds itself
+_FRAMING: Final = frozenset((b"content-length", b"date", b"connection", b"transfer-encoding"))
+
+# valid names, and what they are in lower case if they are heeded, else b"". An application uses a few; one that makes
+# them up must not fill the memory
+_keys: Final[dict[bytes, bytes]] = {}
+_MANY_KEYS: Final = 1000
+
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode("ascii") for s in HTTPStatus}
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -80,9 +85,10 @@ class ResponseWriter:
         fields = b""
         lines = 0
         for name, value in headers:
-            if name not in _valid_names:
-                _check_name(name)
-            if not self._takes(name.lower(), value, status):
+            key = _keys.get(name)
+            if key is None:
+                key = _key_of(name)
+            if not key or not self._takes(key, value, status):
                 fields += b"%b: %b\r\n" % (name, value)
                 lines += 1
         if fields.count(b"\n") != lines or fields.count(b"\r") != lines or fields.find(b"\0") >= 0:
@@ -163,11 +169,14 @@ class ResponseWriter:
         return data
 
 
-def _check_name(name: bytes) -> None:
+def _key_of(name: bytes) -> bytes:
     if not _NAME.fullmatch(name):
         raise ResponseError(f"a header field of the response has the invalid name {name!r}")
-    if len(_valid_names) < _MANY_NAMES:
-        _valid_names.add(name)
+    lower = name.lower()
+    key = lower if lower in _FRAMING else b""
+    if len(_keys) < _MANY_KEYS:
+        _keys[name] = key
+    return key
 
 
 def canned(status: int, detail: str, head_only: bool = False) -> bytes:

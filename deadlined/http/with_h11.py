@@ -25,10 +25,8 @@ _MANY_BYTES: Final = 2**31
 
 def parse_with_h11(head: bytes) -> Request:
     """A `HeadParser`."""
-    # h11 would fold equal ones into one
-    lengths = _LENGTHS.findall(head)
-    if len(lengths) > 1 or (lengths and b"," in lengths[0]):
-        raise BadRequest(400, "more than one Content-Length")
+    if head.lower().find(b"\r\ncontent-length:") >= 0:
+        _check_length(head)
     connection = h11.Connection(h11.SERVER, _MANY_BYTES)
     connection.receive_data(head)
     event = _next_event(connection)
@@ -36,6 +34,13 @@ def parse_with_h11(head: bytes) -> Request:
     version = event.http_version.decode("ascii")
     headers = [(name.lower(), value) for name, value in event.headers.raw_items()]
     return build_request(event.method.decode("ascii"), event.target, version, headers)
+
+
+def _check_length(head: bytes) -> None:
+    """h11 would fold equal ones into one."""
+    lengths = _LENGTHS.findall(head)
+    if len(lengths) > 1 or lengths[0].find(b",") >= 0:
+        raise BadRequest(400, "more than one Content-Length")
 
 
 class ChunkedBody:

@@ -14,12 +14,12 @@ import errno
 import select
 import socket as stdlib
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
-from ..runtime import current_pump
+from ..runtime import current_pump, wait
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -150,7 +150,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while (data := self._receive(size)) is None:
-                side.woken(await self._pump.wait(side.half))
+                side.woken(await wait(side.half))
             if not side.slept:
                 await cancel_shielded_checkpoint()
             return data
@@ -183,7 +183,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while not _writable(self._socket):
-                side.woken(await self._pump.wait(side.half))
+                side.woken(await wait(side.half))
             if not side.slept:
                 await cancel_shielded_checkpoint()
         finally:
@@ -252,20 +252,20 @@ class Conn(trio.abc.HalfCloseableStream):
         self._require_open_end()
         return self._send(data)
 
-    async def wait_readable(self) -> None:
-        """After `try_receive` gave None: sleep until it is worth trying again. The read deadline applies."""
-        await self._reading.rest(self._pump)
+    def wait_readable(self) -> Awaitable[None]:
+        """To be awaited after `try_receive` gave None: sleep until it is worth trying again, or the read deadline."""
+        return self._reading.rest()
 
-    async def wait_writable(self) -> None:
-        """After `try_send` took less than all: sleep until it is worth trying again. The write deadline applies."""
-        await self._writing.rest(self._pump)
+    def wait_writable(self) -> Awaitable[None]:
+        """To be awaited after `try_send` took less than all: sleep until it is worth trying again, or the write deadline."""
+        return self._writing.rest()
 
     async def _send_rest(self, side: Side, data: Buffer) -> None:
         with memoryview(data) as given, given.cast("B") as view:
             size = len(view)
             while side.sent < size:
                 if not self._offer(side, view[side.sent :]):
-                    side.woken(await self._pump.wait(side.half))
+                    side.woken(await wait(side.half))
 
     def _offer(self, side: Side, data: Buffer) -> int:
         """Let the kernel take what it will; how much that was."""

@@ -4,7 +4,7 @@ Every operation of this package has the same shape, which keeps trio's contract 
 
     side.enter()                                    one user at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
-    try; where the kernel says "would block"        side.woken(await pump.wait(side.half)), and try again
+    try; where the kernel says "would block"        side.woken(await wait(side.half)), and try again
     if not side.slept: await cancel_shielded_...    the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
@@ -21,7 +21,7 @@ from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, READY, Half
-from ..runtime import Pump
+from ..runtime import wait
 
 
 class Side:
@@ -65,14 +65,14 @@ class Side:
         if state != READY:
             self._fail(state)
 
-    async def rest(self, pump: Pump) -> None:
+    async def rest(self) -> None:
         """Sleep, as an operation of its own: it also gives way, and hears of a cancellation, where it need not."""
         self.enter()
         try:
             half = self.half
             if half.ready or half.expired or half.event_error:
                 await checkpoint()
-            self.woken(await pump.wait(half))
+            self.woken(await wait(half))
         finally:
             self._busy = False
 

@@ -15,34 +15,23 @@ the run.
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import trio
 from trio.lowlevel import (
-    Abort,
     RunVar,
-    checkpoint,
-    current_task,
     enable_ki_protection,
     reschedule,
-    wait_task_rescheduled,
 )
 
-from .poll import PARKED, Clock, Half, PollDesc, Poller, PollerStatistics, open_port
-from .timers import Timer, Timers, check_queue
-
-__all__ = ["Pump", "RuntimeStatistics", "Waiter", "call_soon", "checkpoint", "current_pump", "statistics"]
-
-if sys.platform == "win32":
-    raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
+from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
+from ..timers import Timer, Timers, check_queue
+from .parking import wait
 
 
 @dataclass(frozen=True)
@@ -52,36 +41,6 @@ class RuntimeStatistics:
 
     kicks: int
     poller: PollerStatistics
-
-
-class Waiter:
-    """One task's sleep until somebody wakes it: made by that task, used once. The host's only token for a sleeper."""
-
-    __slots__ = ("_task", "_value")
-
-    def __init__(self) -> None:
-        self._task = current_task()
-        self._value = math.inf
-
-    @enable_ki_protection
-    async def park(self, leave: Callable[[], object]) -> float:
-        """Sleep until `wake(value)`, and return the value. A checkpoint.
-
-        If a cancellation comes first, `leave()` sees to it at once that nobody will call `wake` any more; it must not
-        raise. Once woken, a task gets its value whatever happens.
-        """
-
-        def abort(_: Any) -> Abort:
-            leave()
-            return Abort.SUCCEEDED
-
-        await wait_task_rescheduled(abort)
-        return self._value
-
-    def wake(self, value: float) -> None:
-        """Let the task run, soon. Once, and only while it is parked."""
-        self._value = value
-        reschedule(self._task)
 
 
 def chosen_queue() -> str:
@@ -118,24 +77,6 @@ class Pump:
     def set_timer(self, timer: Timer, when: float) -> bool:
         """Let `timer` fire at `when` (its callback runs in the pump), `inf` stops it; was it pending?"""
         return self._poller.set_timer(timer, when)
-
-    @enable_ki_protection
-    async def wait(self, half: Half) -> int:
-        """Sleep until `half` is ready, expired or closed, and say which (the constants of `poll`).
-
-        A checkpoint if it sleeps, none if it need not. Cancellation passes through and leaves the half as it was.
-        """
-        task = current_task()
-
-        def abort(_: Any) -> Abort:
-            half.unpark()
-            return Abort.SUCCEEDED
-
-        outcome = half.park(task)
-        while outcome == PARKED:
-            await wait_task_rescheduled(abort)
-            outcome = half.resume(task)
-        return outcome
 
     async def run(self) -> None:
         """The system task: sleep, poll, until the run ends."""
@@ -231,6 +172,7 @@ def _disown_all() -> None:
 # Ctrl-C may fall between any two bytecodes of a user's task; what moves entries about must finish what it began.
 # (Compiled, these have no bytecode and are not interrupted anyway.)
 for _entry in (
+    wait,
     Half.set_deadline,
     Half.set_timeout,
     Half.unblock,

@@ -1,0 +1,25 @@
+"""The host: the pump that polls in a run of trio, and how its tasks sleep and wake."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
+
+from trio.lowlevel import checkpoint
+
+from .parking import wait
+from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
+from .waiter import Waiter
+
+__all__ = [
+    "Pump",
+    "RuntimeStatistics",
+    "Waiter",
+    "call_soon",
+    "checkpoint",
+    "current_pump",
+    "statistics",
+    "wait",
+]
