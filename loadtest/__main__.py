@@ -11,6 +11,8 @@ import click
 from . import bench, slow
 from .bench import runner
 from .report import RESULTS
+from .schemes import run as schemes
+from .schemes.subjects import SUBJECTS
 from .servers import ToolMissingError
 
 
@@ -72,6 +74,34 @@ def bench_command(
         )
     plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only)
     _finish(lambda: runner.run(chosen, plan, results))
+
+
+@main.command("schemes")
+@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each queue.  [default: 3; quick: 1]")
+@click.option("--most", type=click.IntRange(1_000, 10_000_000), default=schemes.MOST, show_default=True,
+              help="The largest number of timers; the least is 10.")  # fmt: skip
+@click.option("--queue", "only", type=click.Choice(list(SUBJECTS)), multiple=True, help="May be given several times.")
+@click.option("--patience", metavar="SECONDS", type=click.FloatRange(0.01), default=schemes.PATIENCE, show_default=True,
+              help="A queue is given up at a size that would take longer.")  # fmt: skip
+@click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run.")
+@click.option("--quick", is_flag=True, help="Seconds, not minutes: its figures mean nothing.")
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+              help="Where schemes.json goes.  [default: loadtest/results]")  # fmt: skip
+@click.option("--pictures", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+              help="Where the pictures go.  [default: beside schemes.json]")  # fmt: skip
+def schemes_command(
+    repetitions: int | None, most: int, only: tuple[str, ...], patience: float, add: bool, quick: bool, results: Path,
+    pictures: Path | None,
+) -> None:  # fmt: skip
+    """What START, STOP, check and extract cost in each timer queue, from ten timers to a million.
+
+    The nine queues of deadlined, asyncio's way with heapq, and Go's old heap with eager deletion; in the operations of
+    Varghese and Lauck, and in workloads that name their use. Says how each cost grows, beside what theory says.
+
+    Exit codes: 0 all measured; 1 a queue failed; 2 something is missing.
+    """
+    plan = schemes.Plan(repetitions or (1 if quick else schemes.REPETITIONS), most, quick, only, add, patience)
+    _finish(lambda: schemes.run(plan, results, pictures))
 
 
 @main.command("slow")

@@ -182,7 +182,7 @@ class TestWaiting:
 
     async def test_a_cancellation_after_the_wake_loses_no_readiness(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
-            half = conn._desc.read
+            pump, half = current_pump(), conn._desc.read
             nursery.start_soon(wait, half)
             await wait_all_tasks_blocked()
             assert peer.try_send(b"x") == 1
@@ -207,13 +207,13 @@ class TestWaiting:
             pump = current_pump()
             desc = pump.open(left.fileno())
 
-            async def wait(half: Half) -> None:
+            async def outcome_of(half: Half) -> None:
                 outcomes.append(await wait(half))
 
             async with trio.open_nursery() as nursery:
                 assert await wait(desc.write) == READY
-                nursery.start_soon(wait, desc.read)
-                nursery.start_soon(wait, desc.write)
+                nursery.start_soon(outcome_of, desc.read)
+                nursery.start_soon(outcome_of, desc.write)
                 await wait_all_tasks_blocked()
                 desc.set_deadline(-math.inf)
                 pump.close(desc)

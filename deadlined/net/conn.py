@@ -257,7 +257,7 @@ class Conn(trio.abc.HalfCloseableStream):
         return self._reading.rest()
 
     def wait_writable(self) -> Awaitable[None]:
-        """To be awaited after `try_send` took less than all: sleep until it is worth trying again, or the write deadline."""
+        """To be awaited after `try_send` took less than all: sleep until there is room again, or the write deadline."""
         return self._writing.rest()
 
     async def _send_rest(self, side: Side, data: Buffer) -> None:
