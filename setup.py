@@ -40,8 +40,8 @@ COMPILED = [
     "asgi/handler.py",
 ]
 
-# what stays interpreted: re-exports, and the port of the tests, which they derive from
-INTERPRETED = {"__init__.py", "fake.py"}
+# what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes
+INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
 
 def switched_on(name: str) -> bool:

@@ -142,6 +142,13 @@ def main() -> None:
     help="The timer queue behind the deadlines.",
 )
 @click.option(
+    "--precise/--no-precise",
+    default=False,
+    show_default=True,
+    envvar="DEADLINED_PRECISE",
+    help="Wake for a deadline within a quarter of a millisecond instead of one and a half (Linux).",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
     default="info",

@@ -620,6 +620,53 @@ def run_once(between: Callable[[], object] = bool) -> Pump:
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="timerfd is Linux's")
+class TestPrecision:
+    """DEADLINED_PRECISE: the sleeping pump is woken by a timer of the kernel that counts in nanoseconds."""
+
+    @pytest.fixture(autouse=True)
+    def precise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DEADLINED_PRECISE", "1")
+
+    async def test_a_deadline_passes_and_never_early(self) -> None:
+        assert current_pump()._timer is not None
+        async with conn_pair() as (conn, _):
+            for timeout in (0.0001, 0.0015, 0.01):
+                deadline = trio.current_time() + timeout
+                conn.set_read_deadline(deadline)
+                with pytest.raises(DeadlineExceeded):
+                    await conn.receive_some()
+                assert trio.current_time() >= deadline
+
+    async def test_an_earlier_deadline_is_heard_of_and_a_cleared_one_forgotten(self) -> None:
+        async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
+            start = trio.current_time()
+            conn.set_read_deadline(start + 3600)
+            nursery.start_soon(self.exceeds, conn, start + 0.005)
+            await wait_all_tasks_blocked()
+            conn.set_read_deadline(start + 0.005)
+            peer.set_read_deadline(start + 0.001)
+            peer.set_read_deadline(math.inf)
+
+    async def exceeds(self, conn: Conn, deadline: float) -> None:
+        with pytest.raises(DeadlineExceeded):
+            await conn.receive_some()
+        assert trio.current_time() >= deadline
+
+    async def test_virtual_time_needs_no_kernel(self, autojump_clock: MockClock) -> None:
+        assert current_pump()._timer is None
+        async with conn_pair() as (conn, _):
+            conn.set_read_timeout(3600)
+            with pytest.raises(DeadlineExceeded):
+                await conn.receive_some()
+            assert trio.current_time() == 3600
+
+    async def test_a_wish_that_is_none_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DEADLINED_PRECISE", "maybe")
+        with pytest.raises(ValueError, match=r"DEADLINED_PRECISE is 1 or 0, not 'maybe'"):
+            current_pump()
+
+
 class TestFork:
     """An event queue is shared across fork: the child lets go of it and touches nothing in it."""
 

@@ -7,7 +7,7 @@ side of it is written by `response`.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final, cast
 
 import h11
 
@@ -81,8 +81,10 @@ class ChunkedBody:
                 self.rest = self._connection.trailing_data[0]
                 self._check_end()
                 return b""
-            if event.data:
-                return bytes(event.data)
+            # said to be bytes, and is a bytearray
+            data = bytes(cast(Any, event).data)
+            if data:
+                return data
 
     def _check_end(self) -> None:
         """A body in chunks ends in an empty line; h11 takes a bare LF for one, and others do not."""

@@ -30,6 +30,7 @@ from trio.lowlevel import (
 )
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
+from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
 from .parking import wait
 
@@ -51,14 +52,24 @@ def chosen_queue() -> str:
         raise ValueError(f"DEADLINED_QUEUE: {error}") from None
 
 
+def wants_precision() -> bool:
+    """Whether DEADLINED_PRECISE asks for wakes that are finer than a millisecond. ValueError if it says neither."""
+    wish = os.environ.get("DEADLINED_PRECISE", "")
+    if wish not in ("", "0", "1"):
+        raise ValueError(f"DEADLINED_PRECISE is 1 or 0, not {wish!r}")
+    return wish == "1"
+
+
 class Pump:
     """The poller of one `trio.run`, and the task that drives it. `current_pump()` makes it and finds it again."""
 
     def __init__(self) -> None:
         clock = _current_clock()
         queue = chosen_queue()
+        precise = clock.steady and wants_precision()
         self._poller = Poller(open_port(), clock, _wake, self._kick, queue)
         self._scope = trio.CancelScope()
+        self._timer = self._open_timer() if precise else None
         self._kicks = 0
         self.clock = clock
         _alive.add(self)
@@ -88,20 +99,33 @@ class Pump:
                 self._poller.poll(0.0)
         finally:
             self._poller.shutdown()
+            if self._timer is not None:
+                self._timer.close()
 
     async def _poll_until_a_deadline(self) -> None:
         fd = self._poller.port.fileno()
         while True:
             wake = self._poller.sleep_time()
             if self._scope.deadline != wake:
-                self._scope.deadline = wake
+                self._wake_at(wake)
             await trio.lowlevel.wait_readable(fd)
             self._poller.poll(0.0)
 
     @enable_ki_protection
     def _kick(self, when: float) -> None:
         self._kicks += 1
+        self._wake_at(when)
+
+    def _wake_at(self, when: float) -> None:
         self._scope.deadline = when
+        if self._timer is not None:
+            self._timer.arm(when - self.clock.now())
+
+    def _open_timer(self) -> TimerFd:
+        """The timer lies in the poller's own event queue, so that one wait hears of it, too."""
+        timer = TimerFd()
+        self._poller.open(timer.fileno())
+        return timer
 
     def statistics(self) -> RuntimeStatistics:
         """A snapshot of the counts."""

@@ -45,6 +45,7 @@ class ServeConfig:
     access_log: bool = True
     http: str = "auto"
     queue: str = "heap4"
+    precise: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
 
@@ -57,6 +58,7 @@ def serve(config: ServeConfig) -> None:
     context = _ssl_context(config)
     _require_parser(config.http)
     os.environ["DEADLINED_QUEUE"] = config.queue
+    os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
         trio.run(_serve, config, app, page, context, log)

@@ -20,10 +20,11 @@ Message = tuple[tuple[object, ...], bytes]
 
 
 PARSERS = ("h11", "httptools")
+FIELDS = ["method", "target", "version", "headers", "content_length", "chunked", "keep_alive", "expects_continue"]
 
 
 def as_tuple(request: Request) -> tuple[object, ...]:
-    return tuple(getattr(request, name) for name in Request.__slots__)
+    return tuple(getattr(request, name) for name in FIELDS)
 
 
 def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
