@@ -311,7 +311,10 @@ def _writable(socket: stdlib.socket) -> bool:
 def _broken(error: OSError) -> trio.BrokenResourceError | trio.ClosedResourceError:
     if error.errno == errno.EBADF:
         return closed_error()
-    return trio.BrokenResourceError(f"the connection is broken: {error.strerror or error}")
+    broken = trio.BrokenResourceError(f"the connection is broken: {error.strerror or error}")
+    # set here, because `raise ... from` does not do it in compiled code
+    broken.__cause__ = error
+    return broken
 
 
 def _deadline_of_closed(when: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import resource
 import ssl
@@ -18,14 +17,12 @@ from ..http import HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..timing import after_func
 from .access import AccessLog
+from .collector import relax
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .loading import load_app
 from .logs import Log, configure
 from .page import LivePage
 from .stopping import Stopper
-
-# objects; Python's own 700 is less than 64 connections make in one turn of the loop
-_GC_ALLOCATIONS = 20_000
 
 # seconds that an application's lifespan may take to end even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -89,7 +86,7 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
                 observer=access,
                 parser=config.http,
             )
-            _freeze()
+            relax()
             ended = await _serve_until_drained(server, listeners, config, log)
             lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
     except LifespanFailed as error:
@@ -170,16 +167,6 @@ def _url(config: ServeConfig, listener: Listener) -> str:
     host, port = listener.socket.getsockname()[:2]
     scheme = "http" if config.certfile is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _freeze() -> None:
-    """What was imported and made so far stays: the collector need not look at it again with every full collection.
-
-    And it looks less often for what requests may leave, which is next to nothing.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_ALLOCATIONS, 20, 20)
 
 
 def _raise_file_limit() -> None:

@@ -6,6 +6,8 @@ import asyncio
 import math
 from contextlib import closing, suppress
 
+from deadlined.service import relax
+
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
 
@@ -55,4 +57,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    relax()
     asyncio.run(main())

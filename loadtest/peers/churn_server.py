@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 from contextlib import suppress
@@ -11,6 +10,7 @@ import trio
 
 import deadlined
 from deadlined import Conn, DeadlineExceeded
+from deadlined.service import relax
 
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
@@ -65,6 +65,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--collector-off" in sys.argv:
-        gc.disable()
+    if "--collector-as-it-comes" not in sys.argv:
+        relax()
     trio.run(main)

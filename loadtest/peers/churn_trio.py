@@ -7,6 +7,8 @@ from contextlib import suppress
 
 import trio
 
+from deadlined.service import relax
+
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
 
@@ -60,4 +62,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    relax()
     trio.run(main)

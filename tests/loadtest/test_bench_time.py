@@ -16,7 +16,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import builds, runner
-from loadtest.bench.churn import ASYNCIO, COLLECTOR_OFF, TRIO, Churn
+from loadtest.bench.churn import AS_IT_COMES, ASYNCIO, TRIO, Churn
 from loadtest.bench.contest import Benchmark, ContestantError, Results
 from loadtest.bench.lateness import ASYNCIO as CALL_AT
 from loadtest.bench.lateness import CONN, TICKER, Lateness, busy
@@ -261,7 +261,7 @@ class TestChurn:
         assert found["resets"] > 0
         assert found.keys() <= churn.metrics.keys()
 
-    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO, builds.PURE + COLLECTOR_OFF])
+    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO, builds.PURE + AS_IT_COMES])
     def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
         found = Churn(connections=50, rate=1000.0, seconds=0.3).measure(contestant, "steady")
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)

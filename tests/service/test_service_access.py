@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
 import json
@@ -52,8 +53,10 @@ class Output:
         return [json.loads(line) for line in text.splitlines()]
 
 
-def changed(**fields: Any) -> RequestRecord:
-    return RequestRecord(**{name: getattr(REQUEST, name) for name in RequestRecord.__slots__} | fields)
+def changed(**changes: Any) -> RequestRecord:
+    return RequestRecord(
+        **{field.name: getattr(REQUEST, field.name) for field in dataclasses.fields(REQUEST)} | changes
+    )
 
 
 def line_of(record: RequestRecord | ConnectionRecord) -> dict[str, Any]:
