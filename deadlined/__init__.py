@@ -6,8 +6,8 @@ Streams with Go's deadlines for trio programs:
     conn.set_deadline(trio.current_time() + 5)
 
 A deadline is an absolute time on the run's clock and a field of the connection: moving it is a store. `deadlined.http`
-serves HTTP/1.1 with every phase under its own deadline, `deadlined.timers` holds the timer facilities, and
-the command `deadlined serve` runs an ASGI application.
+serves HTTP/1.1 with every phase under its own deadline, `deadlined.threads` has timers for programs without an event
+loop, `deadlined.timers` holds the timer facilities, and the command `deadlined serve` runs an ASGI application.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on h11, every phase of a connection under its own deadline."""
+"""HTTP/1.1 on h11, or on httptools and h11, every phase of a connection under its own deadline."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class HttpConnection:
         """Cancel the handler at `when`; `inf` disarms."""
         if self._handler_timer is None:
             self._handler_timer = Timer(_handler_expired, self)
-        self.server.set_timer(self._handler_timer, when)
+        self.server.poller.set_timer(self._handler_timer, when)
 
     async def wait_answered(self) -> None:
         """Sleep until the response to the current request is out."""
@@ -351,7 +351,7 @@ class HttpConnection:
 
     def _disarm_handler(self) -> None:
         if self._handler_timer is not None:
-            self.server.set_timer(self._handler_timer, INF)
+            self.server.poller.set_timer(self._handler_timer, INF)
             if self.reason is not None:
                 self._handler_timer.arg = None
 

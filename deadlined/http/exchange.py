@@ -194,7 +194,8 @@ class Exchange:
         self._taken = 0
         # a bound on the whole response may have passed, however willingly the peer takes what is sent; and the body of
         # a response to HEAD may be endless, too
-        if self._write_by is not None or link.timeouts.write < math.inf or not framed:
+        whole = self._whole_by()
+        if not framed or (whole < math.inf and whole <= link.clock.now()):
             return False
         try:
             self._taken = link.transport.try_send(framed)
@@ -270,6 +271,10 @@ class Exchange:
         link = self._link
         return body_deadline(self.start_time, self.head_done + self._paused, link.parser.received, link.timeouts)
 
+    def _whole_by(self) -> float:
+        """When the whole response must be out."""
+        return self.head_done + self._link.timeouts.write if self._write_by is None else self._write_by
+
     def _send_deadline(self, length: int) -> float:
         """By when more must be taken of a send of `length` bytes; asked where it must wait, and after all progress."""
         link = self._link
@@ -316,7 +321,7 @@ class Exchange:
     async def _send(self, data: bytes, taken: int) -> None:
         link = self._link
         try:
-            whole = self.head_done + link.timeouts.write if self._write_by is None else self._write_by
+            whole = self._whole_by()
             if whole <= link.clock.now():
                 # however willingly the peer takes what is sent
                 self._write_rule = RULES["write"]

@@ -11,7 +11,6 @@ import trio
 
 from ..net import Conn, Listener
 from ..runtime import current_pump
-from ..timers import Timer
 from .connection import HttpConnection
 from .exchange import Exchange
 from .parsers import head_parser
@@ -65,7 +64,7 @@ class HttpServer:
         self.observer = observer
         self.parse_head = head_parser(parser)
         self.clock = pump.clock
-        self.set_timer: Callable[[Timer, float], bool] = pump.set_timer
+        self.poller = pump.poller
         self.draining = False
         advertised = self.timeouts.idle
         self.keep_alive_line = b"keep-alive: timeout=%d\r\n" % advertised if advertised < INF else b""

@@ -1,7 +1,8 @@
 """Bytes in and out of a connection under a deadline: in the clear, or through TLS.
 
-In the clear an operation that can be done at once is done at once, without a checkpoint and without arming anything;
-the deadline is armed where the task must wait. TLS goes through trio's stream, so its deadlines are armed beforehand.
+In the clear an operation that can be done at once is done at once, without a checkpoint. A receive moves its deadline
+beforehand, which is a store; a send sets one only where the task must wait. TLS goes through trio's stream, so its
+deadlines are set beforehand.
 """
 
 from __future__ import annotations

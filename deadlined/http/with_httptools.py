@@ -10,9 +10,9 @@ Cost       One parser for all connections, thrown away where it expects a body o
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-import httptools
+import httptools  # type: ignore[import-not-found,unused-ignore]  # it need not be there when this is compiled
 
 from .errors import BadRequest
 from .head import Headers, Request, build_request
@@ -30,7 +30,7 @@ class HttptoolsHeads:
     def __init__(self) -> None:
         self._headers: Headers = []
         self._target: bytes = b""
-        self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
 
     def on_url(self, url: bytes) -> None:
         """Called by llhttp, in pieces only where it is given pieces."""

@@ -124,12 +124,12 @@ class Conn(trio.abc.HalfCloseableStream):
         self.set_write_deadline(when)
 
     def set_read_timeout(self, seconds: float) -> None:
-        """`set_read_deadline(trio.current_time() + seconds)` for half the price, because the clock is read inside."""
+        """`set_read_deadline(trio.current_time() + seconds)`, for less, because the clock is read inside."""
         require_open(self._desc.read)
         self._desc.read.set_timeout(seconds)
 
     def set_write_timeout(self, seconds: float) -> None:
-        """`set_write_deadline(trio.current_time() + seconds)` for half the price."""
+        """`set_write_deadline(trio.current_time() + seconds)`, for less."""
         require_open(self._desc.write)
         self._desc.write.set_timeout(seconds)
 

@@ -8,7 +8,7 @@ Hazard     Readiness, expiry, a moved deadline and a close can all fall between 
 Answer     Being woken says nothing; a task looks again. Before parking, closed beats expired beats ready. After a
            wake, readiness that has come beats expiry, and if nothing is the matter any more it parks again.
 Cost       Moving a deadline later is a store and a bump of the generation, no queue touched; compiled it takes about a
-           third of the interpreted time (`python -m loadtest resets` measures it).
+           third of the interpreted time (`python -m loadtest bench reset` measures it).
 
 Go writes everything twice, for r and for w; here it is written once, for a half. Go joins both timers while the
 deadlines are equal; here each half keeps its own, because with lazy extension the second timer costs one store, and

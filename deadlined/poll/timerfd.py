@@ -4,7 +4,8 @@ Facts      `epoll_wait` counts in milliseconds and Python rounds up, so a wake b
            timerfd fires by the kernel's high-resolution timers and is polled like any other descriptor.
 Hazard     A relative time that is rounded down fires early; a time of zero disarms.
 Answer     Nanoseconds are rounded up, and never zero.
-Cost       A system call whenever the sleeper's wake time changes, through ctypes before Python 3.13.
+Cost       A system call whenever the sleeper's wake time changes, through ctypes: Python's own is new in
+           3.13.
 """
 
 from __future__ import annotations

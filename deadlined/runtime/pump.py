@@ -1,11 +1,12 @@
-"""The pump: the one task per `trio.run` that polls, and the only place that knows how a trio task is parked and woken.
+"""The pump: the one task per `trio.run` that polls. How the others sleep and wake is in the modules beside it.
 
 Facts      Trio's own loop sleeps until its nearest deadline or the first event, and an event queue's descriptor is
            itself readable while events wait in it. Virtual clocks know of deadlines only through cancel scopes.
-Hazard     A clock of its own, a timerfd or a second thread would be deaf to `MockClock`; a wake-up per deadline set
-           would cost what deadlines in trio cost.
+Hazard     A clock of its own, or a timerfd or a second thread in place of trio's, would be deaf to `MockClock`; a
+           wake-up per deadline set would cost what deadlines in trio cost.
 Answer     One system task waits for the port's descriptor inside one cancel scope whose deadline is the poller's wake
-           time. It is moved only when the poller kicks. Time is `trio.current_time()`.
+           time. It is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd stands beside the
+           scope only where it is asked for and time is real.
 Cost       A wake that carries a single event costs one more turn of trio's loop than trio's own poller; a full batch
            costs less. What deadlines gain comes from the stored field, not from this nesting.
 
@@ -74,6 +75,11 @@ class Pump:
         self.clock = clock
         _alive.add(self)
 
+    @property
+    def poller(self) -> Poller:
+        """For whoever sets timers with every request; everybody else has the pump's own methods."""
+        return self._poller
+
     def open(self, fd: int) -> PollDesc:
         """Watch a non-blocking descriptor until `close`; see `Poller.open` for the errors."""
         return self._poller.open(fd)
@@ -134,6 +140,8 @@ class Pump:
     def disown(self) -> None:
         """In a forked child, where the parent's run does not go on."""
         self._poller.disown()
+        if self._timer is not None:
+            self._timer.close()
 
 
 @enable_ki_protection

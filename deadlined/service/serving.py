@@ -96,6 +96,8 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
             log("startup failed", message=str(error))
         raise StartupError(f"the application failed to start: {why}", FAILED) from None
     finally:
+        if access is not None:
+            access.flush()
         with trio.CancelScope(shield=True):
             for listener in listeners:
                 await listener.aclose()

@@ -1,11 +1,12 @@
 """What moving a deadline of this project costs: run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_deadlined live|bound|moved NUMBER OPERATIONS ROUNDS
+    python -m loadtest.bench.reset_deadlined live|bound|inside|moved NUMBER OPERATIONS ROUNDS
 
 `live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
 connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
-the clock looked up once, as a program may. `moved`: NUMBER deadlines, all moved earlier in turn, on descriptors that
-exist only in name, because nobody has so many; the function is the same.
+the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself. `moved`:
+NUMBER deadlines, all moved earlier in turn, on descriptors that exist only in name, because nobody has so many; the
+function is the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _nothing(arg: object, seq: int, lateness: float) -> None:
     """What a timer calls that never fires."""
 
 
-async def live(number: int, operations: int, rounds: int, bound: bool) -> None:
+async def live(number: int, operations: int, rounds: int, way: str) -> None:
     """Later, earlier, set and cleared, with `number` deadlines armed meanwhile. Prints, and does not come back."""
     near, far = socket.socketpair()
     with far:
@@ -43,7 +44,9 @@ async def live(number: int, operations: int, rounds: int, bound: bool) -> None:
             # the measured one is one of them
             others = _others(number - 1)
             connections = {"connections": 1.0 + len(others)}
-            if bound:
+            if way == "inside":
+                finish({"later": median(_later_inside(conn), operations, rounds), **connections})
+            if way == "bound":
                 clock = trio.lowlevel.current_clock().current_time
                 finish({"later": median(_later_bound(conn, clock), operations, rounds), **connections})
             finish(
@@ -88,6 +91,14 @@ def _later_bound(conn: Conn, clock: Callable[[], float]) -> Callable[[int], None
     def loop(operations: int) -> None:
         for _ in range(operations):
             conn.set_read_deadline(clock() + 5)
+
+    return loop
+
+
+def _later_inside(conn: Conn) -> Callable[[int], None]:
+    def loop(operations: int) -> None:
+        for _ in range(operations):
+            conn.set_read_timeout(5)
 
     return loop
 
@@ -145,7 +156,7 @@ def main(mode: str, number: int, operations: int, rounds: int) -> None:
     """Measure, and print."""
     if mode == "moved":
         finish(moved(number, operations))
-    trio.run(live, number, operations, rounds, mode == "bound")
+    trio.run(live, number, operations, rounds, mode)
 
 
 if __name__ == "__main__":

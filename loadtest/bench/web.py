@@ -87,6 +87,11 @@ class Web(Benchmark):
     def cases(self) -> Sequence[str]:
         return self._cases
 
+    def skips(self, contestant: str, case: str) -> str | None:
+        if contestant in web_servers.FLOORS and case not in (MAIN, DEFAULTS):
+            return "knows one answer only"
+        return None
+
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = CASES[case]
         with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=asked.neutral)) as server:

@@ -105,6 +105,11 @@ HYPERCORN: Final = "hypercorn trio"
 GRANIAN: Final = "granian"
 GO: Final = "Go net/http"
 
+# what no server on trio can do without; a context, not a peer
+FLOOR_H11: Final = "the least: trio and h11"
+FLOOR_FAST: Final = "the least: trio and httptools"
+FLOORS: Final = (FLOOR_H11, FLOOR_FAST)
+
 _ENTRIES: Final = (
     Entry(OURS_H11, _ours(*_H11, *_ON)),
     Entry(OURS_H11_OFF, _ours(*_H11, *_OFF)),
@@ -115,6 +120,8 @@ _ENTRIES: Final = (
     Entry(UVICORN_FAST, _uvicorn("httptools", "uvloop"), ("uvicorn", "httptools", "uvloop")),
     Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
     Entry(GRANIAN, _granian, ("granian", "uvloop")),
+    Entry(FLOOR_H11, lambda: _module("loadtest.peers.floor", "h11")),
+    Entry(FLOOR_FAST, lambda: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
     Entry(GO, lambda: [golang.program("web"), str(LONG)]),
 )
 ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
@@ -131,9 +138,12 @@ def free_port() -> int:
 def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
     """This server, once it answers what it should. ContestantError if it does not."""
     with running(entry.command(), core=SERVER_CORE, environment=environment) as server:
-        for path, (_, body) in PAGES.items():
-            _expect(server, path, body)
-        _expect(server, "/upload", b"65536", data=bytes(65536))
+        if entry.name in FLOORS:
+            _expect(server, "/", PAGES["/"][1])
+        else:
+            for path, (_, body) in PAGES.items():
+                _expect(server, path, body)
+            _expect(server, "/upload", b"65536", data=bytes(65536))
         yield server
 
 
