@@ -10,6 +10,7 @@ import click
 
 from . import bench, slow
 from .bench import runner
+from .precision import run as precision
 from .report import RESULTS
 from .schemes import run as schemes
 from .schemes.subjects import SUBJECTS
@@ -40,12 +41,14 @@ def main() -> None:
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
 @click.option("--repetitions", type=click.IntRange(1, 100), help="Of each measurement.  [default: 5; quick: 1]")
 @click.option("--quick", is_flag=True, help="Seconds, not minutes: tries everything, its figures mean nothing.")
+@click.option("--case", "cases", metavar="NAME", multiple=True, help="Only this case; may be given several times.")
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True, help="May be given several times.")
 @click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
               help="Where the files go.  [default: loadtest/results]")  # fmt: skip
 @click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
 def bench_command(
-    names: tuple[str, ...], repetitions: int | None, quick: bool, only: tuple[str, ...], results: Path, listing: bool
+    names: tuple[str, ...], repetitions: int | None, quick: bool, cases: tuple[str, ...], only: tuple[str, ...],
+    results: Path, listing: bool,
 ) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
@@ -72,8 +75,34 @@ def bench_command(
         raise click.BadParameter(
             f"no contestant {', '.join(sorted(unknown))} (see --list)", param_hint="--only-contestant"
         )
-    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only)
+    if unknown := set(cases).difference(runner.cases(chosen)):
+        raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
+    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases)
     _finish(lambda: runner.run(chosen, plan, results))
+
+
+@main.command("precision")
+@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each driver.  [default: 5; quick: 1]")
+@click.option("--situation", "only", type=click.Choice(["idle", "busy", "quota"]), multiple=True,
+              help="May be given several times.")  # fmt: skip
+@click.option("--add", is_flag=True, help="Add the timers to those of an earlier run.")
+@click.option("--quick", is_flag=True, help="Seconds, not minutes: its figures mean nothing.")
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+              help="Where precision.json goes.  [default: loadtest/results]")  # fmt: skip
+@click.option("--pictures", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+              help="Where the picture goes.  [default: beside precision.json]")  # fmt: skip
+def precision_command(
+    repetitions: int | None, only: tuple[str, ...], add: bool, quick: bool, results: Path, pictures: Path | None
+) -> None:
+    """How late timers come: on an idle core, beside a busy loop, and inside a CPU quota as in a container.
+
+    The drivers of deadlined, with those of trio, asyncio and threading beside them; and what the clocks cost. Within a
+    cgroup where one can be made (needs root), else by stopping the process for part of the time, which the tables say.
+
+    Exit codes: 0 none of deadlined's timers came early; 1 one did, or a driver failed; 2 something is missing.
+    """
+    plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
+    _finish(lambda: precision.run(plan, results, pictures))
 
 
 @main.command("schemes")

@@ -22,11 +22,12 @@ REPETITIONS = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: names of contestants; empty: all."""
+    """What is asked for. `only`: names of contestants, `cases`: names of cases; empty: all."""
 
     repetitions: int = REPETITIONS
     quick: bool = False
     only: Collection[str] = ()
+    cases: Collection[str] = ()
 
 
 def load(name: str) -> Benchmark:
@@ -40,9 +41,10 @@ def load(name: str) -> Benchmark:
     return benchmark
 
 
-def prepare(benchmark: Benchmark, only: Collection[str] = ()) -> Results:
-    """Empty results: who takes part and, of the others, why not."""
-    contestants, cases = benchmark.contestants(), benchmark.cases()
+def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:
+    """Empty results: who takes part and, of the others, why not. A case that is not asked for is not there at all."""
+    contestants = benchmark.contestants()
+    cases = [case for case in benchmark.cases() if not asked or case in asked]
     skips = {}
     for contestant in contestants:
         for case in cases:
@@ -129,13 +131,14 @@ def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
     chosen = [load(name) for name in names]
     if plan.quick:
         chosen = [benchmark.quick() for benchmark in chosen]
-    prepared = [(benchmark, prepare(benchmark, plan.only)) for benchmark in chosen]
+    prepared = [(benchmark, prepare(benchmark, plan.only, plan.cases)) for benchmark in chosen]
     tables.header(plan.repetitions, golang.version())
     good = True
     for benchmark, results in prepared:
         measure(benchmark, results, plan.repetitions)
         # a quick run's figures are of another size than the targets speak of
-        verdicts = [] if plan.quick else [results.verdict(target) for target in benchmark.targets]
+        targets = [target for target in benchmark.targets if target.case in results.cases]
+        verdicts = [] if plan.quick else [results.verdict(target) for target in targets]
         tables.show(benchmark, results, verdicts)
         _write(benchmark, results, verdicts, plan, directory)
         good = good and not results.failures and all(verdict.reached is not False for verdict in verdicts)
@@ -147,6 +150,11 @@ def listing(names: Sequence[str]) -> bool:
     for name in names:
         tables.describe(load(name))
     return True
+
+
+def cases(names: Sequence[str]) -> set[str]:
+    """All cases of these benchmarks."""
+    return {case for name in names for case in load(name).cases()}
 
 
 def contestants(names: Sequence[str]) -> dict[str, Contestant]:
