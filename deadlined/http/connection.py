@@ -373,19 +373,21 @@ class HttpConnection:
         )
 
     def _report(self) -> None:
-        self.server.ended(
-            self,
-            ConnectionRecord(
-                peer=self.peer,
-                reason=self.reason or Reason.SERVER_ERROR,
-                phase=self.phase,
-                elapsed=self._ended - self.accepted,
-                lateness=self._lateness,
-                requests=self.requests,
-                received=self.transport.received,
-                sent=self.transport.sent,
-            ),
-        )
+        reason = self.reason or Reason.SERVER_ERROR
+        if self.server.observer is not None:
+            self.server.observer.connection(
+                ConnectionRecord(
+                    peer=self.peer,
+                    reason=reason,
+                    phase=self.phase,
+                    elapsed=self._ended - self.accepted,
+                    lateness=self._lateness,
+                    requests=self.requests,
+                    received=self.transport.received,
+                    sent=self.transport.sent,
+                )
+            )
+        self.server.ended(self, reason, self._lateness)
 
 
 def _handler_expired(link: HttpConnection, seq: int, lateness: float) -> None:

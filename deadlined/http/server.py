@@ -15,7 +15,7 @@ from .connection import HttpConnection
 from .exchange import Exchange
 from .parsers import head_parser
 from .phases import RULES, Phase, Reason
-from .records import ConnectionInfo, ConnectionRecord, Observer
+from .records import ConnectionInfo, Observer
 from .response import date_line
 from .timeouts import INF, Limits, Timeouts
 
@@ -132,13 +132,11 @@ class HttpServer:
         """A request is over."""
         self._requests += 1
 
-    def ended(self, connection: HttpConnection, record: ConnectionRecord) -> None:
-        """A connection is over."""
+    def ended(self, connection: HttpConnection, reason: Reason, lateness: float) -> None:
+        """A connection is over, for `reason`; so late was the deadline that cut it, 0.0 if none did."""
         self._connections.discard(connection)
-        self._reasons[record.reason] += 1
-        self._worst_lateness = max(self._worst_lateness, record.lateness)
-        if self.observer is not None:
-            self.observer.connection(record)
+        self._reasons[reason] += 1
+        self._worst_lateness = max(self._worst_lateness, lateness)
         if not self._connections:
             self._quiet.set()
 
