@@ -10,7 +10,6 @@ import click
 
 from . import bench, slow
 from .bench import runner
-from .precision import run as precision
 from .report import RESULTS
 from .schemes import run as schemes
 from .schemes.subjects import SUBJECTS
@@ -101,6 +100,10 @@ def precision_command(
 
     Exit codes: 0 none of deadlined's timers came early; 1 one did, or a driver failed; 2 something is missing.
     """
+    try:
+        from .precision import run as precision  # only this command needs hdrhistogram
+    except ImportError as error:
+        raise click.UsageError(f"{error} (pip install 'deadlined[bench]')") from error
     plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
     _finish(lambda: precision.run(plan, results, pictures))
 

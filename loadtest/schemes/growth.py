@@ -1,0 +1,107 @@
+"""How a cost grows with the number of timers: measured as a slope, and named as one of three orders.
+
+Facts      On double logarithmic paper O(n) is a line of slope 1 and O(1) one of slope 0. O(log n) is neither: its slope
+           falls from 0.3 to 0.1 between ten timers and a million.
+Hazard     A slope alone takes "1 us and n/2 ns" for something in between, and a richer model always fits better.
+Answer     Each order is fitted as a + b*f(n), a and b not negative, by least squares of the relative error, so that
+           every decade counts the same. The simplest one that is nearly as good as the best is named. O(n) is
+           believed only if the last step shows it: a cache that ends there fits it, too.
+Cost       A million timers fit no cache. What an O(1) operation loses there looks like log n, and is named so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+CONSTANT: Final = "O(1)"
+LOGARITHMIC: Final = "O(log n)"
+LINEAR: Final = "O(n)"
+
+# from the simplest to the steepest
+ORDERS: Final[Mapping[str, Callable[[float], float]]] = {
+    CONSTANT: lambda n: 0.0,
+    LOGARITHMIC: math.log2,
+    LINEAR: lambda n: n,
+}
+
+# a relative error that is not worth a steeper order: two measurements of the same differ by as much
+NOISE: Final = 0.15
+# and as good as the best is what misses by no more than this many times
+NEARLY: Final = 1.15
+
+# the slope, from the last size but one to the last, from which on something is linear
+STEEP: Final = 0.7
+
+# a relative error above which none of the orders is a good description
+ROUGH: Final = 0.25
+
+# fewer sizes tell nothing about growth
+LEAST_SIZES: Final = 3
+
+
+@dataclass(frozen=True)
+class Growth:
+    """`slope` of log cost against log n; the `order` that fits; and the relative error of every order in question."""
+
+    slope: float
+    order: str
+    errors: Mapping[str, float]
+
+    @property
+    def words(self) -> str:
+        """For a table: "about O(1)" where the fit is a rough one."""
+        return f"about {self.order}" if self.errors[self.order] > ROUGH else self.order
+
+
+def growth(costs: Mapping[int, float]) -> Growth | None:
+    """Of costs by the number of timers, rising; None for less than three sizes. All costs must be positive."""
+    if len(costs) < LEAST_SIZES:
+        return None
+    sizes = [float(n) for n in costs]
+    values = list(costs.values())
+    errors = {order: _error(sizes, values, shape) for order, shape in ORDERS.items()}
+    if _slope(sizes[-2:], values[-2:]) < STEEP:
+        del errors[LINEAR]
+    enough = max(NOISE, NEARLY * min(errors.values()))
+    order = next(order for order, error in errors.items() if error <= enough)
+    return Growth(_slope(sizes, values), order, errors)
+
+
+def _slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    xs, ys = [math.log(n) for n in sizes], [math.log(value) for value in values]
+    x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    above = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return above / math.fsum((x - x_mean) ** 2 for x in xs)
+
+
+def _error(sizes: Sequence[float], values: Sequence[float], shape: Callable[[float], float]) -> float:
+    """The root mean square of the relative errors of the best a + b*f(n)."""
+    # a/y + b*f/y is to be 1
+    us = [1.0 / value for value in values]
+    vs = [shape(n) / value for n, value in zip(sizes, values, strict=True)]
+    fits = [*_both(us, vs), (_one(us), 0.0), (0.0, _one(vs))]
+    return min(math.sqrt(math.fsum((a * u + b * v - 1.0) ** 2 for u, v in zip(us, vs, strict=True)) / len(us))
+               for a, b in fits if a >= 0.0 and b >= 0.0)  # fmt: skip
+
+
+def _both(us: Sequence[float], vs: Sequence[float]) -> list[tuple[float, float]]:
+    """The least squares of a*u + b*v = 1, if u and v differ."""
+    uu, uv, vv = _dot(us, us), _dot(us, vs), _dot(vs, vs)
+    determinant = uu * vv - uv * uv
+    if determinant <= 1e-12 * uu * vv:
+        return []
+    u, v = math.fsum(us), math.fsum(vs)
+    return [((u * vv - v * uv) / determinant, (v * uu - u * uv) / determinant)]
+
+
+def _one(ws: Sequence[float]) -> float:
+    """The least squares of c*w = 1."""
+    square = _dot(ws, ws)
+    return math.fsum(ws) / square if square else 0.0
+
+
+def _dot(us: Sequence[float], vs: Sequence[float]) -> float:
+    return math.fsum(u * v for u, v in zip(us, vs, strict=True))

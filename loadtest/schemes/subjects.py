@@ -1,0 +1,103 @@
+"""Who is measured, and what theory says of it: the paper's orders, and where they differ, those of the code here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from deadlined.timers import SCHEMES, Timer, Timers
+
+from .baselines import Alarm, EagerHeap, LazyHeapq
+from .growth import CONSTANT, LINEAR, LOGARITHMIC
+
+START: Final = "START"
+STOP: Final = "STOP"
+CHECK: Final = "check"
+EXTRACT: Final = "extract"
+
+Callback = Callable[[Any, int, float], object]
+
+
+class Queue(Protocol):
+    """What `Timers` and the baselines have in common. Timers of one are not for another."""
+
+    def __len__(self) -> int: ...
+
+    def modify(self, timer: Any, when: float, period: float = 0.0, /) -> object:
+        """Start, or move."""
+
+    def stop(self, timer: Any, /) -> object:
+        """Cancel."""
+
+    def check(self, now: float, /) -> float:
+        """Run what is due; the next wake time."""
+
+    def wake_time(self) -> float:
+        """The earliest time at which `check` may have work."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One timer queue. `scheme` is its key in SCHEMES, empty for a baseline.
+
+    `paper`: the order of each operation in the literature. `here`: where the code that is measured has another.
+    """
+
+    name: str
+    queue: Callable[[], Queue]
+    timer: Callable[[Callback], Any]
+    paper: Mapping[str, str]
+    here: Mapping[str, str] = field(default_factory=dict)
+    scheme: str = ""
+
+    def theory(self, operation: str) -> str:
+        """In words: "O(n); here O(1)"."""
+        paper, here = self.paper[operation], self.here.get(operation)
+        return paper if here is None else f"{paper}; here {here}"
+
+    def order(self, operation: str) -> str:
+        """What the code that is measured promises."""
+        return self.here.get(operation, self.paper[operation])
+
+
+def _orders(start: str, stop: str, check: str, extract: str) -> dict[str, str]:
+    return {START: start, STOP: stop, CHECK: check, EXTRACT: extract}
+
+
+_WHEEL = _orders(CONSTANT, CONSTANT, CONSTANT, CONSTANT)
+_HEAP = _orders(LOGARITHMIC, LOGARITHMIC, CONSTANT, LOGARITHMIC)
+# what `Timers` does for all schemes: a stop leaves a mark, and a sweep comes after every n/4 of them
+_LAZY = {STOP: CONSTANT}
+
+_PAPER: Final[Mapping[str, Mapping[str, str]]] = {
+    "heap4": _orders(LOGARITHMIC, CONSTANT, CONSTANT, LOGARITHMIC),
+    "heap2": _HEAP,
+    "tree": _HEAP,
+    "sorted": _orders(LINEAR, CONSTANT, CONSTANT, CONSTANT),
+    "unsorted": _orders(CONSTANT, CONSTANT, LINEAR, LINEAR),
+    "wheel": _WHEEL,
+    "hashed": _WHEEL,
+    "hierarchical": _WHEEL,
+    "kernel": _WHEEL,
+}
+
+_HERE: Final[Mapping[str, Mapping[str, str]]] = {
+    "heap2": _LAZY,
+    # its earliest timer is remembered: a check looks at all only after that one has left
+    "unsorted": {CHECK: CONSTANT},
+}
+
+
+def _ours(scheme: str) -> Subject:
+    return Subject(scheme, partial(Timers, scheme), Timer, _PAPER[scheme], _HERE.get(scheme, {}), scheme)
+
+
+SUBJECTS: Final[Mapping[str, Subject]] = {
+    **{scheme: _ours(scheme) for scheme in _PAPER if scheme in SCHEMES},
+    "heapq, lazy": Subject(
+        "heapq, lazy", LazyHeapq, Alarm, _orders(LOGARITHMIC, CONSTANT, CONSTANT, LOGARITHMIC)
+    ),
+    "heap, eager": Subject("heap, eager", EagerHeap, Alarm, _HEAP),
+}  # fmt: skip

@@ -1,0 +1,195 @@
+"""Five uses of timers, each with its name: what one step of it costs, everything included.
+
+Times are simulated: a step takes no time but moves the clock of the queue. A turn is up to 64 steps and one check, as a
+poller that hands out up to 64 events. The loop around costs every queue the same, some tens of nanoseconds a step.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from typing import Any, Final
+
+from .operations import BEGIN, nothing
+from .subjects import Subject
+
+# steps, at least, however few the timers
+LEAST_STEPS: Final = 2000
+
+# steps between two checks, at most
+TURN: Final = 64
+
+# draws that are made before the clock runs; then they come again
+DRAWS: Final = 65_536
+
+# seconds; what a poller that counts in milliseconds sleeps at least
+NAP: Final = 0.001
+
+HEADER: Final = 10.0  # seconds; a timeout that few connections see
+LIFE: Final = 2.0  # seconds that a connection lives, on the average: 0.7 % of them see the timeout
+ALIVE: Final = 5.0  # seconds without an operation until a connection is idle; each has one operation per second
+
+
+def connection_deadlines(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """n connections, each with a timeout. A step: one of them ends, its timeout is cancelled, and another begins."""
+    queue, timers = _many(subject, n, nothing)
+    stop, modify, check, make = queue.stop, queue.modify, queue.check, subject.timer
+    for timer in timers:
+        modify(timer, BEGIN + HEADER - chance.uniform(0.0, LIFE))
+    check(BEGIN)
+    steps, turn = max(LEAST_STEPS, n), _turn(n)
+    ending = chance.choices(range(n), k=steps)
+    now = BEGIN
+    watch = _Watch(budget)
+    done = 0
+    while done < steps and watch.running():
+        for place in ending[done : done + turn]:
+            stop(timers[place])
+            timer = timers[place] = make(nothing)
+            modify(timer, now + HEADER)
+        done += turn
+        now += turn * LIFE / n
+        check(now)
+    return watch.nanoseconds(done)
+
+
+def keep_alive(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """n connections, each with an idle timeout. A step: an operation on one of them moves its timeout."""
+    queue, timers = _many(subject, n, nothing)
+    modify, check = queue.modify, queue.check
+    for place, timer in enumerate(timers):
+        # moved before the clock runs: where the entry lies is between now and then
+        when = BEGIN + ALIVE - 1.0 + place / n
+        modify(timer, chance.uniform(BEGIN + 0.01, when))
+        modify(timer, when)
+    check(BEGIN)
+    steps, turn = max(LEAST_STEPS, 2 * n), _turn(n)
+    now = BEGIN
+    watch = _Watch(budget)
+    done = 0
+    while done < steps and watch.running():
+        start = done % n
+        moved = timers[start : start + turn]
+        for timer in moved:
+            modify(timer, now + ALIVE)
+        done += len(moved)
+        now += len(moved) / n
+        check(now)
+    return watch.nanoseconds(done)
+
+
+def far_and_wide(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """Half are sleeps of 10 us to 1 s, half are contexts of 1 s to 1 hour. A step: a sleep is over and another begins,
+    a context is cancelled and another begins."""
+    over: list[Any] = []
+
+    def wake(arg: Any, seq: int, lateness: float) -> None:
+        over.append(arg)
+
+    queue, timers = _many(subject, n, wake)
+    stop, modify, check, wake_time = queue.stop, queue.modify, queue.check, queue.wake_time
+    sleeps, contexts = _log_uniform(chance, 1e-5, 1.0), _log_uniform(chance, 1.0, 3600.0)
+    half = n // 2
+    for place, timer in enumerate(timers):
+        timer.arg = timer
+        modify(timer, BEGIN + next(sleeps if place < half else contexts))
+    check(BEGIN)
+    cancelled = cycle(chance.choices(timers[half:], k=min(n, DRAWS)))
+    steps = max(LEAST_STEPS, n // 4)
+    now = BEGIN
+    watch = _Watch(budget)
+    done = 0
+    while done < steps and watch.running():
+        now = max(now, wake_time())
+        check(now)
+        for timer in over:
+            modify(timer, now + next(sleeps))
+            context = next(cancelled)
+            stop(context)
+            modify(context, now + next(contexts))
+        done += len(over)
+        over.clear()
+    return watch.nanoseconds(done)
+
+
+def mass_expiry(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """n timeouts of one second, all found by one check, as after a network that was away. A step: one of them."""
+    rounds = [_many(subject, n, nothing) for _ in range(max(1, LEAST_STEPS // n))]
+    for queue, timers in rounds:
+        for timer in timers:
+            queue.modify(timer, BEGIN + chance.uniform(1.0, 2.0))
+        queue.check(BEGIN)
+    watch = _Watch(budget)
+    for queue, _ in rounds:
+        queue.check(BEGIN + 2.5)
+    spent = watch.nanoseconds(n * len(rounds))
+    assert not any(len(queue) for queue, _ in rounds)
+    return spent
+
+
+def steady_tickers(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """n tickers of one second, at any phase, checked once in a millisecond at most. A step: one tick."""
+    ticked = [0]
+
+    def tick(arg: Any, seq: int, lateness: float) -> None:
+        ticked[0] += 1
+
+    queue, timers = _many(subject, n, tick)
+    check = queue.check
+    for timer in timers:
+        queue.modify(timer, BEGIN + chance.uniform(0.0, 1.0), 1.0)
+    wake = queue.wake_time()
+    steps = max(LEAST_STEPS, n)
+    now = BEGIN
+    watch = _Watch(budget)
+    while ticked[0] < steps and watch.running():
+        now = max(wake, now + NAP)
+        wake = check(now)
+    return watch.nanoseconds(ticked[0])
+
+
+Workload = Callable[[Subject, int, random.Random, float], float]
+
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    "connection deadlines": connection_deadlines,
+    "keep-alive": keep_alive,
+    "far and wide": far_and_wide,
+    "mass expiry": mass_expiry,
+    "steady tickers": steady_tickers,
+}
+
+
+class _Watch:
+    """Runs from when it is made."""
+
+    def __init__(self, budget: float) -> None:
+        self._began = time.perf_counter_ns()
+        self._end = self._began + int(budget * 1e9)
+
+    def running(self) -> bool:
+        """Whether there is time for another turn."""
+        return time.perf_counter_ns() < self._end
+
+    def nanoseconds(self, steps: int) -> float:
+        """Per step, until now."""
+        return (time.perf_counter_ns() - self._began) / steps
+
+
+def _many(subject: Subject, n: int, callback: Callable[[Any, int, float], object]) -> tuple[Any, list[Any]]:
+    """A queue that has heard the time, and timers for it."""
+    queue = subject.queue()
+    queue.check(BEGIN)
+    return queue, [subject.timer(callback) for _ in range(n)]
+
+
+def _turn(n: int) -> int:
+    return max(1, min(TURN, n // 10))
+
+
+def _log_uniform(chance: random.Random, least: float, most: float) -> Iterator[float]:
+    """Every order of magnitude as often as any other."""
+    low, high = math.log(least), math.log(most)
+    return cycle([math.exp(chance.uniform(low, high)) for _ in range(DRAWS)])
