@@ -46,8 +46,13 @@ def main() -> None:
               help="Where the files go.  [default: loadtest/results]")  # fmt: skip
 @click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
 def bench_command(
-    names: tuple[str, ...], repetitions: int | None, quick: bool, cases: tuple[str, ...], only: tuple[str, ...],
-    results: Path, listing: bool,
+    names: tuple[str, ...],
+    repetitions: int | None,
+    quick: bool,
+    cases: tuple[str, ...],
+    only: tuple[str, ...],
+    results: Path,
+    listing: bool,
 ) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
