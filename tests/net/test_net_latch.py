@@ -1,4 +1,4 @@
-"""What is remembered after a short read: the kernel need not be asked again before its next edge, unless the end came."""
+"""What is remembered after a short read: the kernel is not asked again before its next edge, unless the end came."""
 
 from __future__ import annotations
 
