@@ -146,7 +146,7 @@ def main() -> None:
     default=False,
     show_default=True,
     envvar="DEADLINED_PRECISE",
-    help="Wake for a deadline within a quarter of a millisecond instead of one and a half (Linux).",
+    help="Wake for a deadline to a fraction of a millisecond instead of one or two (Linux).",
 )
 @click.option(
     "--log-level",

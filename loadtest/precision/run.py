@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,23 +119,22 @@ def measure(driver: Driver, situation: Situation, count: int, spread: float) -> 
             env={**os.environ, **driver.variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
+            # what a buffer had read beyond the first line, `communicate` would not see
+            bufsize=0,
         )
     with child:
         assert child.stdout is not None
         try:
-            if child.stdout.readline() == "warm\n":
-                with situation.pressure(child.pid):
-                    output, errors = child.communicate(timeout=PATIENCE)
-            else:
-                output, errors = child.communicate(timeout=PATIENCE)
+            first = child.stdout.readline()
+            with situation.pressure(child.pid) if first == b"warm\n" else nullcontext():
+                rest, errors = child.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired as error:
             raise MeasuringError(f"gave no answer in {PATIENCE:g} s") from error
         finally:
             child.kill()
+    output = (first + rest).decode()
     if child.returncode:
-        raise MeasuringError(f"exit code {child.returncode}\n{output}{errors}")
+        raise MeasuringError(f"exit code {child.returncode}\n{output}{errors.decode()}")
     return Lateness.load(json.loads(output.splitlines()[-1]))
 
 
