@@ -1,6 +1,9 @@
 """What every test must leave behind: nothing. No open descriptor, and no pump that outlives its run.
 
 A test that has to leave a descriptor open says so with `@pytest.mark.leaks_fds`.
+
+Property tests draw the same examples in every run, so that a failure is the change's and nobody's luck. New ones are
+looked for with `--hypothesis-profile=explore`, and what it finds becomes an `@example`.
 """
 
 from __future__ import annotations
@@ -12,11 +15,16 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from parser_support import PARSERS, Choice
 
 import deadlined.runtime.pump
 
 _FDS = "/proc/self/fd"
+
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", max_examples=1000, deadline=None)
+settings.load_profile("repeatable")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,8 +3,9 @@
 Facts      A float divided by, or an integer multiplied with, a power of two is exact as long as it fits 53 bits.
 Hazard     With a tick of 0.001 seconds neither is: a wheel would fire a timer a hair early, or wake a hair before its
            slot, find nothing due, and spin.
-Answer     A tick is a power of two. Then only the two roundings to a whole tick round, and each says which way.
-           What does not fit 52 bits has no tick.
+Answer     A tick is a power of two. Then only the two roundings to a whole tick round, and each says which way: by
+           looking back, because a coarse tick divides the smallest floats to zero. What does not fit 52 bits has no
+           tick.
 Cost       "A millisecond" is 1/1024 of a second.
 """
 
@@ -34,7 +35,8 @@ def has_tick(when: float, tick: float) -> bool:
 
 def tick_from(when: float, tick: float) -> int:
     """The first tick that does not come before `when`, which has a tick: rounded up, so that nothing fires early."""
-    return math.ceil(when / tick)
+    number = math.ceil(when / tick)
+    return number + 1 if number * tick < when else number
 
 
 def tick_until(now: float, tick: float) -> int:
@@ -43,7 +45,8 @@ def tick_until(now: float, tick: float) -> int:
         return FURTHEST
     if now <= -FURTHEST * tick:
         return -FURTHEST
-    return math.floor(now / tick)
+    number = math.floor(now / tick)
+    return number - 1 if number * tick > now else number
 
 
 def time_of(number: int, tick: float) -> float:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timers_support import EXACT, INF, QUEUES, WHEELS, Filer, Journal, assert_sound
 
@@ -419,6 +419,8 @@ def test_a_tick_that_is_no_power_of_two_is_refused(tick: float) -> None:
 
 
 @given(st.sampled_from([TICK, 1.0, 0.25, 64.0]), st.floats(allow_nan=False))
+@example(64.0, 5e-324)
+@example(64.0, -5e-324)
 def test_a_time_lies_between_the_tick_until_it_and_the_tick_from_it(tick: float, when: float) -> None:
     before = tick_until(when, tick)
     assert -FURTHEST <= before <= FURTHEST
