@@ -5,11 +5,12 @@ Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Co
 Hazard     Two parties on one path that read such a message differently see different messages (request smuggling).
 Answer     A head is looked at as bytes before a parser sees it, and as fields after. Both looks are the same whichever
            parser stands between them, so that the stricter of two parsers does not matter.
-Cost       A few passes of memchr over the bytes; one over the fields.
+Cost       One pass of a regular expression over the bytes; one over the fields.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -20,8 +21,10 @@ from .timeouts import Limits
 # RFC 3986, 3.2.2 and 3.2.3, without user information
 _HOST: Final = b"!$&'()*+,;=-._~%:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# RFC 9110, 5.5: nothing of this belongs into a field; CR, LF and tab are looked at apart
-_CONTROLS: Final = bytes(code for code in range(128) if (code < 32 and code not in b"\t\r\n") or code == 127)
+# RFC 9110, 5.5: of all controls only a tab belongs into a line. Its CRLF must not be followed by a space, which would
+# fold the next line into it (obsolete since RFC 7230)
+_PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
+_LINE_END_ALONE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
 # digits; a number that needs more is no length of anything
 _LENGTH_DIGITS: Final = 20
@@ -86,17 +89,20 @@ HeadParser = Callable[[bytes], Request]
 
 def check_bytes(head: bytes, limits: Limits) -> None:
     """BadRequest for a complete head whose lines are not plainly lines, or too many."""
-    lines = head.count(b"\r\n")
-    if head.count(b"\n") != lines or head.count(b"\r") != lines:
-        raise BadRequest(400, "a line of the head does not end in CRLF")
-    if len(head.translate(None, _CONTROLS)) != len(head):
-        raise BadRequest(400, "a control character in the head")
-    # `in` would ask first whether these are numbers, which costs more than the search
-    if head.find(b"\r\n ") >= 0 or head.find(b"\r\n\t") >= 0:
-        raise BadRequest(400, "a folded header line (obsolete since RFC 7230)")
+    if _PLAIN_LINES.fullmatch(head) is None:
+        raise BadRequest(400, _what_is_wrong(head))
     # request line and empty line are not header fields
-    if lines - 2 > limits.max_headers:
+    if head.count(b"\r\n") - 2 > limits.max_headers:
         raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
+
+
+def _what_is_wrong(head: bytes) -> str:
+    """Of a head that is not made of plain lines."""
+    if _LINE_END_ALONE.search(head):
+        return "a line of the head does not end in CRLF"
+    if head.find(b"\n ") >= 0 or head.find(b"\n\t") >= 0:
+        return "a folded header line (obsolete since RFC 7230)"
+    return "a control character in the head"
 
 
 def build_request(method: str, target: bytes, version: str, headers: Headers) -> Request:

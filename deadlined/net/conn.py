@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
-from ..runtime import current_pump, wait
+from ..runtime import current_pump
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -150,7 +150,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while (data := self._receive(size)) is None:
-                side.woken(await wait(side.half))
+                side.woken(await side.parking)
             if not side.slept:
                 await cancel_shielded_checkpoint()
             return data
@@ -183,7 +183,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             await side.begin()
             while not _writable(self._socket):
-                side.woken(await wait(side.half))
+                side.woken(await side.parking)
             if not side.slept:
                 await cancel_shielded_checkpoint()
         finally:
@@ -265,7 +265,7 @@ class Conn(trio.abc.HalfCloseableStream):
             size = len(view)
             while side.sent < size:
                 if not self._offer(side, view[side.sent :]):
-                    side.woken(await wait(side.half))
+                    side.woken(await side.parking)
 
     def _offer(self, side: Side, data: Buffer) -> int:
         """Let the kernel take what it will; how much that was."""

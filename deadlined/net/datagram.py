@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
-from ..runtime import current_pump, wait
+from ..runtime import current_pump
 from .side import Side, require_open
 
 # bytes; no UDP datagram is longer
@@ -62,7 +62,7 @@ class PacketConn(trio.abc.AsyncResource):
                     received = self._socket.recvfrom(max_bytes)
                     break
                 except BlockingIOError:
-                    side.woken(await wait(side.half))
+                    side.woken(await side.parking)
             if not side.slept:
                 await cancel_shielded_checkpoint()
             return received
@@ -79,7 +79,7 @@ class PacketConn(trio.abc.AsyncResource):
         try:
             await side.begin()
             while not self._try_send(data, address):
-                side.woken(await wait(side.half))
+                side.woken(await side.parking)
             if not side.slept:
                 await cancel_shielded_checkpoint()
         finally:

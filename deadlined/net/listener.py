@@ -20,7 +20,7 @@ from pathlib import Path
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
 
-from ..runtime import current_pump, wait
+from ..runtime import current_pump
 from .conn import Conn, _broken
 from .side import Side, require_open
 
@@ -116,13 +116,13 @@ class Listener(trio.abc.Listener[Conn]):
     async def _pause(self, shortage: OSError | None, delay: float) -> float:
         """Wait for a connection, or out a shortage; return the next delay."""
         if shortage is None:
-            self._accepting.woken(await wait(self._accepting.half))
+            self._accepting.woken(await self._accepting.parking)
             return _BACKOFF_FIRST
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         with trio.move_on_after(delay):
             # not for readiness, which is there already: for the deadline and for close
             while True:
-                self._accepting.woken(await wait(self._accepting.half))
+                self._accepting.woken(await self._accepting.parking)
         return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:

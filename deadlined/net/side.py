@@ -4,7 +4,7 @@ Every operation of this package has the same shape, which keeps trio's contract 
 
     side.enter()                                    one user at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
-    try; where the kernel says "would block"        side.woken(await wait(side.half)), and try again
+    try; where the kernel says "would block"        side.woken(await side.parking), and try again
     if not side.slept: await cancel_shielded_...    the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
@@ -21,18 +21,19 @@ from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, READY, Half
-from ..runtime import wait
+from ..runtime import Parking
 
 
 class Side:
     """The read, write or accept side of one socket."""
 
-    __slots__ = ("_busy", "_op", "half", "sent", "slept")
+    __slots__ = ("_busy", "_op", "half", "parking", "sent", "slept")
 
     def __init__(self, op: str, half: Half) -> None:
         self._op: str = op
         self._busy: bool = False
         self.half: Half = half
+        self.parking: Parking = Parking(half)
         # the current operation was a checkpoint already
         self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
@@ -72,7 +73,7 @@ class Side:
             half = self.half
             if half.ready or half.expired or half.event_error:
                 await checkpoint()
-            self.woken(await wait(half))
+            self.woken(await self.parking)
         finally:
             self._busy = False
 

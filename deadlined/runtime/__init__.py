@@ -9,11 +9,12 @@ if sys.platform == "win32":
 
 from trio.lowlevel import checkpoint
 
-from .parking import wait
+from .parking import Parking
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
 from .waiter import Waiter
 
 __all__ = [
+    "Parking",
     "Pump",
     "RuntimeStatistics",
     "Waiter",
@@ -21,5 +22,4 @@ __all__ = [
     "checkpoint",
     "current_pump",
     "statistics",
-    "wait",
 ]

@@ -1,16 +1,18 @@
 """How a task of trio sleeps until a half of a descriptor has news.
 
-Facts      `wait_task_rescheduled` sleeps until exactly one of two things: somebody reschedules the task, or the abort
-           function says that nobody will.
+Facts      `wait_task_rescheduled` hands a message to trio's loop, and the task sleeps until exactly one of two things:
+           somebody reschedules it, or the message's abort function says that nobody will.
 Hazard     Ctrl-C is a third: trio may raise it in whatever Python frame runs, between parking and sleeping, too. A
            waiter that is left behind would be rescheduled while it does not sleep, which ends the whole run.
 Answer     Compiled, nothing but trio's own frames can be interrupted, and what comes out of them unparks. Interpreted,
-           this function is protected as a whole.
-Cost       A closure for each sleep.
+           the sleep is protected as a whole.
+Cost       The message of a half is the same for each of its sleeps, so it is made for the first and kept. Made anew,
+           with the coroutines around it, it costs more than all else that a sleep does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import Any
 
 from trio.lowlevel import Abort, current_task, wait_task_rescheduled
@@ -18,23 +20,43 @@ from trio.lowlevel import Abort, current_task, wait_task_rescheduled
 from ..poll import PARKED, Half
 
 
-async def wait(half: Half) -> int:
-    """Sleep until `half` is ready, expired or closed, and say which (the constants of `poll`).
+class Parking:
+    """Where the tasks that wait for `half` sleep, one at a time.
 
-    A checkpoint if it sleeps, none if it need not. Cancellation passes through and leaves the half as it was.
+    `await parking` sleeps until the half is ready, expired or closed, and says which (the constants of `poll`). A
+    checkpoint if it sleeps, none if it need not. Cancellation passes through and leaves the half as it was.
     """
-    task = current_task()
 
-    def abort(_: Any) -> Abort:
-        half.unpark()
+    __slots__ = ("_half", "_message")
+
+    def __init__(self, half: Half) -> None:
+        self._half: Half = half
+        self._message: Any = None
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        half = self._half
+        task = current_task()
+        outcome = half.park(task)
+        while outcome == PARKED:
+            try:
+                if self._message is None:
+                    self._message = sleep_message(self._abort)
+                woken = yield self._message
+                woken.unwrap()
+            except BaseException:
+                half.unpark()
+                raise
+            outcome = half.resume(task)
+        return outcome
+
+    def _abort(self, _: Any) -> Abort:
+        self._half.unpark()
         return Abort.SUCCEEDED
 
-    outcome = half.park(task)
-    while outcome == PARKED:
-        try:
-            await wait_task_rescheduled(abort)
-        except BaseException:
-            half.unpark()
-            raise
-        outcome = half.resume(task)
-    return outcome
+
+def sleep_message(abort: Callable[[Any], Abort]) -> object:
+    """What trio's loop must be told for a task to sleep: trio's own coroutine makes it, and is not run any further."""
+    coroutine = wait_task_rescheduled(abort)  # noqa: ASYNC105, it is asked for its first word only
+    message: object = coroutine.send(None)
+    coroutine.close()
+    return message

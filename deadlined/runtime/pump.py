@@ -19,10 +19,12 @@ from __future__ import annotations
 import os
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TypeVar
 
+import outcome
 import trio
 from trio.lowlevel import (
     RunVar,
@@ -33,7 +35,9 @@ from trio.lowlevel import (
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
-from .parking import wait
+from .parking import Parking
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -144,9 +148,25 @@ class Pump:
             self._timer.close()
 
 
+class _Woken(outcome.Outcome[None]):
+    """What every sleeper is woken with: it says nothing, so that one serves all. Trio makes one for each."""
+
+    def unwrap(self) -> None:
+        """Nothing went wrong."""
+
+    def send(self, gen: Generator[ResultT, None, object]) -> ResultT:
+        return gen.send(None)
+
+    async def asend(self, agen: AsyncGenerator[ResultT, None]) -> ResultT:
+        return await agen.asend(None)
+
+
+_WOKEN = _Woken()
+
+
 @enable_ki_protection
 def _wake(task: trio.lowlevel.Task) -> None:
-    reschedule(task)
+    reschedule(task, _WOKEN)
 
 
 _current: RunVar[Pump | None] = RunVar("deadlined_pump", default=None)
@@ -204,7 +224,7 @@ def _disown_all() -> None:
 # Ctrl-C may fall between any two bytecodes of a user's task; what moves entries about must finish what it began.
 # (Compiled, these have no bytecode and are not interrupted anyway.)
 for _entry in (
-    wait,
+    Parking.__await__,
     Half.set_deadline,
     Half.set_timeout,
     Half.unblock,

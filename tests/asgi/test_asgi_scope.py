@@ -133,5 +133,8 @@ async def test_the_extension_offers_its_four_names_as_keys_and_as_attributes() -
     assert len(extension) == len(names)
     assert all(extension[name] == getattr(extension, name) for name in names)
     assert "_exchange" not in extension
+    assert extension.get("_exchange", 7) == 7
+    assert dict(extension) == dict(extension.items()) == {name: extension.get(name) for name in names}
+    assert list(extension.values()) == [extension[name] for name in extension]
     with pytest.raises(KeyError):
         extension["deadlines"]
