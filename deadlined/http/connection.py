@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -47,7 +47,7 @@ from .transport import TLS_HELLO, Plain, Tls, Transport, address_of, first_byte
 if TYPE_CHECKING:
     from .server import HttpServer
 
-_log = logging.getLogger("deadlined.http")
+_log: Final = logging.getLogger("deadlined.http")
 
 
 class HttpConnection:

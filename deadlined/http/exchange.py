@@ -7,8 +7,7 @@ handler awaits here ends by the deadlines of the body and of the sends; what it 
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -18,12 +17,13 @@ from .errors import BadRequest, Disconnected
 from .phases import RULES, Phase, Reason, Rule, body_deadline, stall_deadline, write_deadline
 from .request import Request
 from .response import CONTINUE, Headers, ResponseWriter
+from .timeouts import INF
 
 if TYPE_CHECKING:
     from .connection import HttpConnection
 
 # bytes of an unread body that are read and thrown away to keep a connection; Go's limit
-DISCARD = 256 * 1024
+DISCARD: Final = 256 * 1024
 
 
 class Exchange:
@@ -85,7 +85,7 @@ class Exchange:
         # when the send that is under way must be done as a whole
         self._send_by: tuple[float, Rule] | None = None
         self._write_rule: Rule = RULES["write_grace"]
-        self._handler_deadline = math.inf
+        self._handler_deadline = INF
 
     @property
     def link(self) -> HttpConnection:
@@ -163,7 +163,7 @@ class Exchange:
                     # requests pile up behind this one: stop reading, and so stop noticing
                     await link.wait_answered()
                     return
-                link.parser.feed(await self._receive(math.inf, None))
+                link.parser.feed(await self._receive(INF, None))
         except Disconnected:
             return
         finally:
@@ -195,7 +195,7 @@ class Exchange:
         # a bound on the whole response may have passed, however willingly the peer takes what is sent; and the body of
         # a response to HEAD may be endless, too
         whole = self._whole_by()
-        if not framed or (whole < math.inf and whole <= link.clock.now()):
+        if not framed or (whole < INF and whole <= link.clock.now()):
             return False
         try:
             self._taken = link.transport.try_send(framed)

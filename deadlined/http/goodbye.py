@@ -10,6 +10,8 @@ Cost       A task and a descriptor for these seconds, only where the peer may be
 
 from __future__ import annotations
 
+from typing import Final
+
 import trio
 
 from ..errors import DeadlineExceeded
@@ -20,7 +22,7 @@ from .timeouts import Timeouts
 from .transport import Plain, Transport
 
 # bytes that are read and forgotten; whoever sends more has stopped listening
-_FORGET = 256 * 1024
+_FORGET: Final = 256 * 1024
 
 
 class Goodbye:

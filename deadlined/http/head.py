@@ -91,8 +91,8 @@ def check_bytes(head: bytes, limits: Limits) -> None:
     """BadRequest for a complete head whose lines are not plainly lines, or too many."""
     if _PLAIN_LINES.fullmatch(head) is None:
         raise BadRequest(400, _what_is_wrong(head))
-    # request line and empty line are not header fields
-    if head.count(b"\r\n") - 2 > limits.max_headers:
+    # a field takes four bytes at least; request line and empty line are none
+    if len(head) > 4 * limits.max_headers and head.count(b"\r\n") - 2 > limits.max_headers:
         raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
 
 

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from .timeouts import Timeouts
 
 # seconds beyond the advertised idle timeout before we close: a client that reuses the connection in the last moment
 # wins the race (Node's keepAliveTimeoutBuffer)
-IDLE_BUFFER = 1.0
+IDLE_BUFFER: Final = 1.0
 
 # seconds that a connection may take to read our last words before it is closed under it; Go's rstAvoidanceDelay is 0.5
 # and nginx's lingering_timeout 5
-LINGER = 2.0
+LINGER: Final = 2.0
 
 # seconds that a connection which has said nothing yet is given when a drain begins: its request may be on the way (Go)
-NEW_GRACE = 5.0
+NEW_GRACE: Final = 5.0
 
 # seconds that a peer may take nothing at all of a send, however long the send is and so its deadline; twice Envoy's
 # stream_idle_timeout, because a peer that keeps 240 B/s needs minutes for what the kernel buffers between two signs of
 # progress
-STALL = 600.0
+STALL: Final = 600.0
 
 # fraction by which connection_age is spread, so that a fleet of clients does not reconnect at once
-AGE_JITTER = 0.1
+AGE_JITTER: Final = 0.1
 
 
 class Phase(StrEnum):
@@ -84,7 +85,7 @@ class Rule:
     app: str
 
 
-RULES: dict[str, Rule] = {
+RULES: Final[dict[str, Rule]] = {
     rule.field: rule
     for rule in (
         Rule(
@@ -132,7 +133,7 @@ RULES: dict[str, Rule] = {
 
 
 # what an answer says of the deadline that it is for, to a person
-DETAILS = {
+DETAILS: Final = {
     "read_header": "the request's head was not complete in time",
     "read": "the request was not complete in time",
     "body_grace": "the request's body came too slowly",

@@ -22,6 +22,7 @@ _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\x00")
 _TOKEN_START: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z\r\n]")
 
 _TLS_HELLO: Final = 0x16
+_CR: Final = 0x0D
 
 
 class RequestParser:
@@ -119,7 +120,9 @@ class RequestParser:
     def _cut_head(self) -> bytes | None:
         """Take a complete head out of the buffer; refuse as early as can be what will never be one."""
         # RFC 9112, 2.2: empty lines before a request line are ignored
-        while self._buffer.startswith(b"\r\n", self._start):
+        while self._start < len(self._buffer) and self._buffer[self._start] == _CR:
+            if not self._buffer.startswith(b"\r\n", self._start):
+                break
             self._skip(2)
         buffer = self._buffer
         start = self._start

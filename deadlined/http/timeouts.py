@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Final
 
-INF = math.inf
+INF: Final = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,27 +7,27 @@ deadlines are set beforehand.
 
 from __future__ import annotations
 
-import math
 import socket as stdlib
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..runtime import checkpoint
+from .timeouts import INF
 
 # the first byte of a TLS handshake
-TLS_HELLO = b"\x16"
+TLS_HELLO: Final = b"\x16"
 
 # receives or sends in a row that need not wait, after which other tasks are let in
-_BUDGET = 16
+_BUDGET: Final = 16
 
 # bytes that are encrypted at a time: between two of them a long send shows its progress
-_PIECE = 128 * 1024
+_PIECE: Final = 128 * 1024
 
 Deadline = Callable[[int], float]
 
@@ -116,7 +116,7 @@ class Plain(Transport):
             if more:
                 taken += more
                 conn.set_write_deadline(deadline(length))
-        conn.set_write_deadline(math.inf)
+        conn.set_write_deadline(INF)
 
     def _push(self, data: bytes, taken: int) -> int:
         with memoryview(data) as view:
@@ -126,7 +126,7 @@ class Plain(Transport):
 
     def send_last(self, data: bytes) -> bool:
         try:
-            self.conn.set_write_deadline(math.inf)
+            self.conn.set_write_deadline(INF)
             if not self.conn.try_send(data):
                 return False
             self.conn.shutdown_write()
@@ -156,7 +156,7 @@ class Tls(Transport):
         """Shake hands by `deadline`. BrokenResourceError if the peer does not speak TLS, or not ours."""
         self.conn.set_deadline(deadline)
         await self._stream.do_handshake()
-        self.conn.set_deadline(math.inf)
+        self.conn.set_deadline(INF)
 
     async def receive(self, deadline: float) -> bytes:
         self.conn.set_read_deadline(deadline)
@@ -172,7 +172,7 @@ class Tls(Transport):
             for start in range(taken, len(data), _PIECE):
                 self.conn.set_write_deadline(deadline(len(data)))
                 await self._stream.send_all(view[start : start + _PIECE])
-        self.conn.set_write_deadline(math.inf)
+        self.conn.set_write_deadline(INF)
         self.sent += len(data) - taken
 
     def send_last(self, data: bytes) -> bool:

@@ -62,11 +62,11 @@ class HttptoolsHeads:
             self._renew()
         except httptools.HttpParserError:
             return None
-        method = parser.get_method()
+        method: bytes = parser.get_method()
         target = self._target
-        line = b"%b %b HTTP/1." % (method, target)
+        line = method + b" " + target + b" HTTP/1."
         version = _VERSIONS.get(head[len(line) : len(line) + 3])
-        if version is None or not head.startswith(line) or not target.isascii():
+        if version is None or head[: len(line)] != line or not target.isascii():
             return None
         try:
             return build_request(method.decode("ascii"), target, version, headers)

@@ -15,25 +15,26 @@ import select
 import socket as stdlib
 import struct
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
-from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
+from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump
+from ..runtime import current_pump, give_way
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
 
 # bytes; what trio's SocketStream takes, and below glibc's mmap threshold (128 KiB), above which every receive would map
 # and unmap its buffer
-RECEIVE_SIZE = 65536
+RECEIVE_SIZE: Final = 65536
 
 # bytes that the kernel holds for a peer that does not read. Linux's own limit let one stalled reader on loopback hold
 # 2.2 MB, this one 66 KiB; trio's is 16 KiB, a larger one lets a fast sender sleep longer between two wakes
-_UNSENT = 64 * 1024
+_UNSENT: Final = 64 * 1024
 
 # linger on, for 0 seconds: close() throws away what is unsent and the peer gets an RST
-_LINGER_ZERO = struct.pack("ii", 1, 0)
+_LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 
 class Conn(trio.abc.HalfCloseableStream):
@@ -152,7 +153,7 @@ class Conn(trio.abc.HalfCloseableStream):
             while (data := self._receive(size)) is None:
                 side.woken(await side.parking)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
             return data
         finally:
             side.leave()
@@ -172,7 +173,7 @@ class Conn(trio.abc.HalfCloseableStream):
             if not isinstance(data, bytes) or self._offer(side, data) < len(data):
                 await self._send_rest(side, data)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
         finally:
             side.leave()
 
@@ -185,7 +186,7 @@ class Conn(trio.abc.HalfCloseableStream):
             while not _writable(self._socket):
                 side.woken(await side.parking)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
         finally:
             side.leave()
 

@@ -6,9 +6,9 @@ import socket as stdlib
 from typing import Any
 
 import trio
-from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
+from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump
+from ..runtime import current_pump, give_way
 from .side import Side, require_open
 
 # bytes; no UDP datagram is longer
@@ -64,7 +64,7 @@ class PacketConn(trio.abc.AsyncResource):
                 except BlockingIOError:
                     side.woken(await side.parking)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
             return received
         finally:
             side.leave()
@@ -81,7 +81,7 @@ class PacketConn(trio.abc.AsyncResource):
             while not self._try_send(data, address):
                 side.woken(await side.parking)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
         finally:
             side.leave()
 

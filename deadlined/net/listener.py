@@ -18,9 +18,9 @@ import socket as stdlib
 from pathlib import Path
 
 import trio
-from trio.lowlevel import cancel_shielded_checkpoint, checkpoint
+from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump
+from ..runtime import current_pump, give_way
 from .conn import Conn, _broken
 from .side import Side, require_open
 
@@ -108,7 +108,7 @@ class Listener(trio.abc.Listener[Conn]):
                     shortage = error
                 delay = await self._pause(shortage, delay)
             if not side.slept:
-                await cancel_shielded_checkpoint()
+                await give_way
             return Conn.from_socket(socket)
         finally:
             side.leave()

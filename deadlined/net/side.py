@@ -5,7 +5,7 @@ Every operation of this package has the same shape, which keeps trio's contract 
     side.enter()                                    one user at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
     try; where the kernel says "would block"        side.woken(await side.parking), and try again
-    if not side.slept: await cancel_shielded_...    the checkpoint of an operation that did not sleep
+    if not side.slept: await give_way               the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
 Each await costs an object and a call, so that the pattern is written out where it is used, and a coroutine that only
@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import trio
-from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, READY, Half
-from ..runtime import Parking
+from ..runtime import Parking, give_way
 
 
 class Side:
@@ -87,7 +87,7 @@ class Side:
 
     async def _refuse(self, state: int) -> None:
         await checkpoint_if_cancelled()
-        await cancel_shielded_checkpoint()
+        await give_way
         self._fail(state)
 
     def _fail(self, state: int) -> None:

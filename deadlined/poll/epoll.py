@@ -12,13 +12,15 @@ Cost       One epoll_ctl per connection at each end of its life, none per operat
 from __future__ import annotations
 
 import select
+from typing import Final
 
 from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE
 
-_INTEREST = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
-_READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-_WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
-_ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_INTEREST: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+_ERROR: Final = select.EPOLLERR
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 class EpollPort:
@@ -49,7 +51,7 @@ class EpollPort:
 
 def _translate(mask: int) -> int:
     """Go's reading of an epoll mask (netpoll_epoll.go)."""
-    if mask == select.EPOLLERR:
+    if mask == _ERROR:
         return READ | WRITE | ERROR | HANGUP
     readable = READ if mask & _READABLE else 0
     return readable | (WRITE if mask & _WRITABLE else 0) | (HANGUP if mask & _ENDED else 0)

@@ -9,7 +9,7 @@ if sys.platform == "win32":
 
 from trio.lowlevel import checkpoint
 
-from .parking import Parking
+from .parking import Parking, give_way
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
 from .waiter import Waiter
 
@@ -21,5 +21,6 @@ __all__ = [
     "call_soon",
     "checkpoint",
     "current_pump",
+    "give_way",
     "statistics",
 ]

@@ -12,10 +12,10 @@ Cost       The message of a half is the same for each of its sleeps, so it is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Coroutine, Generator
+from typing import Any, Final
 
-from trio.lowlevel import Abort, current_task, wait_task_rescheduled
+from trio.lowlevel import Abort, cancel_shielded_checkpoint, current_task, wait_task_rescheduled
 
 from ..poll import PARKED, Half
 
@@ -40,7 +40,7 @@ class Parking:
         while outcome == PARKED:
             try:
                 if self._message is None:
-                    self._message = sleep_message(self._abort)
+                    self._message = first_word(wait_task_rescheduled(self._abort))  # noqa: ASYNC105
                 woken = yield self._message
                 woken.unwrap()
             except BaseException:
@@ -54,9 +54,25 @@ class Parking:
         return Abort.SUCCEEDED
 
 
-def sleep_message(abort: Callable[[Any], Abort]) -> object:
-    """What trio's loop must be told for a task to sleep: trio's own coroutine makes it, and is not run any further."""
-    coroutine = wait_task_rescheduled(abort)  # noqa: ASYNC105, it is asked for its first word only
+class GiveWay:
+    """`await give_way`: trio's `cancel_shielded_checkpoint`, whose message is made once, too.
+
+    Others run, and a cancellation waits. With `checkpoint_if_cancelled` before the act it makes a checkpoint of it.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        resumed = yield _GIVE_WAY
+        resumed.unwrap()
+
+
+def first_word(coroutine: Coroutine[Any, Any, Any]) -> object:
+    """What one of trio's coroutines tells its loop: it is not run any further."""
     message: object = coroutine.send(None)
     coroutine.close()
     return message
+
+
+_GIVE_WAY: Final = first_word(cancel_shielded_checkpoint())  # noqa: ASYNC105
+give_way: Final = GiveWay()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from .scheme import Scheme
 from .schemes import SCHEMES, check_queue
@@ -27,9 +28,9 @@ from .timer import INF, Timer
 
 # zombies that are always tolerated: sweeping a handful costs more than keeping it, and most are revived by the next
 # request of the same connection
-SLACK = 16
+SLACK: Final = 16
 
-_log = logging.getLogger("deadlined.timers")
+_log: Final = logging.getLogger("deadlined.timers")
 
 
 @dataclass(frozen=True)

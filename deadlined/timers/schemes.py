@@ -19,6 +19,7 @@ calling the value makes one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from .hashed import HashedWheel
 from .heap2 import Heap2
@@ -31,7 +32,7 @@ from .tree import Tree
 from .unsorted import UnsortedList
 from .wheel import SimpleWheel
 
-SCHEMES: dict[str, Callable[[], Scheme]] = {
+SCHEMES: Final[dict[str, Callable[[], Scheme]]] = {
     "heap4": Heap4,
     "heap2": Heap2,
     "unsorted": UnsortedList,

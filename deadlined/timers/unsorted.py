@@ -11,13 +11,15 @@ Cost       START O(1), STOP O(1), check O(1) while nothing is due, else O(n + k 
 
 from __future__ import annotations
 
+from typing import Final
+
 from .heap4 import Heap4
 from .scheme import Scheme
 from .slots import Slots
 from .timer import INF, Timer
 
 # the number of the only bag
-BAG = 0
+BAG: Final = 0
 
 
 class UnsortedList(Scheme):
