@@ -11,8 +11,18 @@ Cost       Two bound methods and a scope per request; no task.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import Any, Final
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    ItemsView,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
+from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import trio
@@ -131,13 +141,21 @@ class AsgiHandler:
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
         link = exchange.link
-        path, _, query = _origin_form(request.target).partition(b"?")
+        raw_path = _origin_form(request.target)
+        query = b""
+        # looked at as text, because searching bytes costs more than all this; a target is ASCII
+        path = raw_path.decode("ascii")
+        if "?" in path:
+            raw_path, _, query = raw_path.partition(b"?")
+            path = raw_path.decode("ascii")
+        if "%" in path:
+            path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
         scope = self._template.copy()
         scope["http_version"] = request.version
         scope["method"] = request.method
         scope["scheme"] = "http" if link.server.ssl_context is None else "https"
-        scope["path"] = (path if path.find(b"%") < 0 else unquote_to_bytes(path)).decode("utf-8", "replace")
-        scope["raw_path"] = path
+        scope["path"] = path
+        scope["raw_path"] = raw_path
         scope["query_string"] = query
         scope["headers"] = request.headers
         scope["client"] = link.client
@@ -185,7 +203,8 @@ class _Cycle:
         self._started = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
+        """To be awaited. What need not wait is done when it is called, and the await finds it done."""
         kind = message["type"]
         if kind == "http.response.start":
             self._exchange.start(message["status"], message.get("headers", ()))
@@ -193,9 +212,32 @@ class _Cycle:
             exchange = self._exchange
             body = message.get("body", b"")
             if not exchange.try_send(body if isinstance(body, bytes) else bytes(body), bool(message.get("more_body"))):
-                await exchange.finish_send()
+                return exchange.finish_send()
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
+        return _DONE
+
+
+class _Done:
+    """A coroutine that has nothing to do: one for all, where each call of a coroutine function makes one."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return cast(Generator[Any, None, None], iter(()))
+
+    def send(self, value: None) -> None:
+        """As of any coroutine, like the two that follow, so that it can also be given to a nursery."""
+        raise StopIteration
+
+    def throw(self, error: BaseException) -> None:
+        raise error
+
+    def close(self) -> None:
+        return
+
+
+_DONE: Final = _Done()
 
 
 def _origin_form(target: bytes) -> bytes:

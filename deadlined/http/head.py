@@ -26,6 +26,11 @@ _HOST: Final = b"!$&'()*+,;=-._~%:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh
 _PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
 _LINE_END_ALONE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
+# hosts that were looked at; a server has a few. A client that makes them up must not fill the memory
+_hosts: Final[set[bytes]] = set()
+_MANY_HOSTS: Final = 1000
+_LONG_HOST: Final = 256
+
 # digits; a number that needs more is no length of anything
 _LENGTH_DIGITS: Final = 20
 
@@ -153,8 +158,11 @@ def _check_host(host: bytes | None, modern: bool) -> None:
     if host is None:
         if modern:
             raise BadRequest(400, "the Host header is missing")
-    elif host.translate(None, _HOST):
-        raise BadRequest(400, "the Host header is not a host")
+    elif host not in _hosts:
+        if host.translate(None, _HOST):
+            raise BadRequest(400, "the Host header is not a host")
+        if len(_hosts) < _MANY_HOSTS and len(host) < _LONG_HOST:
+            _hosts.add(host)
 
 
 def _number(length: bytes) -> int:

@@ -18,6 +18,10 @@ from typing import Any, Final
 from trio.lowlevel import Abort, cancel_shielded_checkpoint, current_task, wait_task_rescheduled
 
 from ..poll import PARKED, Half
+from .waking import WOKEN
+
+# a name of this module, which compiled code finds faster
+_WOKEN: Final[object] = WOKEN
 
 
 class Parking:
@@ -41,8 +45,9 @@ class Parking:
             try:
                 if self._message is None:
                     self._message = first_word(wait_task_rescheduled(self._abort))  # noqa: ASYNC105
-                woken = yield self._message
-                woken.unwrap()
+                news = yield self._message
+                if news is not _WOKEN:
+                    news.unwrap()
             except BaseException:
                 half.unpark()
                 raise

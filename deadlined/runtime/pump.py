@@ -19,25 +19,21 @@ from __future__ import annotations
 import os
 import types
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
 
-import outcome
 import trio
 from trio.lowlevel import (
     RunVar,
     enable_ki_protection,
-    reschedule,
 )
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
 from .parking import Parking
-
-ResultT = TypeVar("ResultT")
+from .waking import wake
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Pump:
         clock = _current_clock()
         queue = chosen_queue()
         precise = clock.steady and wants_precision()
-        self._poller = Poller(open_port(), clock, _wake, self._kick, queue)
+        self._poller = Poller(open_port(), clock, wake, self._kick, queue)
         self._scope = trio.CancelScope()
         self._timer = self._open_timer() if precise else None
         self._kicks = 0
@@ -146,27 +142,6 @@ class Pump:
         self._poller.disown()
         if self._timer is not None:
             self._timer.close()
-
-
-class _Woken(outcome.Outcome[None]):
-    """What every sleeper is woken with: it says nothing, so that one serves all. Trio makes one for each."""
-
-    def unwrap(self) -> None:
-        """Nothing went wrong."""
-
-    def send(self, gen: Generator[ResultT, None, object]) -> ResultT:
-        return gen.send(None)
-
-    async def asend(self, agen: AsyncGenerator[ResultT, None]) -> ResultT:
-        return await agen.asend(None)
-
-
-_WOKEN = _Woken()
-
-
-@enable_ki_protection
-def _wake(task: trio.lowlevel.Task) -> None:
-    reschedule(task, _WOKEN)
 
 
 _current: RunVar[Pump | None] = RunVar("deadlined_pump", default=None)
