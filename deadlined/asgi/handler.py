@@ -130,8 +130,14 @@ class AsgiHandler:
     def __init__(self, app: App, state: dict[str, Any] | None = None) -> None:
         self._app = app
         self._state = {} if state is None else state
-        # what is the same in every scope, and the keys of the rest: to copy a dictionary is faster than to fill one
-        self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {"type": "http", "asgi": _VERSIONS, "root_path": ""}
+        # what is the same in most scopes, and the keys of the rest: to copy a dictionary is faster than to fill one
+        self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
+            "type": "http",
+            "asgi": _VERSIONS,
+            "scheme": "http",
+            "query_string": b"",
+            "root_path": "",
+        }
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Serve one request: to be awaited. What the application raises passes through."""
@@ -141,22 +147,21 @@ class AsgiHandler:
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
         link = exchange.link
+        scope = self._template.copy()
         raw_path = _origin_form(request.target)
-        query = b""
         # looked at as text, because searching bytes costs more than all this; a target is ASCII
         path = raw_path.decode("ascii")
         if "?" in path:
-            raw_path, _, query = raw_path.partition(b"?")
+            raw_path, _, scope["query_string"] = raw_path.partition(b"?")
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
-        scope = self._template.copy()
+        if link.server.ssl_context is not None:
+            scope["scheme"] = "https"
         scope["http_version"] = request.version
         scope["method"] = request.method
-        scope["scheme"] = "http" if link.server.ssl_context is None else "https"
         scope["path"] = path
         scope["raw_path"] = raw_path
-        scope["query_string"] = query
         scope["headers"] = request.headers
         scope["client"] = link.client
         scope["server"] = link.local
@@ -205,13 +210,14 @@ class _Cycle:
 
     def send(self, message: Message) -> Awaitable[None]:
         """To be awaited. What need not wait is done when it is called, and the await finds it done."""
-        kind = message["type"]
+        event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
+        kind = event["type"]
         if kind == "http.response.start":
-            self._exchange.start(message["status"], message.get("headers", ()))
+            self._exchange.start(event["status"], event.get("headers", ()))
         elif kind == "http.response.body":
             exchange = self._exchange
-            body = message.get("body", b"")
-            if not exchange.try_send(body if isinstance(body, bytes) else bytes(body), bool(message.get("more_body"))):
+            body = event.get("body", b"")
+            if not exchange.try_send(body if isinstance(body, bytes) else bytes(body), bool(event.get("more_body"))):
                 return exchange.finish_send()
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
