@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,10 +25,35 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
 from deadlined.runtime import Parking, Pump, RuntimeStatistics, current_pump
+from deadlined.runtime.waking import WOKEN
 from deadlined.timers import COMPILED, Timer
 
 HOUR = 3600.0
 SURELY = 60.0  # seconds of real time: by then, or something is broken
+
+
+def test_a_wake_says_nothing_however_often_it_is_asked() -> None:
+    def listener() -> Generator[str, None, None]:
+        heard = yield "ready"
+        yield f"heard {heard}"
+
+    async def async_listener() -> AsyncGenerator[str, None]:
+        heard = yield "ready"
+        yield f"heard {heard}"
+
+    async def ask() -> str:
+        generator = async_listener()
+        assert await anext(generator) == "ready"
+        answer = await WOKEN.asend(generator)
+        await generator.aclose()
+        return answer
+
+    for _ in range(2):
+        assert WOKEN.unwrap() is None  # type: ignore[func-returns-value]
+        generator = listener()
+        assert next(generator) == "ready"
+        assert WOKEN.send(generator) == "heard None"
+        assert trio.run(ask) == "heard None"
 
 
 async def wait(half: Half) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import UserDict
+from collections.abc import Coroutine
+from typing import Any
 
 import h11
 import pytest
@@ -36,6 +39,50 @@ async def whole_body(receive: Receive) -> bytes:
 
 async def echo(_: Scope, receive: Receive, send: Send) -> None:
     await say(send, await whole_body(receive))
+
+
+# send
+
+
+async def test_a_message_may_be_any_mapping() -> None:
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await send(UserDict({"type": "http.response.start", "status": 201}))
+        await send(UserDict({"type": "http.response.body", "body": b"x"}))
+
+    async with serving(app) as served:
+        answer = await served.ask(GET)
+    assert (answer.status, answer.body) == (201, b"x")
+
+
+async def test_a_nursery_can_send() -> None:
+    """What `send` returns is taken for a coroutine wherever one is wanted."""
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        for message in ({"type": "http.response.start", "status": 200}, {"type": "http.response.body", "body": b"x"}):
+            sending: Any = send
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sending, message)
+
+    async with serving(app) as served:
+        assert (await served.ask(GET)).body == b"x"
+
+
+async def test_what_a_send_that_is_done_returns_is_a_coroutine_that_has_ended() -> None:
+    done: list[Any] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        done.append(send({"type": "http.response.start", "status": 200}))
+        await send({"type": "http.response.body"})
+
+    async with serving(app) as served:
+        await served.ask(GET)
+    (coroutine,) = done
+    assert isinstance(coroutine, Coroutine)
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+    with pytest.raises(KeyError):
+        coroutine.throw(KeyError())
+    coroutine.close()
 
 
 # receive

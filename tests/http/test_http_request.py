@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from importlib.metadata import version
 
 import pytest
 from http_support import CHUNKED_POST, GET, chunk, post
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import BadRequest, Limits, Reason, Request
+from deadlined.http.head import _hosts, build_request, check_bytes
 from deadlined.http.parsers import head_parser
 from deadlined.http.request import RequestParser
 
@@ -473,6 +475,44 @@ SPICES = (
     *(b"\r\nconnection: close", b"\r\nupgrade: x"),
 )
 EDITS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3), st.sampled_from(SPICES)), min_size=1, max_size=3)
+
+
+LINES = st.lists(
+    st.sampled_from([*(bytes([code]) for code in range(256)), b"a: b", b"\r\n", b"\r\n", b"\r\nc: d"]), max_size=30
+)
+
+
+def is_plain(head: bytes) -> bool:
+    """What `check_bytes` lets through, line by line."""
+    lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    printable = all(byte == 9 or (byte >= 32 and byte != 127) for line in lines for byte in line)
+    return printable and all(lines) and not any(line.startswith((b" ", b"\t")) for line in lines[1:])
+
+
+@given(LINES)
+@example([b"a: b", b"\t", b"\xa0"])
+@example([b"a: b", b"\r", b"\r\n", b"\n"])
+@example([b"a: b", b"\x7f"])
+@settings(max_examples=500)
+def test_the_look_at_the_bytes_is_a_look_at_every_line(pieces: list[bytes]) -> None:
+    # empty lines before a head are not given to it
+    head = b"G" + b"".join(pieces).split(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    try:
+        check_bytes(head, Limits(max_headers=math.inf))
+    except BadRequest:
+        assert not is_plain(head)
+    else:
+        assert is_plain(head)
+
+
+def test_hosts_that_are_made_up_do_not_fill_the_memory() -> None:
+    for number in range(1100):
+        assert build_request("GET", b"/", "1.1", [(b"host", b"h%d" % number)]).keep_alive
+    assert build_request("GET", b"/", "1.1", [(b"host", b"h" * 5000)]).keep_alive
+    assert len(_hosts) <= 1000
+    assert max(map(len, _hosts)) < 256
+    with pytest.raises(BadRequest, match="not a host"):
+        build_request("GET", b"/", "1.1", [(b"host", b"a/b")])
 
 
 @given(st.sampled_from(SEEDS), EDITS)
