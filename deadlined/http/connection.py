@@ -77,6 +77,7 @@ class HttpConnection:
         self._exchange: Exchange | None = None
         self._goodbye = Goodbye(conn)
         self._handler_timer: Timer | None = None
+        self._handling = False
         self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
     async def run(self) -> None:
@@ -89,7 +90,7 @@ class HttpConnection:
             _log.exception("the connection with %s failed inside the server", self.peer)
             self.finish(Reason.SERVER_ERROR)
         finally:
-            self._disarm_handler()
+            self._forget_handler()
             if self.reason is None:
                 # cancelled from outside, with the server
                 self.finish(Reason.DRAIN_TIMEOUT)
@@ -148,7 +149,7 @@ class HttpConnection:
     def arm_handler(self, when: float) -> None:
         """Cancel the handler at `when`; `inf` disarms."""
         if self._handler_timer is None:
-            self._handler_timer = Timer(_handler_expired, self)
+            self._handler_timer = Timer(HttpConnection._handler_expired, self)
         self.server.poller.set_timer(self._handler_timer, when)
 
     async def wait_answered(self) -> None:
@@ -237,6 +238,9 @@ class HttpConnection:
             return False
         deadline = idle_deadline(start, self.timeouts)
         self.enter(Phase.IDLE, deadline)
+        if self._handler_timer is not None and self._handler_timer.when < deadline:
+            # the next handler moves it on, a store each time: stopped, it would have to be started anew
+            self.server.poller.set_timer(self._handler_timer, deadline)
         try:
             data = await self.transport.receive(deadline)
         except DeadlineExceeded as late:
@@ -278,6 +282,7 @@ class HttpConnection:
         if self.timeouts.handler < INF:
             exchange.set_handler_deadline(handler_deadline(exchange.head_done, self.timeouts))
         self.enter(Phase.HANDLER, exchange.deadline)
+        self._handling = True
         try:
             try:
                 await self.server.handler(exchange)
@@ -286,7 +291,7 @@ class HttpConnection:
             except Exception as error:
                 if not is_disconnect(error):
                     self._handler_failed(exchange, error)
-            self._disarm_handler()
+            self._handling = False
             await self._settle(exchange)
         finally:
             self.server.count_request()
@@ -349,11 +354,16 @@ class HttpConnection:
         words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
         self._goodbye.tell(words, self.transport)
 
-    def _disarm_handler(self) -> None:
+    def _handler_expired(self, seq: int, lateness: float) -> None:
+        # it concerns a handler that runs and has a deadline; the timer may be an earlier one's
+        if self._handling and self._exchange is not None and self._exchange.deadline < INF:
+            self.cut(RULES["handler"], lateness)
+            self.cancel()
+
+    def _forget_handler(self) -> None:
         if self._handler_timer is not None:
             self.server.poller.set_timer(self._handler_timer, INF)
-            if self.reason is not None:
-                self._handler_timer.arg = None
+            self._handler_timer.arg = None
 
     def _observe(self, observer: Observer, exchange: Exchange, received: int, sent: int) -> None:
         request = exchange.request
@@ -388,8 +398,3 @@ class HttpConnection:
                 )
             )
         self.server.ended(self, reason, self._lateness)
-
-
-def _handler_expired(link: HttpConnection, seq: int, lateness: float) -> None:
-    link.cut(RULES["handler"], lateness)
-    link.cancel()

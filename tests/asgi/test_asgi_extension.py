@@ -9,9 +9,10 @@ from typing import Any
 import h11
 import pytest
 import trio
-from serving_support import GET, Answer, Client, Served, post, say, serving
+from serving_support import GET, Answer, Client, Served, hello, post, say, serving
 from trio.testing import MockClock
 
+from deadlined import statistics
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.http import Phase, Reason, Timeouts
 
@@ -97,6 +98,59 @@ async def test_the_handler_deadline_can_be_moved_beyond_the_servers(when: float,
         await client.send(GET)
         taken, answer = await timed_answer(client)
     assert (taken, answer.body) == (50.0, b"late")
+
+
+@pytest.mark.parametrize("pause", [0.0, 40.0])
+async def test_a_handler_deadline_of_an_earlier_request_does_not_cut_a_later_one(
+    pause: float, autojump_clock: MockClock
+) -> None:
+    """The timer is the connection's, and is left standing between two requests."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/first":
+            scope["extensions"]["deadlined"].set_handler_deadline(trio.current_time() + 5)
+        else:
+            await trio.sleep(100)
+        await say(send, b"done")
+
+    async with serving(app) as served, served.client() as client:
+        assert (await client.ask(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n")).body == b"done"
+        await trio.sleep(pause)
+        await client.send(GET)
+        taken, answer = await timed_answer(client)
+    assert (taken, answer.body) == (100.0, b"done")
+
+
+async def test_each_request_has_the_whole_of_the_handlers_time(autojump_clock: MockClock) -> None:
+    pauses = [4.0, 4.0, 0.0, 6.0]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await trio.sleep(pauses.pop(0))
+        await say(send)
+
+    async with serving(app, timeouts=Timeouts(handler=5.0, idle=60.0)) as served, served.client() as client:
+        for idle in (0.0, 50.0, 2.0):
+            assert (await client.ask(GET)).status == 200
+            await trio.sleep(idle)
+        await client.send(GET)
+        taken, answer = await timed_answer(client)
+    assert (taken, answer.status) == (5.0, 504)
+
+
+async def test_between_requests_the_handlers_timer_is_an_entry_that_is_not_filed_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving(hello, timeouts=Timeouts(handler=5.0)) as served, served.client() as client:
+        await client.ask(GET)
+        before = statistics()
+        for _ in range(100):
+            await client.ask(GET)
+        after = statistics()
+    assert before is not None
+    assert after is not None
+    assert after.poller.timers.stored == before.poller.timers.stored
+    assert after.poller.timers.zombies == 0
+    assert after.poller.timers.fired == before.poller.timers.fired
 
 
 async def test_a_moved_deadline_is_the_requests_and_not_the_connections(autojump_clock: MockClock) -> None:
