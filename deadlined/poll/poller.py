@@ -4,7 +4,8 @@ Facts      The nearest deadline bounds the sleep, so one wait serves readiness a
 Hazard     A sleeper that does not hear of an earlier deadline oversleeps; one that is told of every deadline never
            sleeps.
 Answer     `armed` is the time by which the sleeper will wake by itself. It is kicked only when a deadline is set
-           before that time, or when the very deadline that it sleeps for is removed.
+           before that time. Of a deadline that is removed it hears only where time is virtual and would jump to it;
+           where time passes by itself it wakes once in vain, as in Go, which costs less than to tell it.
 Cost       One comparison where a deadline is set for the first time or moved earlier; none where it is moved later.
 
 The poller decides who is to be woken and calls `wake`, which must only note it down: a whole batch of events and of
@@ -201,7 +202,9 @@ class Poller:
         )
 
     def _disarmed(self, key: float) -> None:
-        """What was removed lies at `key`; it must not be what the sleeper sleeps for."""
+        """What was removed lies at `key`; no virtual clock must jump to it."""
+        if self.clock.steady:
+            return
         if key <= self.armed or self.timers.wakes_early:
             wake = self.timers.wake_time()
             if wake > self.armed:

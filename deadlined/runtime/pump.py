@@ -38,8 +38,8 @@ from .waking import wake
 
 @dataclass(frozen=True)
 class RuntimeStatistics:
-    """`kicks` of the sleeping pump by an earlier or a removed deadline, since the run's first use; and its poller's
-    counts."""
+    """`kicks` of the sleeping pump by an earlier deadline, or by a removed one where time is virtual, since the run's
+    first use; and its poller's counts."""
 
     kicks: int
     poller: PollerStatistics

@@ -7,12 +7,13 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
 from poll_support import INF, NOW, Rig, assert_sound, park, socket_pair
 
-from deadlined.poll import CLOSED, EXPIRED, READ, WRITE, FakePort, Half, PollDesc, Poller, open_port
+from deadlined.poll import CLOSED, EXPIRED, READ, WRITE, Clock, FakePort, Half, PollDesc, Poller, open_port
 
 FD = 4
 PAST = NOW - 1
@@ -221,6 +222,24 @@ class TestSleep:
         assert rig.kicked() == [LATER, SOON]
         other.set_deadline(INF)
         assert rig.kicked() == [SOON + 0.5]
+
+    def test_where_time_passes_by_itself_nobody_is_kicked_for_a_removed_deadline(self) -> None:
+        kicks: list[float] = []
+        clock = Clock(perf_counter, 0.0)
+        poller = Poller(FakePort(), clock, print, kicks.append)
+        half = poller.open(FD).read
+        half.set_deadline(clock.now() + 3600)
+        armed = poller.sleep_time()
+        half.set_deadline(INF)
+        assert kicks == []
+        assert poller.armed == armed
+        half.set_deadline(clock.now() + 7200)
+        assert kicks == []
+        half.set_deadline(clock.now() + 60)
+        assert len(kicks) == 1
+        half.set_deadline(INF)
+        poller.poll(0.0)
+        assert poller.sleep_time() == INF
 
     def test_the_kick_is_optional(self) -> None:
         """A poller that sleeps only inside poll needs none."""
