@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import math
 import os
@@ -54,6 +55,32 @@ def test_a_wake_says_nothing_however_often_it_is_asked() -> None:
         assert next(generator) == "ready"
         assert WOKEN.send(generator) == "heard None"
         assert trio.run(ask) == "heard None"
+
+
+async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
+    """Its memory is given back when it is closed, and not when the collector comes."""
+
+    def kept() -> int:
+        return sum(type(thing) in (Half, Parking) for thing in gc.get_objects())
+
+    async def sleep_once() -> None:
+        left, right = (Conn.from_socket(end) for end in socket.socketpair())
+        async with left, right, trio.open_nursery() as nursery:
+            left.set_read_deadline(trio.current_time() + HOUR)
+            nursery.start_soon(left.receive_some)
+            await wait_all_tasks_blocked()
+            await right.send_all(b"x")
+
+    await sleep_once()
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()
+        for _ in range(5):
+            await sleep_once()
+        assert kept() == before
+    finally:
+        gc.enable()
 
 
 async def wait(half: Half) -> int:

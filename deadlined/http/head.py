@@ -95,7 +95,7 @@ HeadParser = Callable[[bytes], Request]
 def check_bytes(head: bytes, limits: Limits) -> None:
     """BadRequest for a complete head whose lines are not plainly lines, or too many."""
     text = head.decode("latin-1")
-    # most heads are printable, which is found out in a third of the time; where one is not, the expression knows
+    # most heads are printable, which is found out faster; where one is not, the expression has the last word
     if ("\n " in text or not text.replace("\r\n", "").isprintable()) and _PLAIN_LINES.fullmatch(head) is None:
         raise BadRequest(400, _what_is_wrong(head))
     # a field takes four bytes at least; request line and empty line are none

@@ -120,9 +120,7 @@ class RequestParser:
     def _cut_head(self) -> bytes | None:
         """Take a complete head out of the buffer; refuse as early as can be what will never be one."""
         # RFC 9112, 2.2: empty lines before a request line are ignored
-        while self._start < len(self._buffer) and self._buffer[self._start] == _CR:
-            if not self._buffer.startswith(b"\r\n", self._start):
-                break
+        while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
             self._skip(2)
         buffer = self._buffer
         start = self._start
@@ -139,6 +137,10 @@ class RequestParser:
         head = buffer if not start and end == size else buffer[start:end]
         self._skip(end - start)
         return head
+
+    def _begins_with_cr(self) -> bool:
+        """Hardly ever; one byte is compared faster than two."""
+        return self._start < len(self._buffer) and self._buffer[self._start] == _CR
 
     def _check_beginning(self) -> None:
         """Of a head that is not complete yet: can it still become one?"""

@@ -24,7 +24,6 @@ Headers = Iterable[Sequence[bytes]]
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
-
 _ZERO: Final = 0x30
 _NINE: Final = 0x39
 
@@ -186,7 +185,7 @@ def _key_of(name: bytes) -> bytes:
 
 
 def _number(digits: bytes) -> int:
-    """What `digits` say, -1 if they are none. Compiled, this takes a tenth of what `int` takes."""
+    """What `digits` say, -1 if they are none. Compiled, this takes a quarter of what `isdigit` and `int` take."""
     number = 0 if digits else -1
     for digit in digits:
         if not _ZERO <= digit <= _NINE:

@@ -13,6 +13,7 @@ Cost       The message of a half is the same for each of its sleeps, so it is ma
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import Any, Final
 
 from trio.lowlevel import Abort, cancel_shielded_checkpoint, current_task, wait_task_rescheduled
@@ -45,7 +46,8 @@ class Parking:
         while outcome == PARKED:
             try:
                 if self._message is None:
-                    self._message = first_word(wait_task_rescheduled(self._abort))  # noqa: ASYNC105
+                    # a method of this object would make a cycle of every closed connection
+                    self._message = first_word(wait_task_rescheduled(partial(_abort, half)))  # noqa: ASYNC105
                 news = yield self._message
                 if news is not _WOKEN:
                     news.unwrap()
@@ -55,9 +57,10 @@ class Parking:
             outcome = half.resume(task)
         return outcome
 
-    def _abort(self, _: Any) -> Abort:
-        self._half.unpark()
-        return Abort.SUCCEEDED
+
+def _abort(half: Half, _: Any) -> Abort:
+    half.unpark()
+    return Abort.SUCCEEDED
 
 
 class GiveWay:

@@ -10,7 +10,7 @@ Answer     One system task waits for the port's descriptor inside one cancel sco
 Cost       A wake that carries a single event costs one more turn of trio's loop than trio's own poller; a full batch
            costs less. What deadlines gain comes from the stored field, not from this nesting.
 
-A task that waits parks with `wait_task_rescheduled`; cancelling it is a field store. Everything runs in the thread of
+A task that waits does so in a `Parking`; cancelling it is a field store. Everything runs in the thread of
 the run.
 """
 
@@ -24,10 +24,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import trio
-from trio.lowlevel import (
-    RunVar,
-    enable_ki_protection,
-)
+from trio.lowlevel import RunVar, enable_ki_protection
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd

@@ -1,6 +1,6 @@
 """What a sleeper is woken with: trio sends it an `Outcome`, and makes a new one for each wake unless it is given one.
 
-Interpreted, because compiled classes cannot be derived from these.
+Interpreted, because a compiled class cannot derive from `Outcome`, which is not.
 """
 
 from __future__ import annotations

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from . import lateness_report as report
 
 
-async def tasks(count: int, spread: float) -> list[float]:
+async def tasks(
+    count: int, spread: float, sleep_until: Callable[[float], Awaitable[object]] = trio.sleep_until
+) -> list[float]:
     """Seconds late of each task that slept."""
     clock = trio.current_time
     lateness: list[float] = []
 
     async def sleep(when: float) -> None:
-        await trio.sleep_until(when)
+        await sleep_until(when)
         lateness.append(clock() - when)
 
     async with trio.open_nursery() as nursery:

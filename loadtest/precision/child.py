@@ -25,24 +25,6 @@ from ..peers import lateness_report as report
 from .lateness import Lateness
 
 
-async def sleepers(count: int, spread: float) -> list[float]:
-    """A task that sleeps for each timer, by `deadlined.sleep_until`."""
-    clock = trio.current_time
-    late: list[float] = []
-
-    async def sleep(when: float) -> None:
-        await deadlined.sleep_until(when)
-        late.append(clock() - when)
-
-    async with trio.open_nursery() as nursery:
-        due = report.due_times(count, spread, clock())
-        for when in due:
-            nursery.start_soon(sleep, when)
-        await trio.lowlevel.checkpoint()
-        report.require_lead(due, clock())
-    return late
-
-
 def thread(count: int, spread: float) -> list[float]:
     """`TimerThread.after_func`."""
     with TimerThread() as timers:
@@ -89,7 +71,7 @@ def _uvloop(count: int, spread: float) -> list[float]:
 
 DRIVERS: dict[str, Callable[[int, float], list[float]]] = {
     "after_func": lambda count, spread: trio.run(lateness_deadlined.functions, count, spread),
-    "sleep_until": lambda count, spread: trio.run(sleepers, count, spread),
+    "sleep_until": lambda count, spread: trio.run(lateness_trio.tasks, count, spread, deadlined.sleep_until),
     "thread": thread,
     "trio": lambda count, spread: trio.run(lateness_trio.tasks, count, spread),
     "asyncio": _asyncio,
