@@ -97,11 +97,7 @@ class Conn(trio.abc.HalfCloseableStream):
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)
-        if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
-            # as trio does: small messages leave at once
-            socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
-            if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
-                socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
+        set_options(socket)
         return cls(socket)
 
     @property
@@ -126,13 +122,15 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def set_read_timeout(self, seconds: float) -> None:
         """`set_read_deadline(trio.current_time() + seconds)`, for less, because the clock is read inside."""
-        require_open(self._desc.read)
-        self._desc.read.set_timeout(seconds)
+        half = self._desc.read
+        require_open(half)
+        half.set_timeout(seconds)
 
     def set_write_timeout(self, seconds: float) -> None:
         """`set_write_deadline(trio.current_time() + seconds)`, for less."""
-        require_open(self._desc.write)
-        self._desc.write.set_timeout(seconds)
+        half = self._desc.write
+        require_open(half)
+        half.set_timeout(seconds)
 
     def set_timeout(self, seconds: float) -> None:
         """Both."""
@@ -293,6 +291,15 @@ class Conn(trio.abc.HalfCloseableStream):
             return 0
         except OSError as error:
             raise _broken(error) from error
+
+
+def set_options(socket: stdlib.socket) -> None:
+    """The options of TCP that every `Conn` has, if it is a socket of TCP."""
+    if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
+        # as trio does: small messages leave at once
+        socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+        if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
+            socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
 
 
 def _size(max_bytes: int) -> int:

@@ -15,13 +15,14 @@ import contextlib
 import errno
 import logging
 import socket as stdlib
+import sys
 from pathlib import Path
 
 import trio
 from trio.lowlevel import checkpoint
 
 from ..runtime import current_pump, give_way
-from .conn import Conn, _broken
+from .conn import Conn, _broken, set_options
 from .side import Side, require_open
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
@@ -49,6 +50,10 @@ _SKIPPED = frozenset(
     if hasattr(errno, name)
 )
 
+# whether an accepted socket has the options that the listening one had when the connection came. Elsewhere nobody
+# promises it
+_INHERITS = sys.platform == "linux"
+
 _log = logging.getLogger("deadlined.net")
 
 
@@ -56,12 +61,14 @@ class Listener(trio.abc.Listener[Conn]):
     """A listening socket; `accept` gives a `Conn`. Make it with `open_tcp_listeners`, `open_unix_listener` or
     `Listener.from_socket`."""
 
-    def __init__(self, socket: stdlib.socket, unlink: Path | None = None) -> None:
+    def __init__(self, socket: stdlib.socket, unlink: Path | None = None, has_options: bool = False) -> None:
         self._pump = current_pump()
         self._desc = self._pump.open(socket.fileno())
         self._socket = socket
         self._accepting = Side("accept", self._desc.read)
         self._unlink = unlink
+        # the options of a Conn were set before it listened
+        self._has_options = has_options and _INHERITS
 
     @classmethod
     def from_socket(cls, socket: stdlib.socket) -> Listener:
@@ -109,9 +116,16 @@ class Listener(trio.abc.Listener[Conn]):
                 delay = await self._pause(shortage, delay)
             if not side.slept:
                 await give_way
-            return Conn.from_socket(socket)
+            return self._connected(socket)
         finally:
             side.leave()
+
+    def _connected(self, socket: stdlib.socket) -> Conn:
+        """`Conn.from_socket`, without its questions: most are answered by the listening socket."""
+        socket.setblocking(False)
+        if not self._has_options:
+            set_options(socket)
+        return Conn(socket)
 
     async def _pause(self, shortage: OSError | None, delay: float) -> float:
         """Wait for a connection, or out a shortage; return the next delay."""
@@ -174,9 +188,11 @@ def _listen(socket: stdlib.socket, address: object, backlog: int | None, reuse_p
             socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
         if socket.family == stdlib.AF_INET6:
             socket.setsockopt(stdlib.IPPROTO_IPV6, stdlib.IPV6_V6ONLY, 1)
+        set_options(socket)
         socket.bind(address)  # type: ignore[arg-type]
         socket.listen(0xFFFF if backlog is None else backlog)
-        return Listener.from_socket(socket)
+        socket.setblocking(False)
+        return Listener(socket, has_options=True)
     except BaseException:
         socket.close()
         raise

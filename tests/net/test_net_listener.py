@@ -211,6 +211,21 @@ async def test_an_accepted_conn_does_not_inherit_the_deadline() -> None:
             assert server.read_deadline == server.write_deadline == INF
 
 
+async def test_an_accepted_conn_sends_at_once_and_holds_little() -> None:
+    (ours,) = await open_tcp_listeners(0, host="127.0.0.1")
+    # its first connection is there before anybody could set an option
+    given = socket.create_server(("127.0.0.1", 0))
+    with socket.create_connection(given.getsockname()) as early:
+        async with ours, Listener.from_socket(given) as theirs:
+            with socket.create_connection(ours.socket.getsockname()) as late:
+                for listener, client in ((theirs, early), (ours, late)):
+                    async with await listener.accept() as conn:
+                        assert conn.socket.getpeername() == client.getsockname()
+                        assert not conn.socket.getblocking()
+                        assert conn.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                        assert conn.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 64 * 1024
+
+
 async def test_a_second_accept_is_told_so(nursery: trio.Nursery) -> None:
     async with local_listener() as (listener, port):
         accept = Attempt(nursery, listener.accept)
