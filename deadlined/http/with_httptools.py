@@ -18,8 +18,10 @@ from .errors import BadRequest
 from .head import Headers, Request, build_request
 from .with_h11 import parse_with_h11
 
-# what may follow the dot of the version, and the version
-_VERSIONS: Final = {b"1\r\n": "1.1", b"0\r\n": "1.0"}
+_ZERO: Final = 0x30
+_ONE: Final = 0x31
+_CR: Final = 0x0D
+_SPACE: Final = 0x20
 
 
 class HttptoolsHeads:
@@ -38,7 +40,10 @@ class HttptoolsHeads:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by llhttp."""
-        self._headers.append((name.lower(), value.strip(b" \t")))
+        if value and value[-1] <= _SPACE:
+            # llhttp takes away only what stands before a value
+            value = value.rstrip(b" \t")
+        self._headers.append((name.lower(), value))
 
     def parse(self, head: bytes) -> Request:
         """The request of a whole head; BadRequest as h11 has it."""
@@ -65,12 +70,14 @@ class HttptoolsHeads:
         method: bytes = parser.get_method()
         target = self._target
         line = method + b" " + target + b" HTTP/1."
-        version = _VERSIONS.get(head[len(line) : len(line) + 3])
-        if version is None or head[: len(line)] != line or not target.isascii():
+        size = len(line)
+        # after which there is an empty line at least
+        if head[:size] != line or head[size + 1] != _CR or not _ZERO <= head[size] <= _ONE:
             return None
         try:
-            return build_request(method.decode("ascii"), target, version, headers)
-        except BadRequest:
+            text = line.decode("ascii")
+            return build_request(text[: len(method)], target, "1.1" if head[size] == _ONE else "1.0", headers)
+        except (BadRequest, UnicodeDecodeError):
             return None
 
     def _renew(self) -> None:
