@@ -29,6 +29,7 @@ from .processes import SERVER_CORE
 
 PLAIN: Final = f"{builds.INSTALLED}, no deadline"
 MOVED: Final = f"{builds.INSTALLED}, both deadlines moved"
+LEAST: Final = "the least: two turns of trio"
 PURE_PLAIN: Final = f"{builds.PURE}, no deadline"
 PURE_MOVED: Final = f"{builds.PURE}, both deadlines moved"
 TRIO: Final = "trio.SocketStream"
@@ -45,6 +46,7 @@ GO_MOVED: Final = "Go, both deadlines moved"
 SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     MOVED: ("echo_deadlined", "moved"),
     PLAIN: ("echo_deadlined", "plain"),
+    LEAST: ("echo_deadlined", "least"),
     PURE_MOVED: ("echo_deadlined", "moved"),
     PURE_PLAIN: ("echo_deadlined", "plain"),
     TRIO: ("echo_trio", "plain"),
@@ -139,8 +141,8 @@ class Echo(Benchmark):
 
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # without it nobody is measured
-        compiled, pure = builds.contestants()
-        missing = {PLAIN: compiled.missing, MOVED: compiled.missing, PURE_PLAIN: pure.missing, PURE_MOVED: pure.missing}
+        compiled, _ = builds.contestants()
+        missing = dict.fromkeys((PLAIN, MOVED, LEAST), compiled.missing)
         found = []
         for name, (kind, *arguments) in SERVERS.items():
             if kind == "go":

@@ -12,6 +12,9 @@ Deadlines moved earlier are measured twice, as implementations put off the work:
 turn and puts the heap in order once; "moved, due at once" moves one so that it is due, waits until it has fired, and
 goes on to the next (Go then looks through its whole heap each time). "growth" is the cost with the larger number of
 timers divided by the cost with the smaller, taken one right after the other.
+
+"The least" is no deadline but a bound: the same loop around a method that reads the clock, or where it is interpreted
+one that does nothing after its caller has read the clock.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from .contest import Benchmark, Contestant, Metric, Target
 
 BOUND = ", clock bound"
 INSIDE = ", set_read_timeout"
+LEAST = ", the least"
 GO = "Go SetReadDeadline"
 SCOPE = "trio.move_on_after, entered and left"
 MOVED_SCOPE = "trio, one scope moved"
@@ -43,6 +47,8 @@ _PROGRAMS: dict[str, tuple[str, str, str | None]] = {
     PURE + BOUND: ("reset_deadlined", "bound", None),
     INSTALLED + INSIDE: ("reset_deadlined", "inside", None),
     PURE + INSIDE: ("reset_deadlined", "inside", None),
+    INSTALLED + LEAST: ("reset_deadlined", "least", "least_moved"),
+    PURE + LEAST: ("reset_deadlined", "least", "least_moved"),
     SCOPE: ("reset_trio", "scope", None),
     MOVED_SCOPE: ("reset_trio", "moved_scope", "moved"),
     TIMEOUT: ("reset_asyncio", "asyncio timeout", None),
@@ -109,7 +115,7 @@ class Reset(Benchmark):
         absent = None if importlib.util.find_spec("uvloop") else "uvloop is not installed (pip install uvloop)"
         return (
             *ours,
-            *(Contestant(build.name + way, build.missing) for way in (BOUND, INSIDE) for build in ours),
+            *(Contestant(build.name + way, build.missing) for way in (BOUND, INSIDE, LEAST) for build in ours),
             golang.contestant(GO),
             *(Contestant(name) for name in (SCOPE, MOVED_SCOPE, TIMEOUT, RESCHEDULE, CALL_LATER)),
             Contestant(UVLOOP, absent),

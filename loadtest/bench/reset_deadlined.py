@@ -1,12 +1,13 @@
 """What moving a deadline of this project costs: run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_deadlined live|bound|inside|moved NUMBER OPERATIONS ROUNDS
+    python -m loadtest.bench.reset_deadlined live|bound|inside|least|moved|least_moved NUMBER OPERATIONS ROUNDS
 
 `live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
 connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
 the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself. `moved`:
 NUMBER deadlines, all moved earlier in turn, on descriptors that exist only in name, because nobody has so many; the
-function is the same.
+function is the same. `least` and `least_moved`: the same loops around a method that does nothing but read the clock, or
+nothing at all where it is interpreted and its caller has read the clock: what cannot be avoided.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import trio
 from deadlined import Conn
 from deadlined.poll import FakePort, Poller
 from deadlined.runtime import current_pump
-from deadlined.timers import Timer
+from deadlined.timers import COMPILED, Timer
 
 from .measured import finish, fresh_median, median, spread_times
 
@@ -44,6 +45,8 @@ async def live(number: int, operations: int, rounds: int, way: str) -> None:
             # the measured one is one of them
             others = _others(number - 1)
             connections = {"connections": 1.0 + len(others)}
+            if way == "least":
+                finish({"later": median(_least(), operations, rounds), **connections})
             if way == "inside":
                 finish({"later": median(_later_inside(conn), operations, rounds), **connections})
             if way == "bound":
@@ -103,6 +106,31 @@ def _later_inside(conn: Conn) -> Callable[[int], None]:
     return loop
 
 
+def _least() -> Callable[[int], None]:
+    clock = current_pump().clock
+    idle = _Idle()
+    read = trio.lowlevel.current_clock().current_time
+
+    def compiled(operations: int) -> None:
+        for _ in range(operations):
+            clock.now()
+
+    def interpreted(operations: int) -> None:
+        for _ in range(operations):
+            idle.set_read_deadline(read() + 5)
+
+    return compiled if COMPILED else interpreted
+
+
+class _Idle:
+    """Has the method, and does nothing in it."""
+
+    __slots__ = ()
+
+    def set_read_deadline(self, when: float) -> None:
+        return
+
+
 def _earlier() -> Callable[[int], None]:
     # a connection of its own: one whose entry is filed at an earlier time already has nothing to do
     conn = _unconnected()
@@ -152,10 +180,25 @@ def moved(number: int, sample: int) -> dict[str, float]:
     return {"moved earlier": in_turn, "moved, due at once": due}
 
 
+def least_moved(number: int) -> dict[str, float]:
+    """The loop of `moved` around a method that only reads the clock, as one must who tells the past from the future."""
+    clock = time.perf_counter
+    method = Poller(FakePort(), clock, lambda _: None).clock.now
+    halves = [object() for _ in range(number)]
+    earlier = spread_times(number, HOUR / 4, HOUR / 2)
+    began = time.perf_counter_ns()
+    for _, offset in zip(halves, earlier, strict=True):
+        clock() + offset
+        method()
+    return {"moved earlier": (time.perf_counter_ns() - began) / number}
+
+
 def main(mode: str, number: int, operations: int, rounds: int) -> None:
     """Measure, and print."""
     if mode == "moved":
         finish(moved(number, operations))
+    if mode == "least_moved":
+        finish(least_moved(number))
     trio.run(live, number, operations, rounds, mode)
 
 

@@ -31,7 +31,8 @@ def header(repetitions: int, go: str) -> None:
     facts = machine()
     console.print(
         f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
-        f"Python {facts['python']}, deadlined {facts['deadlined']} (installed: {facts['timers']}), Go {go}\n"
+        f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
+        f"deadlined {facts['deadlined']} (installed: {facts['timers']})\n"
         f"malloc: {facts['malloc']}; medians of {repetitions}, least to most below",
         highlight=False,
     )

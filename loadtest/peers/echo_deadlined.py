@@ -1,7 +1,8 @@
-"""An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved [SECONDS]`.
+"""An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved|least [SECONDS]`.
 
 plain: no deadline. moved: the read deadline is moved before every read and the write deadline before every write, to
-SECONDS (5) from then.
+SECONDS (5) from then. least: no stream but a bound, two system calls and the two turns of trio's loop that two
+operations owe to it, with no look for a cancellation, a deadline, a second user or an error.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import trio
 
 import deadlined
 from deadlined import Conn
+from deadlined.runtime import give_way
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
 
@@ -34,11 +36,31 @@ async def moved(conn: Conn) -> None:
         await conn.send_all(data)
 
 
+async def least(conn: Conn) -> None:
+    """Echo until the peer ends, and nothing else."""
+    socket = conn.socket
+    slept = False
+    while True:
+        try:
+            data = socket.recv(65536)
+        except BlockingIOError:
+            await conn.wait_readable()
+            slept = True
+            continue
+        if not data:
+            return
+        if not slept:
+            await give_way
+        slept = False
+        socket.send(data)
+        await give_way
+
+
 async def handle(conn: Conn) -> None:
     """One connection, in the way that the command names."""
     # the peer has gone, which is how the client ends, or is too slow
-    with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded):
-        await {"plain": plain, "moved": moved}[sys.argv[1]](conn)
+    with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded, OSError):
+        await {"plain": plain, "moved": moved, "least": least}[sys.argv[1]](conn)
 
 
 async def main() -> None:
