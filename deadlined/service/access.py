@@ -1,18 +1,22 @@
 """The access log: a JSON line per request and per connection, written off the path of the request.
 
 Facts      Making and writing a line takes as long as half of a small request.
-Hazard     A client waits for the line about it; a system call per line.
+Hazard     A client waits for the line about it; a system call per line; lines of two processes that share a pipe are
+           mixed where a write is longer than what the kernel takes as one.
 Answer     A record is kept with its time. Lines are made and written together, DELAY after the first of them, when MANY
-           have come together, and before the service says anything itself.
-Cost       A process that is killed outright loses the lines of its last DELAY.
+           have come together, and before the service says anything itself; whole lines, and no more than PIPE_BUF bytes
+           in one write (POSIX: those are not mixed).
+Cost       A process that is killed outright loses the lines of its last DELAY. A line that is longer than PIPE_BUF by
+           itself can still be mixed.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from select import PIPE_BUF
 from typing import TextIO
 
 from ..http import ConnectionRecord, RequestRecord
@@ -49,8 +53,9 @@ class AccessLog:
         kept = self._requests
         if kept:
             self._requests = []
-            self._stream.write("".join([_line(at, record) for at, record in kept]))
-            self._stream.flush()
+            for piece in _pieces(_line(at, record) for at, record in kept):
+                self._stream.write(piece)
+                self._stream.flush()
 
     def _keep(self, record: RequestRecord | ConnectionRecord) -> None:
         kept = self._requests
@@ -59,6 +64,20 @@ class AccessLog:
             self._later(DELAY, self.flush)
         elif len(kept) >= MANY:
             self.flush()
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Lines together, as many as fit. They are ASCII: a character is a byte."""
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        if piece and size + len(line) > PIPE_BUF:
+            yield "".join(piece)
+            piece = []
+            size = 0
+        piece.append(line)
+        size += len(line)
+    yield "".join(piece)
 
 
 def _line(at: float, record: RequestRecord | ConnectionRecord) -> str:
