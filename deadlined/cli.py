@@ -126,6 +126,14 @@ def main() -> None:
 @click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Speak TLS with this certificate (PEM).")
 @click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Its key, if it is not in the same file.")
 @click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    envvar="DEADLINED_WORKERS",
+    help="Processes that share the port, each with an application of its own; a dead one is replaced.",
+)
+@click.option(
     "--http",
     type=click.Choice(PARSERS),
     default="auto",
@@ -165,7 +173,8 @@ def main() -> None:
 )
 @_quantities(Timeouts, _TIMEOUTS)
 @_quantities(Limits, _LIMITS)
-def serve_command(**options: Any) -> None:
+@click.pass_context
+def serve_command(context: click.Context, /, **options: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
     its own deadline.
 
@@ -186,6 +195,6 @@ def serve_command(**options: Any) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:
-        serve(ServeConfig(timeouts=timeouts, limits=limits, **options))
+        context.exit(serve(ServeConfig(timeouts=timeouts, limits=limits, **options)))
     except StartupError as error:
         raise _Failure(error) from error

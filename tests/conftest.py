@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command_support import Starter, starter
 from hypothesis import settings
 from parser_support import PARSERS, Choice
 
@@ -70,3 +72,10 @@ def parser(request: pytest.FixtureRequest) -> Iterator[str]:
     Choice.name = request.param
     yield Choice.name
     Choice.name = "auto"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    """`start(*arguments)` runs `deadlined serve` until the test is over."""
+    with starter(tmp_path) as start:
+        yield start

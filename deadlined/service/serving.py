@@ -7,7 +7,7 @@ import os
 import resource
 import ssl
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -19,10 +19,12 @@ from ..timing import after_func
 from .access import AccessLog
 from .collector import relax
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .link import Link
 from .loading import load_app
 from .logs import Log, configure
 from .page import LivePage
 from .stopping import Stopper
+from .workers import Supervisor
 
 # seconds that an application's lifespan may take to end even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -43,13 +45,24 @@ class ServeConfig:
     http: str = "auto"
     queue: str = "heap4"
     precise: bool = False
+    workers: int = 1
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(config: ServeConfig) -> None:
-    """Serve until a signal, then drain. StartupError if it cannot start."""
+def serve(config: ServeConfig) -> int:
+    """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
+
+    With several workers this forks, and returns in each of them.
+    """
     log = configure(config.log_level)
+    link: Link | None = None
+    if config.workers > 1:
+        config = _with_a_free_port(config)
+        role = Supervisor(config.workers, config.timeouts.drain, log).run()
+        if isinstance(role, int):
+            return role
+        link = role
     page = LivePage()
     app: App = page if config.app is None else load_app(config.app)
     context = _ssl_context(config)
@@ -58,15 +71,33 @@ def serve(config: ServeConfig) -> None:
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        trio.run(_serve, config, app, page, context, log)
+        trio.run(_serve, config, app, page, context, log, link)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
         # Ctrl-C before the signals were ours, in whichever task it fell
         raise KeyboardInterrupt from None
+    return 0
 
 
-async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSLContext | None, say: Log) -> None:
+def _with_a_free_port(config: ServeConfig) -> ServeConfig:
+    """What workers can share. They would share it with strangers, too, so that it is tried alone first."""
+    if config.uds is not None:
+        raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
+
+    async def find() -> int:
+        listeners = await _listen(replace(config, workers=1))
+        port: int = listeners[0].socket.getsockname()[1]
+        for listener in listeners:
+            await listener.aclose()
+        return port
+
+    return replace(config, port=trio.run(find))
+
+
+async def _serve(
+    config: ServeConfig, app: App, page: LivePage, context: ssl.SSLContext | None, say: Log, link: Link | None
+) -> None:
     access = AccessLog(sys.stdout, after_func) if config.access_log else None
 
     def log(event: str, **fields: object) -> None:
@@ -87,7 +118,7 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
                 parser=config.http,
             )
             relax()
-            ended = await _serve_until_drained(server, listeners, config, log)
+            ended = await _serve_until_drained(server, listeners, config, log, link)
             lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
     except LifespanFailed as error:
         # frameworks give a whole traceback, which ends with what is wrong
@@ -104,7 +135,9 @@ async def _serve(config: ServeConfig, app: App, page: LivePage, context: ssl.SSL
     log("stopped", requests=server.statistics().requests, reasons=dict(server.statistics().reasons))
 
 
-async def _serve_until_drained(server: HttpServer, listeners: list[Listener], config: ServeConfig, log: Log) -> float:
+async def _serve_until_drained(
+    server: HttpServer, listeners: list[Listener], config: ServeConfig, log: Log, link: Link | None
+) -> float:
     """Serve until a signal has drained the server; return the drain's deadline."""
     drain = config.timeouts.drain
     ends = trio.current_time()
@@ -120,11 +153,18 @@ async def _serve_until_drained(server: HttpServer, listeners: list[Listener], co
         ends = trio.current_time()
         everything.cancel()
 
-    with trio.CancelScope() as everything, Stopper(drain, begin, end):
-        # said only now: who reads it may send a signal at once
-        for listener in listeners:
-            log("listening", url=_url(config, listener), pid=os.getpid())
-        await server.serve(listeners)
+    async with trio.open_nursery() as nursery:
+        everything = nursery.cancel_scope
+        # a worker is ended by its supervisor
+        with Stopper(drain, begin, end if link is None else None):
+            # said only now: who reads it may send a signal at once
+            for listener in listeners:
+                log("listening", url=_url(config, listener), pid=os.getpid())
+            if link is not None:
+                link.tell_ready()
+                nursery.start_soon(link.follow, end)
+            await server.serve(listeners)
+        everything.cancel()
     return ends
 
 
@@ -132,7 +172,7 @@ async def _listen(config: ServeConfig) -> list[Listener]:
     try:
         if config.uds is not None:
             return [await open_unix_listener(config.uds)]
-        return await open_tcp_listeners(config.port, host=config.host or None)
+        return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
     except OSError as error:
         where = config.uds or f"{config.host}:{config.port}"
         option = "--port" if config.uds is None else "--uds"

@@ -31,10 +31,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Stopper:
     """`with Stopper(drain, begin, end):` inside `trio.run`, in the main thread. The first SIGTERM or SIGINT calls
     `begin(signal name)` in the
-    run, the second one `end()`; `drain` plus a margin after the first, the process exits with 1 if it is still
-    there."""
+    run, the second one `end()`, which may be None; `drain` plus a margin after the first, the process exits with 1 if
+    it is still there."""
 
-    def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object]) -> None:
+    def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object] | None) -> None:
         self._drain = drain
         self._begin = begin
         self._end = end
@@ -53,7 +53,8 @@ class Stopper:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._signalled:
-            self._call_soon(self._end)
+            if self._end is not None:
+                self._call_soon(self._end)
             return
         self._signalled = True
         if self._drain < math.inf:
