@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from . import bench, slow
+from . import bench, document, slow
 from .bench import runner
 from .report import RESULTS
 from .schemes import run as schemes
@@ -83,6 +83,26 @@ def bench_command(
         raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
     plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases)
     _finish(lambda: runner.run(chosen, plan, results))
+
+
+@main.command("document")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+              help="Where the files of bench are.  [default: loadtest/results]")  # fmt: skip
+def document_command(file: Path, results: Path) -> None:
+    """Write the tables and pictures of a Markdown FILE anew, from what bench has measured.
+
+    \b
+      python -m loadtest bench
+      python -m loadtest document docs/performance.md
+
+    What stands between <!-- table ... --> and <!-- end --> is replaced; the rest of FILE stays as it is.
+    """
+    try:
+        for written in document.update(file, results):
+            click.echo(f"written: {written}")
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @main.command("precision")

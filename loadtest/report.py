@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
         "deadlined": deadlined.__version__,
         "timers": "compiled" if COMPILED else "pure Python",
         "python": platform.python_version(),
-        # two builds of one version can differ by a quarter in speed
+        # how fast it is depends on who built it
         "python build": f"{platform.python_build()[1]}, {platform.python_compiler()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),

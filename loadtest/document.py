@@ -1,0 +1,132 @@
+"""A document's tables from the results of `bench`, so that a figure in it is one that was measured.
+
+Between two comments of a Markdown file stands what this module has written:
+
+    <!-- table echo | 64 connections | rate = messages/s; cpu = CPU, µs -->  medians: a row per contestant
+    <!-- targets reset heap -->                                             what was wanted, and what came out
+    <!-- setup reset heap -->                                               the machine, and how often each was measured
+    <!-- end -->                                                            after each of them
+
+Everything else is its author's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .bench.tables import number
+
+Result = Mapping[str, Any]
+
+_BLOCK = re.compile(
+    r"(?P<head><!-- (?P<kind>table|targets|setup) (?P<asked>[^>]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
+
+_REACHED = {True: "reached", False: "**missed**", None: "not measured"}
+
+
+class Results:
+    """The files of `bench`, each read once. ValueError where there is none, or not the case that is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[str, Result] = {}
+
+    def of(self, name: str) -> Result:
+        """What benchmark `name` has left."""
+        if name not in self._read:
+            file = self._directory / f"bench-{name}.json"
+            if not file.exists():
+                raise ValueError(f"there is no {file}; run: python -m loadtest bench {name}")
+            self._read[name] = json.loads(file.read_text(encoding="utf-8"))
+        return self._read[name]
+
+    def pictures(self) -> list[Path]:
+        """Of all that was asked for."""
+        return [file for name in self._read if (file := self._directory / f"bench-{name}.png").exists()]
+
+
+def fill(text: str, results: Results) -> str:
+    """`text` with every block written anew. ValueError for one that cannot be understood."""
+
+    def block(found: re.Match[str]) -> str:
+        write = {"table": _table, "targets": _targets, "setup": _setup}[found["kind"]]
+        return found["head"] + "\n" + "\n".join(write(found["asked"], results)) + "\n\n" + found["end"]
+
+    filled, blocks = _BLOCK.subn(block, text)
+    if blocks != text.count("<!-- end -->"):
+        raise ValueError(f"{text.count('<!-- end -->')} blocks end, and {blocks} begin")
+    return filled
+
+
+def update(document: Path, directory: Path) -> list[Path]:
+    """Write a document's blocks anew, and its pictures into `img` beside it; the files that were written."""
+    results = Results(directory)
+    document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
+    pictures = document.parent / "img"
+    return [document, *(Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures())]
+
+
+def _table(asked: str, results: Results) -> Iterator[str]:
+    name, case, columns = _parts(asked)
+    result = results.of(name)
+    if case not in result["cases"]:
+        raise ValueError(f"bench-{name}.json has no case {case!r}, but {', '.join(result['cases'])}")
+    heads = [[part.strip() for part in column.partition("=")] for column in columns.split(";")]
+    metrics = [metric for metric, _, _ in heads]
+    if unknown := set(metrics).difference(result["metrics"]):
+        raise ValueError(f"bench-{name}.json has no metric {', '.join(sorted(unknown))}")
+    yield _row("", *(head or metric for metric, _, head in heads))
+    yield "|---|" + "---:|" * len(metrics)
+    medians = {
+        (figure["contestant"], figure["metric"]): number(figure["median"])
+        for figure in result["figures"]
+        if figure["case"] == case
+    }
+    for contestant in result["contestants"]:
+        cells = [medians.get((contestant["name"], metric), "-") for metric in metrics]
+        if contestant["missing"]:
+            cells[0] = f"missing: {contestant['missing']}"
+        elif set(cells) == {"-"}:
+            continue
+        yield _row(contestant["name"], *cells)
+
+
+def _targets(asked: str, results: Results) -> Iterator[str]:
+    yield _row("", "wanted", "found", "")
+    yield "|---|---|---:|---|"
+    for name in asked.split():
+        for target in results.of(name)["targets"]:
+            what = f"`{name}`, {target['case']}: {target['metric']}, {target['ours']}"
+            against = f" : {target['theirs']}" if target["theirs"] else ""
+            least, most, found = target["at_least"], target["at_most"], target["value"]
+            wanted = f"≥ {number(least)}" if least is not None else f"≤ {number(most)}"
+            yield _row(what + against, wanted, "-" if found is None else number(found), _REACHED[target["reached"]])
+
+
+def _setup(asked: str, results: Results) -> Iterator[str]:
+    names = asked.split()
+    machines = {json.dumps(results.of(name)["machine"], sort_keys=True) for name in names}
+    if len(machines) > 1:
+        raise ValueError(f"{', '.join(names)} were not measured on one machine, or not under the same conditions")
+    machine = results.of(names[0])["machine"]
+    go = results.of(names[0])["go"].removeprefix("go")
+    yield f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']} ({machine['python build']}),"
+    yield f"Go {go}. Repetitions:"
+    yield ", ".join(f"{name} {results.of(name)['repetitions']}" for name in names) + "."
+
+
+def _parts(asked: str) -> tuple[str, str, str]:
+    parts = [part.strip() for part in asked.split("|")]
+    if len(parts) != 3:
+        raise ValueError(f"a table is asked for as NAME | CASE | METRIC = HEAD; METRIC, not as {asked!r}")
+    return parts[0], parts[1], parts[2]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"

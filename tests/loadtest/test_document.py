@@ -1,0 +1,151 @@
+"""A document's tables come from what was measured, and from nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from loadtest.__main__ import main
+from loadtest.bench import NAMES, runner
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+BLOCK = re.compile(r"<!-- (table|targets|setup) (.+) -->")
+
+
+def figure(contestant: str, metric: str, median: float, case: str = "one") -> dict[str, Any]:
+    return {"contestant": contestant, "case": case, "metric": metric, "median": median}
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    """What `bench echo` might have left."""
+    return {
+        "machine": {"processor": "Z80", "cores": 1, "python": "3.14.0", "python build": "today, cc 1"},
+        "go": "go1.30",
+        "repetitions": 3,
+        "cases": ["one", "two"],
+        "metrics": {"rate": {}, "rate: growth": {}},
+        "contestants": [
+            {"name": "ours", "missing": None},
+            {"name": "theirs", "missing": None},
+            {"name": "nobody's", "missing": "not installed"},
+            {"name": "silent", "missing": None},
+        ],
+        "figures": [
+            figure("ours", "rate", 12345.6),
+            figure("ours", "rate: growth", 0.01234),
+            figure("theirs", "rate", 7.0),
+            figure("ours", "rate", 1.0, "two"),
+        ],
+        "targets": [
+            {"case": "one", "metric": "rate", "ours": "ours", "theirs": "theirs", "at_least": 1.5, "at_most": None,
+             "value": 2.0, "reached": True},
+            {"case": "one", "metric": "rate", "ours": "ours", "theirs": "", "at_least": None, "at_most": 9.0,
+             "value": 10.0, "reached": False},
+            {"case": "one", "metric": "rate", "ours": "ours", "theirs": "x", "at_least": None, "at_most": 9.0,
+             "value": None, "reached": None},
+        ],
+    } | changes  # fmt: skip
+
+
+class Desk:
+    """A document, and results to fill it from."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.document = directory / "document.md"
+        (directory / "img").mkdir()
+
+    def leave(self, name: str, **changes: Any) -> None:
+        (self.directory / f"bench-{name}.json").write_text(json.dumps(result(**changes)))
+
+    def fill(self, text: str, code: int = 0) -> str:
+        """The document afterwards; what was said if it could not be filled."""
+        self.document.write_text(text)
+        done = CliRunner().invoke(main, ["document", str(self.document), "--results", str(self.directory)])
+        assert done.exit_code == code, done.output
+        assert code == 0 or self.document.read_text() == text
+        return done.output if code else self.document.read_text()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.leave("echo")
+    return desk
+
+
+def test_a_table_has_a_row_for_each_that_was_measured(desk: Desk) -> None:
+    text = "before\n<!-- table echo | one | rate = per second; rate: growth -->\nold\n<!-- end -->\nafter\n"
+    assert desk.fill(text) == (
+        "before\n<!-- table echo | one | rate = per second; rate: growth -->\n\n"
+        "|  | per second | rate: growth |\n"
+        "|---|---:|---:|\n"
+        "| ours | 12,346 | 0.0123 |\n"
+        "| theirs | 7 | - |\n"
+        "| nobody's | missing: not installed | - |\n"
+        "\n<!-- end -->\nafter\n"
+    )
+
+
+def test_targets_tell_what_was_wanted_and_found(desk: Desk) -> None:
+    filled = desk.fill("<!-- targets echo -->\n<!-- end -->\n")
+    assert "| `echo`, one: rate, ours : theirs | ≥ 1.5 | 2 | reached |\n" in filled
+    assert "| `echo`, one: rate, ours | ≤ 9 | 10 | **missed** |\n" in filled
+    assert "| `echo`, one: rate, ours : x | ≤ 9 | - | not measured |\n" in filled
+
+
+def test_the_setup_names_machine_and_repetitions(desk: Desk) -> None:
+    desk.leave("heap", repetitions=2)
+    filled = desk.fill("<!-- setup echo heap -->\n<!-- end -->\n")
+    for word in ("Z80", "1 cores", "3.14.0", "cc 1", "Go 1.30", "echo 3, heap 2."):
+        assert word in filled
+
+
+def test_to_fill_twice_changes_nothing(desk: Desk) -> None:
+    once = desk.fill("<!-- targets echo -->\n<!-- end -->\n\n<!-- table echo | two | rate -->\n<!-- end -->\n")
+    assert desk.fill(once) == once
+
+
+def test_pictures_of_what_is_told_go_beside_the_document(desk: Desk) -> None:
+    desk.leave("heap")
+    for name in ("echo", "heap"):
+        (desk.directory / f"bench-{name}.png").write_bytes(name.encode())
+    desk.fill("<!-- targets echo -->\n<!-- end -->\n")
+    assert [file.read_bytes() for file in (desk.directory / "img").iterdir()] == [b"echo"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("<!-- table heap | one | rate -->\n<!-- end -->\n", "python -m loadtest bench heap"),
+        ("<!-- table echo | three | rate -->\n<!-- end -->\n", "one, two"),
+        ("<!-- table echo | one | speed -->\n<!-- end -->\n", "speed"),
+        ("<!-- table echo -->\n<!-- end -->\n", "NAME | CASE"),
+        ("<!-- tabel echo | one | rate -->\n<!-- end -->\n", "1 blocks end, and 0 begin"),
+    ],
+)
+def test_what_cannot_be_filled_is_an_error_and_changes_nothing(desk: Desk, text: str, word: str) -> None:
+    assert word in desk.fill(text, code=1)
+
+
+def test_results_of_two_machines_do_not_stand_in_one_document(desk: Desk) -> None:
+    desk.leave("heap", machine={"processor": "6502"})
+    assert "one machine" in desk.fill("<!-- setup echo heap -->\n<!-- end -->\n", code=1)
+
+
+def test_the_document_asks_for_what_there_is() -> None:
+    asked = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
+    assert {kind for kind, _ in asked} == {"table", "targets", "setup"}
+    for kind, what in asked:
+        if kind != "table":
+            assert set(what.split()) == set(NAMES)
+            continue
+        name, case, columns = (part.strip() for part in what.split("|"))
+        benchmark = runner.load(name)
+        assert case in benchmark.cases()
+        assert {column.partition("=")[0].strip() for column in columns.split(";")} <= set(benchmark.metrics)
