@@ -185,9 +185,11 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
       deadlined serve
       deadlined serve shop.web:app --host 0.0.0.0 --port 80
       deadlined serve shop.web:app --handler 30s --body-min-rate 2k --idle 2m
+      deadlined serve shop.web:app --workers 4
 
     SIGTERM and SIGINT drain: nothing new is accepted, what was asked is answered, and what is left after --drain is
-    cut. A second signal ends at once. Exit codes: 0 drained, 1 failed, 2 wrong arguments, 3 cannot listen.
+    cut. A second signal ends at once. With --workers this holds for the process that was started, which signals the
+    others. Exit codes: 0 drained, 1 failed, 2 wrong arguments, 3 cannot listen.
     """
     try:
         timeouts = Timeouts(**{field.name: options.pop(field.name) for field in fields(Timeouts)})
