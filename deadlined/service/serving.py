@@ -24,7 +24,7 @@ from .loading import load_app
 from .logs import Log, configure
 from .page import LivePage
 from .stopping import Stopper
-from .workers import Supervisor
+from .workers import Supervisor, free_port
 
 # seconds that an application's lifespan may take to end even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -85,14 +85,10 @@ def _with_a_free_port(config: ServeConfig) -> ServeConfig:
     if config.uds is not None:
         raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
 
-    async def find() -> int:
-        listeners = await _listen(replace(config, workers=1))
-        port: int = listeners[0].socket.getsockname()[1]
-        for listener in listeners:
-            await listener.aclose()
-        return port
-
-    return replace(config, port=trio.run(find))
+    try:
+        return replace(config, port=free_port(config.host, config.port))
+    except OSError as error:
+        raise _cannot_listen(config, error) from None
 
 
 async def _serve(
@@ -174,10 +170,14 @@ async def _listen(config: ServeConfig) -> list[Listener]:
             return [await open_unix_listener(config.uds)]
         return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
     except OSError as error:
-        where = config.uds or f"{config.host}:{config.port}"
-        option = "--port" if config.uds is None else "--uds"
-        hint = f"; another process has it, choose another {option}" if error.errno == errno.EADDRINUSE else ""
-        raise StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND) from None
+        raise _cannot_listen(config, error) from None
+
+
+def _cannot_listen(config: ServeConfig, error: OSError) -> StartupError:
+    where = config.uds or f"{config.host}:{config.port}"
+    option = "--port" if config.uds is None else "--uds"
+    hint = f"; another process has it, choose another {option}" if error.errno == errno.EADDRINUSE else ""
+    return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
 
 
 def _require_parser(name: str) -> None:

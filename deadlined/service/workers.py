@@ -14,6 +14,7 @@ Cost       A process that sleeps. Connections are spread by a hash, not by load.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import selectors
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from .errors import FAILED
+from .errors import FAILED, StartupError
 from .link import END, Link
 from .logs import Log
 from .stopping import MARGIN
@@ -103,17 +104,26 @@ class Supervisor:
         """Start what is missing, if it may be started now; not None in a new worker."""
         wanted = self._number if self._proven else 1
         while not self._stopping and len(self._workers) < wanted and time.monotonic() >= self._not_before:
-            link = self._start()
+            try:
+                link = self._start()
+            except OSError as error:
+                self._fork_failed(error)
+                return None
             if link is not None:
                 return link
         return None
 
     def _start(self) -> Link | None:
-        ours, theirs = socket.socketpair()
         # what is not written yet would be written twice
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        ours, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
         if not pid:
             ours.close()
             self._let_go()
@@ -195,17 +205,52 @@ class Supervisor:
     def _replace(self, pid: int, code: int, lived: float) -> None:
         if lived >= LONG_LIFE:
             self._delay = 0.0
+            self._not_before = -math.inf
         else:
-            self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
-        self._not_before = time.monotonic() + self._delay
+            self._put_off()
         how: dict[str, object] = {"code": code} if code >= 0 else {"signal": _name(-code)}
         self._log("worker ended", pid=pid, **how, lived=round(lived, 3), replaced_in=self._delay)
+
+    def _fork_failed(self, error: OSError) -> None:
+        if not self._proven:
+            self._let_go()
+            raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
+        self._put_off()
+        self._log("cannot start a worker", why=error.strerror, again_in=self._delay)
+
+    def _put_off(self) -> None:
+        self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
+        self._not_before = time.monotonic() + self._delay
 
     def _kill_late(self) -> None:
         if self._workers and time.monotonic() >= self._kill_at:
             self._log("workers did not end in time: killed", pids=list(self._workers))
             self._kill_at = math.inf
             self._signal(signal.SIGKILL)
+
+
+def free_port(host: str, port: int) -> int:
+    """`port`, or one that the kernel chooses for 0, if nobody listens there on any address of `host`. Else OSError.
+
+    What listens with SO_REUSEPORT would share it with strangers, too. Without a thread, which a fork would leave
+    behind, so that a name is looked up while everything waits.
+    """
+    addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, proto, _, address in addresses:
+        try:
+            alone = socket.socket(family, kind, proto)
+        except OSError as error:
+            # IPv6 that was resolved but is switched off in the kernel
+            if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
+                continue
+            raise
+        with alone:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                alone.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            alone.bind((address[0], port, *address[2:]))
+            port = alone.getsockname()[1]
+    return port
 
 
 def _heard(number: int, frame: FrameType | None) -> None:

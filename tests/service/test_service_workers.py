@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from command_support import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+
+from deadlined.service import StartupError
+from deadlined.service.workers import Supervisor
 
 # connections that may all go to one of two workers, by a hash that is as good as a coin: one time in 2 ** 99
 MANY = 100
@@ -112,6 +116,38 @@ def test_the_environment_can_tell_the_number(start: Starter) -> None:
     process = start("apps:pid", DEADLINED_WORKERS="2")
     process.wait_for("listening")
     assert len(pids(process)) == 2
+
+
+def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
+        Supervisor(2, 1.0, lambda *_, **__: None).run()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    supervisor = Supervisor(2, 1.0, lambda event, **fields: said.append((event, fields)))
+    supervisor._proven = True
+    errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
+
+    def refuse() -> int:
+        raise next(errors)
+
+    monkeypatch.setattr(os, "fork", refuse)
+    try:
+        with pytest.raises(EOFError):
+            supervisor.run()
+    finally:
+        supervisor._let_go()
+    assert said == [
+        ("cannot start a worker", {"why": "too many", "again_in": 0.1}),
+        ("cannot start a worker", {"why": "too many", "again_in": 0.2}),
+    ]
 
 
 # the end
