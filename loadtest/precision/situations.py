@@ -144,10 +144,12 @@ def stopped(pid: int) -> Iterator[None]:
     over = threading.Event()
 
     def cycle() -> None:
-        while not over.wait(QUOTA / 1e6):
-            os.kill(pid, signal.SIGSTOP)
-            over.wait((PERIOD - QUOTA) / 1e6)
-            os.kill(pid, signal.SIGCONT)
+        # a child that has ended meanwhile is not stopped any more
+        with suppress(ProcessLookupError):
+            while not over.wait(QUOTA / 1e6):
+                os.kill(pid, signal.SIGSTOP)
+                over.wait((PERIOD - QUOTA) / 1e6)
+                os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=cycle)
     thread.start()

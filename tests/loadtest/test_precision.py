@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.precision import clocks, run
 from loadtest.precision.drivers import Driver, drivers
 from loadtest.precision.lateness import Lateness
-from loadtest.precision.situations import Situation, own_group, situations, stopped
+from loadtest.precision.situations import PERIOD, Situation, own_group, situations, stopped
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,6 +109,14 @@ def test_a_child_that_was_stopped_again_and_again_comes_to_its_end() -> None:
     found = run.measure(driver, Situation("quota", "stopped", stopped), 20, 0.2)
     assert found.count == 20
     assert found.early == 0
+
+
+def test_a_child_that_has_ended_is_not_stopped_any_more() -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        child.wait()
+        with stopped(child.pid):
+            # longer than a period: an error of the thread would fail the test
+            time.sleep(2 * PERIOD / 1e6)
 
 
 def test_a_quota_leaves_no_group_behind() -> None:
