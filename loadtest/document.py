@@ -69,6 +69,7 @@ def update(document: Path, directory: Path) -> list[Path]:
     results = Results(directory)
     document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
     pictures = document.parent / "img"
+    pictures.mkdir(exist_ok=True)
     return [document, *(Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures())]
 
 

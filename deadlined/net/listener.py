@@ -16,7 +16,9 @@ import errno
 import logging
 import socket as stdlib
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 from trio.lowlevel import checkpoint
@@ -53,6 +55,9 @@ _SKIPPED = frozenset(
 # whether an accepted socket has the options that the listening one had when the connection came. Elsewhere nobody
 # promises it
 _INHERITS = sys.platform == "linux"
+
+# what `getaddrinfo` gives: family, type, protocol, canonical name, address
+AddressInfo = tuple[int, int, int, str, Any]
 
 _log = logging.getLogger("deadlined.net")
 
@@ -164,14 +169,7 @@ async def open_tcp_listeners(
     addresses = await trio.socket.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
     listeners: list[Listener] = []
     try:
-        for family, type_, proto, _, address in addresses:
-            try:
-                socket = stdlib.socket(family, type_, proto)
-            except OSError as error:
-                # IPv6 that was resolved but is switched off in the kernel, which is common in containers
-                if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
-                    continue
-                raise
+        for socket, address in sockets_for(addresses):
             listeners.append(_listen(socket, address, backlog, reuse_port))
     except BaseException:
         with trio.CancelScope(shield=True):
@@ -181,15 +179,36 @@ async def open_tcp_listeners(
     return listeners
 
 
-def _listen(socket: stdlib.socket, address: object, backlog: int | None, reuse_port: bool) -> Listener:
+def sockets_for(addresses: Sequence[AddressInfo]) -> Iterator[tuple[stdlib.socket, Any]]:
+    """A new socket for each of what `getaddrinfo` has found, and the address that it is for. OSError if there is none.
+
+    IPv6 that was resolved but is switched off in the kernel, which is common in containers, is passed over if there
+    are others.
+    """
+    for family, kind, proto, _, address in addresses:
+        try:
+            socket = stdlib.socket(family, kind, proto)
+        except OSError as error:
+            if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
+                continue
+            raise
+        yield socket, address
+
+
+def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
+    """Bind as a listener does: also if connections of an earlier one linger, and to one family alone."""
+    socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEADDR, 1)
+    if reuse_port:
+        socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
+    if socket.family == stdlib.AF_INET6:
+        socket.setsockopt(stdlib.IPPROTO_IPV6, stdlib.IPV6_V6ONLY, 1)
+    socket.bind(address)
+
+
+def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> Listener:
     try:
-        socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEADDR, 1)
-        if reuse_port:
-            socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
-        if socket.family == stdlib.AF_INET6:
-            socket.setsockopt(stdlib.IPPROTO_IPV6, stdlib.IPV6_V6ONLY, 1)
         set_options(socket)
-        socket.bind(address)  # type: ignore[arg-type]
+        bind(socket, address, reuse_port)
         socket.listen(0xFFFF if backlog is None else backlog)
         socket.setblocking(False)
         return Listener(socket, has_options=True)

@@ -14,7 +14,6 @@ Cost       A process that sleeps. Connections are spread by a hash, not by load.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import selectors
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from ..net.listener import bind, sockets_for
 from .errors import FAILED, StartupError
 from .link import END, Link
 from .logs import Log
@@ -118,16 +118,20 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         ours, theirs = socket.socketpair()
+        # until it has let go, a worker would take a signal for the supervisor's, and tell that of it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             pid = os.fork()
+            if not pid:
+                ours.close()
+                self._let_go()
+                return Link(theirs)
         except BaseException:
             ours.close()
             theirs.close()
             raise
-        if not pid:
-            ours.close()
-            self._let_go()
-            return Link(theirs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         ours.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, pid)
@@ -236,19 +240,9 @@ def free_port(host: str, port: int) -> int:
     behind, so that a name is looked up while everything waits.
     """
     addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, proto, _, address in addresses:
-        try:
-            alone = socket.socket(family, kind, proto)
-        except OSError as error:
-            # IPv6 that was resolved but is switched off in the kernel
-            if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
-                continue
-            raise
+    for alone, address in sockets_for(addresses):
         with alone:
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                alone.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            alone.bind((address[0], port, *address[2:]))
+            bind(alone, (address[0], port, *address[2:]))
             port = alone.getsockname()[1]
     return port
 

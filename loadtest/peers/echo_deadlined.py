@@ -59,7 +59,7 @@ async def least(conn: Conn) -> None:
 async def handle(conn: Conn) -> None:
     """One connection, in the way that the command names."""
     # the peer has gone, which is how the client ends, or is too slow
-    with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded, OSError):
+    with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded, ConnectionError):
         await {"plain": plain, "moved": moved, "least": least}[sys.argv[1]](conn)
 
 

@@ -58,7 +58,6 @@ class Desk:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.document = directory / "document.md"
-        (directory / "img").mkdir()
 
     def leave(self, name: str, **changes: Any) -> None:
         (self.directory / f"bench-{name}.json").write_text(json.dumps(result(**changes)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-import time
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.precision import clocks, run
 from loadtest.precision.drivers import Driver, drivers
 from loadtest.precision.lateness import Lateness
-from loadtest.precision.situations import PERIOD, Situation, own_group, situations, stopped
+from loadtest.precision.situations import Situation, own_group, situations, stopped
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,12 +113,20 @@ def test_a_child_that_was_stopped_again_and_again_comes_to_its_end() -> None:
     assert found.early == 0
 
 
-def test_a_child_that_has_ended_is_not_stopped_any_more() -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        child.wait()
-        with stopped(child.pid):
-            # longer than a period: an error of the thread would fail the test
-            time.sleep(2 * PERIOD / 1e6)
+def test_a_child_that_has_ended_is_not_stopped_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    noticed = threading.Event()
+
+    def gone(pid: int, number: int) -> None:
+        tried.append(number)
+        noticed.set()
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", gone)
+    # an error of the thread would fail the test
+    with stopped(1):
+        assert noticed.wait(30)
+    assert tried == [signal.SIGSTOP]
 
 
 def test_a_quota_leaves_no_group_behind() -> None:
