@@ -125,11 +125,18 @@ class Poller:
             del self._descs[desc.fd]
             self._deregister(desc.fd)
 
-    def sleep_time(self) -> float:
+    def sleep_time(self, alarm: float = INF) -> float:
         """Go to sleep: the time at which the sleeper must call `poll` even if the port stays silent. It is kicked if
-        that changes."""
-        self.armed = self.timers.wake_time()
-        return self.armed
+        that changes.
+
+        `alarm` is when the sleeper wakes anyway, if it changes nothing. If that is too early it may stay, unless it is
+        over already: to wake once in vain costs less than to set it again.
+        """
+        wake = self.timers.wake_time()
+        if alarm < wake and self.clock.steady and alarm > self.clock.now():
+            wake = alarm
+        self.armed = wake
+        return wake
 
     def poll(self, timeout: float = INF) -> None:
         """Wait for at most `timeout` seconds, and no longer than until the nearest deadline; then deal with all that

@@ -108,7 +108,7 @@ class Pump:
     async def _poll_until_a_deadline(self) -> None:
         fd = self._poller.port.fileno()
         while True:
-            wake = self._poller.sleep_time()
+            wake = self._poller.sleep_time(self._scope.deadline)
             if self._scope.deadline != wake:
                 self._wake_at(wake)
             await trio.lowlevel.wait_readable(fd)

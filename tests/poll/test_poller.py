@@ -241,6 +241,32 @@ class TestSleep:
         poller.poll(0.0)
         assert poller.sleep_time() == INF
 
+    def test_where_time_passes_by_itself_a_sleeper_that_wakes_too_early_may_stay_so(self) -> None:
+        clock = Clock(perf_counter, 0.0)
+        poller = Poller(FakePort(), clock, print)
+        alarm = clock.now() + 60
+        assert poller.sleep_time(alarm) == alarm
+        half = poller.open(FD).read
+        half.set_deadline(alarm + 60)
+        assert poller.sleep_time(alarm) == alarm
+        assert poller.armed == alarm
+
+    def test_but_not_one_whose_alarm_is_over_or_too_late(self) -> None:
+        clock = Clock(perf_counter, 0.0)
+        poller = Poller(FakePort(), clock, print)
+        half = poller.open(FD).read
+        when = clock.now() + 60
+        half.set_deadline(when)
+        assert poller.sleep_time(clock.now()) == when
+        assert poller.sleep_time(when + 1) == when
+        assert poller.armed == when
+
+    def test_where_time_is_virtual_the_sleeper_wakes_for_what_there_is(self, rig: Rig, half: Half) -> None:
+        assert rig.poller.sleep_time(SOON) == INF
+        half.set_deadline(LATER)
+        assert rig.poller.sleep_time(SOON) == LATER
+        assert rig.poller.armed == LATER
+
     def test_the_kick_is_optional(self) -> None:
         """A poller that sleeps only inside poll needs none."""
         poller = Poller(FakePort(), lambda: NOW, print)
