@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent
 COMPILED = [
     "timers",
     "poll",
+    "runtime/context.py",
     "runtime/parking.py",
     "net/side.py",
     "net/conn.py",
@@ -29,6 +30,7 @@ COMPILED = [
     "http/goodbye.py",
     "http/head.py",
     "http/phases.py",
+    "http/pool.py",
     "http/records.py",
     "http/request.py",
     "http/response.py",

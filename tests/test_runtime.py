@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
-from deadlined.runtime import Parking, Pump, RuntimeStatistics, current_pump
+from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, current_pump
 from deadlined.runtime.waking import WOKEN
 from deadlined.timers import COMPILED, Timer
 
@@ -81,6 +82,90 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
         assert kept() == before
     finally:
         gc.enable()
+
+
+class TestABed:
+    """Where a task sleeps until somebody wakes it."""
+
+    async def test_each_sleep_ends_by_a_wake_of_its_own(self) -> None:
+        woken: list[int] = []
+        bed = Bed(pytest.fail)
+
+        async def sleeper() -> None:
+            for number in range(3):
+                await bed
+                woken.append(number)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+            for number in range(3):
+                await wait_all_tasks_blocked()
+                assert woken == list(range(number))
+                bed.wake()
+
+    async def test_who_is_cancelled_leaves_it_at_once_and_can_come_back(self) -> None:
+        left: list[str] = []
+        bed = Bed(lambda: left.append("left"))
+        for number in range(2):
+            with trio.move_on_after(0) as scope:
+                await bed
+            assert scope.cancelled_caught
+            assert len(left) == number + 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lie_down, bed)
+            await wait_all_tasks_blocked()
+            bed.wake()
+
+    async def test_who_is_woken_is_not_cancelled_any_more(self) -> None:
+        bed = Bed(pytest.fail)
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lie_down, bed)
+                await wait_all_tasks_blocked()
+                bed.wake()
+                scope.cancel()
+
+
+async def lie_down(bed: Bed) -> None:
+    await bed
+
+
+class TestATaskContext:
+    NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
+
+    async def test_it_is_new_after_the_next_step(self) -> None:
+        context = TaskContext(copy_context())
+        self.NAME.set("one")
+        context.renew()
+        assert self.NAME.get() == "one"
+        await trio.lowlevel.checkpoint()
+        assert self.NAME.get() == "nobody"
+
+    async def test_each_is_a_copy_of_the_origin(self) -> None:
+        origin = copy_context()
+        origin.run(self.NAME.set, "origin")
+        context = TaskContext(origin)
+        for _ in range(2):
+            context.renew()
+            await trio.lowlevel.checkpoint()
+            assert self.NAME.get() == "origin"
+            self.NAME.set("changed")
+        assert origin[self.NAME] == "origin"
+
+    async def test_what_was_begun_in_the_old_one_goes_on_there(self) -> None:
+        """A task of its own has its own context."""
+        seen: list[str] = []
+
+        async def child() -> None:
+            await trio.lowlevel.checkpoint()
+            seen.append(self.NAME.get())
+
+        context = TaskContext(copy_context())
+        self.NAME.set("one")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+            context.renew()
+        assert seen == ["one"]
 
 
 async def wait(half: Half) -> int:
@@ -203,6 +288,18 @@ class TestVirtualTime:
             assert counts().kicks == kicks
             other.set_deadline(start + 5)
             assert counts().kicks == kicks + 1
+
+    async def test_short_connections_kick_it_once_where_time_passes_by_itself(self) -> None:
+        """Each has a deadline for as long as it lives, and the next one's is no earlier than the first one's was."""
+        current_pump()
+        await wait_all_tasks_blocked()
+        for _ in range(20):
+            async with conn_pair() as (conn, other):
+                conn.set_read_timeout(HOUR)
+                await other.send_all(b"x")
+                await conn.receive_some()
+            await wait_all_tasks_blocked()
+        assert counts().kicks == 1
 
 
 class TestWaiting:

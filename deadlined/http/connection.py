@@ -5,7 +5,7 @@ Hazard     A phase without a deadline holds the connection for ever; a deadline 
            one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through `receive` or `send`, which take the deadline of their phase from the table. Where a
            deadline passes, `cut` tells the peer at once what the table owes it, whatever the application is doing.
-Cost       One task per connection; a stored field per phase.
+Cost       A task, while the connection is open; a stored field per phase.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..runtime import checkpoint
+from ..runtime import TaskContext, checkpoint
 from ..timers import Timer
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
 from .exchange import Exchange
@@ -38,7 +38,7 @@ from .phases import (
     header_deadline,
     idle_deadline,
 )
-from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
+from .records import ConnectionInfo, ConnectionRecord, request_record
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
@@ -51,7 +51,7 @@ _log: Final = logging.getLogger("deadlined.http")
 
 
 class HttpConnection:
-    """Serves one connection; `run` is its task."""
+    """Serves one connection: `converse`, then `say_goodbye`, and `close` in any case."""
 
     def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
         self.server = server
@@ -73,30 +73,53 @@ class HttpConnection:
         self._lateness = 0.0
         self._ended = INF
         self._answered: trio.Event | None = None
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
         self._exchange: Exchange | None = None
         self._goodbye = Goodbye(conn)
         self._handler_timer: Timer | None = None
         self._handling = False
         self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
-    async def run(self) -> None:
-        """Serve until the connection ends; close it, whatever happens, and report why."""
+    async def converse(self, scope: trio.CancelScope, context: TaskContext) -> None:
+        """Serve until the connection ends, or is cancelled, with `scope`, the innermost of its task. Each request runs
+        in a `context` of its own."""
+        self._scope = scope
         try:
-            with self._scope:
-                await self._converse()
-            await self._goodbye.say(self.transport, self.clock, self.timeouts)
-        except Exception:
-            _log.exception("the connection with %s failed inside the server", self.peer)
-            self.finish(Reason.SERVER_ERROR)
+            await self._handshake()
+            while self.reason is None:
+                await self._next_exchange(context)
+        except BadRequest as bad:
+            self.refuse(bad)
+        except trio.BrokenResourceError:
+            self.finish(Reason.CLIENT_RESET)
+        except (trio.ClosedResourceError, Disconnected):
+            # cut, or lost, and noted where it happened
+            self.finish(Reason.CLIENT_RESET)
         finally:
-            self._forget_handler()
-            if self.reason is None:
-                # cancelled from outside, with the server
-                self.finish(Reason.DRAIN_TIMEOUT)
-                self.conn.abort()
-            self.conn.close()
+            self._scope = None
+
+    async def say_goodbye(self) -> None:
+        """After `converse`: say what is left to say, and close politely."""
+        await self._goodbye.say(self.transport, self.clock, self.timeouts)
+
+    def failed(self) -> None:
+        """An error in this server, to be called where it is handled."""
+        _log.exception("the connection with %s failed inside the server", self.peer)
+        self.finish(Reason.SERVER_ERROR)
+
+    def close(self) -> None:
+        """Close, whatever has happened, and report why the connection ended."""
+        self._forget_handler()
+        if self.reason is None:
+            # cancelled from outside, with the server
+            self.finish(Reason.DRAIN_TIMEOUT)
+            self.conn.abort()
+        self.conn.close()
+        self.server.ended(self, self.reason or Reason.SERVER_ERROR, self._lateness)
+        try:
             self._report()
+        except Exception:
+            self.failed()
 
     def cut(self, rule: Rule, lateness: float) -> None:
         """The deadline of `rule` has passed: note it, and tell the peer at once what is owed to it."""
@@ -119,7 +142,8 @@ class HttpConnection:
 
     def cancel(self) -> None:
         """Cancel the handler, wherever it is."""
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def refuse(self, bad: BadRequest) -> None:
         """Answer what cannot be served, if nothing was answered yet; the connection ends."""
@@ -172,19 +196,6 @@ class HttpConnection:
             self._number, self.peer, self.phase, now - self.accepted, self.deadline - now, self.requests
         )
 
-    async def _converse(self) -> None:
-        try:
-            await self._handshake()
-            while self.reason is None:
-                await self._next_exchange()
-        except BadRequest as bad:
-            self.refuse(bad)
-        except trio.BrokenResourceError:
-            self.finish(Reason.CLIENT_RESET)
-        except (trio.ClosedResourceError, Disconnected):
-            # cut, or lost, and noted where it happened
-            self.finish(Reason.CLIENT_RESET)
-
     async def _handshake(self) -> None:
         context = self.server.ssl_context
         if context is None:
@@ -211,18 +222,20 @@ class HttpConnection:
                 self.finish(Reason.PROTOCOL_ERROR)
             raise
 
-    async def _next_exchange(self) -> None:
+    async def _next_exchange(self, context: TaskContext) -> None:
         start = self.accepted
         if self.requests or self.server.ssl_context is not None:
             start = self.clock.now()
         received, sent = self.transport.received, self.transport.sent
-        if self.requests and not self.parser.buffered:
-            if not await self._idle(start):
-                return
-            start = self.clock.now()
-        elif self.requests:
-            # pipelined: let others have a turn
-            await checkpoint()
+        if self.requests:
+            context.renew()
+            # so that it takes effect, and to let others have a turn
+            if self.parser.buffered or not self.conn.drained:
+                await checkpoint()
+            if not self.parser.buffered:
+                if not await self._idle(start):
+                    return
+                start = self.clock.now()
         request = self.parser.next_request()
         now = start
         if request is None:
@@ -294,11 +307,11 @@ class HttpConnection:
             self._handling = False
             await self._settle(exchange)
         finally:
-            self.server.count_request()
-            if self.server.observer is not None:
-                self._observe(self.server.observer, exchange, received, sent)
             exchange.end()
             self._exchange = None
+            self.server.count_request()
+            if self.server.observer is not None:
+                self.server.observer.request(request_record(exchange, received, sent))
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         # an application that stumbles over a peer that is gone has not failed
@@ -365,36 +378,18 @@ class HttpConnection:
             self.server.poller.set_timer(self._handler_timer, INF)
             self._handler_timer.arg = None
 
-    def _observe(self, observer: Observer, exchange: Exchange, received: int, sent: int) -> None:
-        request = exchange.request
-        observer.request(
-            RequestRecord(
+    def _report(self) -> None:
+        if self.server.observer is None:
+            return
+        self.server.observer.connection(
+            ConnectionRecord(
                 peer=self.peer,
-                method=request.method,
-                target=request.target.decode("ascii"),
-                version=request.version,
-                status=exchange.status,
-                received=self.transport.received - received,
-                sent=self.transport.sent - sent,
-                head=exchange.head_done - exchange.start_time,
-                handled=self.clock.now() - exchange.head_done,
-                reason=self.reason,
+                reason=self.reason or Reason.SERVER_ERROR,
+                phase=self.phase,
+                elapsed=self._ended - self.accepted,
+                lateness=self._lateness,
+                requests=self.requests,
+                received=self.transport.received,
+                sent=self.transport.sent,
             )
         )
-
-    def _report(self) -> None:
-        reason = self.reason or Reason.SERVER_ERROR
-        if self.server.observer is not None:
-            self.server.observer.connection(
-                ConnectionRecord(
-                    peer=self.peer,
-                    reason=reason,
-                    phase=self.phase,
-                    elapsed=self._ended - self.accepted,
-                    lateness=self._lateness,
-                    requests=self.requests,
-                    received=self.transport.received,
-                    sent=self.transport.sent,
-                )
-            )
-        self.server.ended(self, reason, self._lateness)

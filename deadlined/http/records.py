@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .phases import Phase, Reason
+
+if TYPE_CHECKING:
+    from .exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,23 @@ class RequestRecord:
     head: float
     handled: float
     reason: Reason | None
+
+
+def request_record(exchange: Exchange, received: int, sent: int) -> RequestRecord:
+    """Of a request whose handling is over just now; before it, its connection had received and sent so much."""
+    link, request = exchange.link, exchange.request
+    return RequestRecord(
+        peer=link.peer,
+        method=request.method,
+        target=request.target.decode("ascii"),
+        version=request.version,
+        status=exchange.status,
+        received=link.transport.received - received,
+        sent=link.transport.sent - sent,
+        head=exchange.head_done - exchange.start_time,
+        handled=link.clock.now() - exchange.head_done,
+        reason=link.reason,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +75,10 @@ class ConnectionInfo:
 
 
 class Observer(Protocol):
-    """Is told of every request and every connection, once, when it is over. Called synchronously: be short."""
+    """Is told of every request and every connection, once, when it is over.
+
+    Called synchronously: be short. What it raises is logged, and ends the connection.
+    """
 
     def request(self, record: RequestRecord) -> None:
         """A request was handled, or its connection cut."""

@@ -15,6 +15,7 @@ from .connection import HttpConnection
 from .exchange import Exchange
 from .parsers import head_parser
 from .phases import RULES, Phase, Reason
+from .pool import TaskPool
 from .records import ConnectionInfo, Observer
 from .response import date_line
 from .timeouts import INF, Limits, Timeouts
@@ -39,9 +40,9 @@ class HttpStatistics:
 class HttpServer:
     """Serves HTTP/1.1 with a handler, every phase of every connection under its own deadline.
 
-    `handler(exchange)` is called for each request, in the connection's task; what it raises is answered with 500 and
-    logged. To be made inside
-    `trio.run`. `ssl_context` makes it speak TLS. `observer` is told of every request and connection that is over.
+    `handler(exchange)` is called for each request, in the connection's task and in a copy of the context variables of
+    `serve`; what it raises is answered with 500 and logged. To be made inside `trio.run`. `ssl_context` makes it speak
+    TLS. `observer` is told of every request and connection that is over.
     `parser` names what reads the heads of requests: "h11", "httptools" (ImportError if it is not installed), or "auto",
     httptools if it is there.
     """
@@ -89,9 +90,10 @@ class HttpServer:
         The listeners are closed at the end, or as soon as the drain begins.
         """
         async with trio.open_nursery() as connections:
+            pool = TaskPool(connections)
             async with trio.open_nursery() as acceptors:
                 for listener in listeners:
-                    acceptors.start_soon(self._accept, listener, connections)
+                    acceptors.start_soon(self._accept, listener, pool)
                 task_status.started()
                 await self._shutdown.wait()
                 acceptors.cancel_scope.cancel()
@@ -140,14 +142,14 @@ class HttpServer:
         if not self._connections:
             self._quiet.set()
 
-    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+    async def _accept(self, listener: Listener, pool: TaskPool) -> None:
         async with listener:
             while True:
                 conn: Conn = await listener.accept()
                 self._accepted += 1
                 connection = HttpConnection(self, conn, self._accepted)
                 self._connections.add(connection)
-                nursery.start_soon(connection.run)
+                pool.serve(connection)
 
     async def _drain(self) -> None:
         start = self.clock.now()

@@ -9,14 +9,17 @@ if sys.platform == "win32":
 
 from trio.lowlevel import checkpoint
 
-from .parking import Parking, give_way
+from .context import TaskContext
+from .parking import Bed, Parking, give_way
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
 from .waiter import Waiter
 
 __all__ = [
+    "Bed",
     "Parking",
     "Pump",
     "RuntimeStatistics",
+    "TaskContext",
     "Waiter",
     "call_soon",
     "checkpoint",

@@ -1,4 +1,4 @@
-"""How a task of trio sleeps until a half of a descriptor has news.
+"""How a task of trio sleeps: until a half of a descriptor has news, or until somebody wakes it.
 
 Facts      `wait_task_rescheduled` hands a message to trio's loop, and the task sleeps until exactly one of two things:
            somebody reschedules it, or the message's abort function says that nobody will.
@@ -12,14 +12,14 @@ Cost       The message of a half is the same for each of its sleeps, so it is ma
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
 from trio.lowlevel import Abort, cancel_shielded_checkpoint, current_task, wait_task_rescheduled
 
 from ..poll import PARKED, Half
-from .waking import WOKEN
+from .waking import WOKEN, wake
 
 # names of this module, which compiled code finds faster than another's
 _WOKEN: Final[object] = WOKEN
@@ -60,6 +60,37 @@ class Parking:
 
 def _abort(half: Half, _: Any) -> Abort:
     half.unpark()
+    return Abort.SUCCEEDED
+
+
+class Bed:
+    """Where one task sleeps until it is woken, again and again: `await bed`, a checkpoint.
+
+    If a cancellation comes first, `leave` is called at once, and sees to it that nobody will call `wake` any more; it
+    must not raise. Once woken, the task runs on, whatever happens.
+    """
+
+    __slots__ = ("_leave", "_message", "_task")
+
+    def __init__(self, leave: Callable[[], object]) -> None:
+        self._leave = leave
+        self._message: Any = None
+        self._task: Any = None
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._task = _current_task()
+        if self._message is None:
+            self._message = first_word(wait_task_rescheduled(partial(_leave, self._leave)))  # noqa: ASYNC105
+        news = yield self._message
+        news.unwrap()
+
+    def wake(self) -> None:
+        """Let the task run, soon. Once per sleep."""
+        wake(self._task)
+
+
+def _leave(leave: Callable[[], object], _: Any) -> Abort:
+    leave()
     return Abort.SUCCEEDED
 
 

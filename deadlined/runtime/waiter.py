@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from trio.lowlevel import Abort, current_task, enable_ki_protection, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, current_task, enable_ki_protection, wait_task_rescheduled
+
+from .waking import wake
 
 
 class Waiter:
@@ -36,4 +38,4 @@ class Waiter:
     def wake(self, value: float) -> None:
         """Let the task run, soon. Once, and only while it is parked."""
         self._value = value
-        reschedule(self._task)
+        wake(self._task)
