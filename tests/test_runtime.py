@@ -26,7 +26,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
-from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, current_pump
+from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, current_pump, give_way
 from deadlined.runtime.waking import WOKEN
 from deadlined.timers import COMPILED, Timer
 
@@ -82,6 +82,53 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
         assert kept() == before
     finally:
         gc.enable()
+
+
+class TestGivingWay:
+    async def test_others_run_and_a_cancellation_waits(self) -> None:
+        seen: list[str] = []
+
+        async def other() -> None:
+            seen.append("other")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                # trio runs a batch in either order: after two of them the other has had its turn
+                await give_way
+                await give_way
+                seen.append("one")
+                await trio.lowlevel.checkpoint()
+            assert scope.cancelled_caught
+        assert seen == ["other", "one"]
+
+    async def test_a_cancellation_meanwhile_waits_too(self) -> None:
+        seen: list[str] = []
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(give_way_and_note, seen)
+                await trio.lowlevel.checkpoint()
+                scope.cancel()
+        assert seen == ["gave way", "cancelled"]
+
+    async def test_who_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
+        with trio.CancelScope() as scope:
+            await give_way
+            scope.cancel()
+            await give_way
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+
+async def give_way_and_note(seen: list[str]) -> None:
+    await give_way
+    seen.append("gave way")
+    try:
+        await trio.lowlevel.checkpoint()
+    except trio.Cancelled:
+        seen.append("cancelled")
+        raise
 
 
 class TestABed:
@@ -597,6 +644,32 @@ class TestControlC:
                 half.set_deadline(math.inf)
                 await peer.send_all(b"still here")
                 assert await conn.receive_some() == b"still here"
+
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+
+    @pytest.mark.skipif(COMPILED, reason="compiled code has no lines to interrupt")
+    def test_at_any_line_of_giving_way_no_wake_is_left_over(self) -> None:
+        """One that is would end the task's next sleep, or be one too many for trio."""
+
+        async def main() -> None:
+            step = 0
+            while True:
+                reached: list[str] = []
+                interrupted = False
+                try:
+                    with interrupted_at(step, reached):
+                        await give_way
+                    await trio.lowlevel.checkpoint()
+                except KeyboardInterrupt:
+                    interrupted = True
+                assert interrupted == bool(reached)
+                start = trio.current_time()
+                await trio.sleep(HOUR)
+                assert trio.current_time() == start + HOUR, reached
+                if not reached:
+                    break
+                step += 1
+            assert step >= 2, "the trace has not seen it"
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
-from trio.lowlevel import Abort, cancel_shielded_checkpoint, current_task, wait_task_rescheduled
+from trio.lowlevel import Abort, current_task, wait_task_rescheduled
 
 from ..poll import PARKED, Half
 from .waking import WOKEN, wake
@@ -95,16 +95,17 @@ def _leave(leave: Callable[[], object], _: Any) -> Abort:
 
 
 class GiveWay:
-    """`await give_way`: trio's `cancel_shielded_checkpoint`, whose message is made once, too.
+    """`await give_way`: what trio's `cancel_shielded_checkpoint` does. Others run, and a cancellation waits.
 
-    Others run, and a cancellation waits. With `checkpoint_if_cancelled` before the act it makes a checkpoint of it.
+    With `checkpoint_if_cancelled` before the act it makes a checkpoint of it. The task is woken before it goes to
+    sleep: trio's own way makes an outcome that says nothing, which costs as much as all else.
     """
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        resumed = yield _GIVE_WAY
-        resumed.unwrap()
+        wake(_current_task())
+        yield _AWAKE
 
 
 def first_word(coroutine: Coroutine[Any, Any, Any]) -> object:
@@ -114,5 +115,9 @@ def first_word(coroutine: Coroutine[Any, Any, Any]) -> object:
     return message
 
 
-_GIVE_WAY: Final = first_word(cancel_shielded_checkpoint())  # noqa: ASYNC105
+def _not_now(_: Any) -> Abort:
+    return Abort.FAILED
+
+
+_AWAKE: Final = first_word(wait_task_rescheduled(_not_now))  # noqa: ASYNC105
 give_way: Final = GiveWay()

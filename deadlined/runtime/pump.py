@@ -29,7 +29,7 @@ from trio.lowlevel import RunVar, enable_ki_protection
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
-from .parking import Parking
+from .parking import Bed, GiveWay, Parking
 from .waking import wake
 
 
@@ -197,6 +197,8 @@ def _disown_all() -> None:
 # (Compiled, these have no bytecode and are not interrupted anyway.)
 for _entry in (
     Parking.__await__,
+    Bed.__await__,
+    GiveWay.__await__,
     Half.set_deadline,
     Half.set_timeout,
     Half.unblock,
