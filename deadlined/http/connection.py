@@ -51,7 +51,7 @@ _log: Final = logging.getLogger("deadlined.http")
 
 
 class HttpConnection:
-    """Serves one connection: `converse`, then `say_goodbye`, and `close` in any case."""
+    """Serves one connection: `converse`, then `say_goodbye` unless it `can_leave`, and `close` in any case."""
 
     def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
         self.server = server
@@ -97,6 +97,11 @@ class HttpConnection:
             self.finish(Reason.CLIENT_RESET)
         finally:
             self._scope = None
+
+    @property
+    def can_leave(self) -> bool:
+        """After `converse`: True if nothing is left to say, so that `close` is all."""
+        return self._goodbye.nothing_to_say(self.transport)
 
     async def say_goodbye(self) -> None:
         """After `converse`: say what is left to say, and close politely."""

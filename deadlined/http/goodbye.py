@@ -41,6 +41,10 @@ class Goodbye:
         if not transport.send_last(words):
             self._words = words
 
+    def nothing_to_say(self, transport: Transport) -> bool:
+        """True if to close is all that is left."""
+        return not self._words and not self.unread and transport.closes_at_once
+
     async def say(self, transport: Transport, clock: Clock, timeouts: Timeouts) -> None:
         """Say what was not said yet, let the peer read it, and close. Never raises for what the peer does."""
         deadline = clock.now() + LINGER

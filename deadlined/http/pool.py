@@ -93,7 +93,8 @@ class _PooledTask:
         if connection is None:
             return
         try:
-            await connection.say_goodbye()
+            if not connection.can_leave:
+                await connection.say_goodbye()
         except Exception:
             connection.failed()
         connection.close()

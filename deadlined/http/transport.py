@@ -11,7 +11,7 @@ import socket as stdlib
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import trio
 
@@ -36,6 +36,9 @@ class Transport(ABC):
     """What the connection needs of either kind. `received` and `sent` count the bytes of HTTP."""
 
     __slots__ = ("conn", "received", "sent")
+
+    # a polite end is no more than a close
+    closes_at_once: ClassVar[bool] = False
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
@@ -70,6 +73,8 @@ class Plain(Transport):
     """A connection in the clear."""
 
     __slots__ = ("_budget",)
+
+    closes_at_once: ClassVar[bool] = True
 
     def __init__(self, conn: Conn) -> None:
         super().__init__(conn)

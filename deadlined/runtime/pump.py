@@ -5,8 +5,8 @@ Facts      Trio's own loop sleeps until its nearest deadline or the first event,
 Hazard     A clock of its own, or a timerfd or a second thread in place of trio's, would be deaf to `MockClock`; a
            wake-up per deadline set would cost what deadlines in trio cost.
 Answer     One system task waits for the port's descriptor inside one cancel scope whose deadline is the poller's wake
-           time. It is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd stands beside the
-           scope only where it is asked for and time is real.
+           time. It is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd takes the place of the
+           scope's deadline only where it is asked for and time is real.
 Cost       A wake that carries a single event costs one more turn of trio's loop than trio's own poller; a full batch
            costs less. What deadlines gain comes from the stored field, not from this nesting.
 
@@ -29,6 +29,7 @@ from trio.lowlevel import RunVar, enable_ki_protection
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
+from ..timers.timer import INF
 from .parking import Bed, GiveWay, Parking
 from .waking import wake
 
@@ -68,6 +69,8 @@ class Pump:
         self._poller = Poller(open_port(), clock, wake, self._kick, queue)
         self._scope = trio.CancelScope()
         self._timer = self._open_timer() if precise else None
+        # when the sleep ends by itself
+        self._alarm = INF
         self._kicks = 0
         self.clock = clock
         _alive.add(self)
@@ -96,6 +99,7 @@ class Pump:
         """The system task: sleep, poll, until the run ends."""
         try:
             while True:
+                self._alarm = INF
                 with trio.CancelScope() as self._scope:
                     await self._poll_until_a_deadline()
                 # a deadline came and cancelled the scope; there may be events, too
@@ -108,8 +112,8 @@ class Pump:
     async def _poll_until_a_deadline(self) -> None:
         fd = self._poller.port.fileno()
         while True:
-            wake = self._poller.sleep_time(self._scope.deadline)
-            if self._scope.deadline != wake:
+            wake = self._poller.sleep_time(self._alarm)
+            if self._alarm != wake:
                 self._wake_at(wake)
             await trio.lowlevel.wait_readable(fd)
             self._poller.poll(0.0)
@@ -120,8 +124,10 @@ class Pump:
         self._wake_at(when)
 
     def _wake_at(self, when: float) -> None:
-        self._scope.deadline = when
-        if self._timer is not None:
+        self._alarm = when
+        if self._timer is None:
+            self._scope.deadline = when
+        else:
             self._timer.arm(when - self.clock.now())
 
     def _open_timer(self) -> TimerFd:

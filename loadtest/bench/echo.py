@@ -30,6 +30,7 @@ from .processes import SERVER_CORE
 PLAIN: Final = f"{builds.INSTALLED}, no deadline"
 MOVED: Final = f"{builds.INSTALLED}, both deadlines moved"
 LEAST: Final = "the least: two turns of trio"
+CONTRACT: Final = "the least: two checkpoints of trio"
 PURE_PLAIN: Final = f"{builds.PURE}, no deadline"
 PURE_MOVED: Final = f"{builds.PURE}, both deadlines moved"
 TRIO: Final = "trio.SocketStream"
@@ -47,6 +48,7 @@ SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     MOVED: ("echo_deadlined", "moved"),
     PLAIN: ("echo_deadlined", "plain"),
     LEAST: ("echo_deadlined", "least"),
+    CONTRACT: ("echo_deadlined", "contract"),
     PURE_MOVED: ("echo_deadlined", "moved"),
     PURE_PLAIN: ("echo_deadlined", "plain"),
     TRIO: ("echo_trio", "plain"),
@@ -132,7 +134,7 @@ class Echo(Benchmark):
         Target(MAIN, "rate", MOVED, PLAIN, at_least=0.98),
     )
 
-    def __init__(self, warm: float = 0.4, seconds: float = 1.8, cases: Sequence[str] = tuple(CASES)) -> None:
+    def __init__(self, warm: float = 0.3, seconds: float = 1.0, cases: Sequence[str] = tuple(CASES)) -> None:
         self._warm = warm
         self._seconds = seconds
         self._cases = cases
@@ -142,7 +144,7 @@ class Echo(Benchmark):
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # without it nobody is measured
         compiled, _ = builds.contestants()
-        missing = dict.fromkeys((PLAIN, MOVED, LEAST), compiled.missing)
+        missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT), compiled.missing)
         found = []
         for name, (kind, *arguments) in SERVERS.items():
             if kind == "go":

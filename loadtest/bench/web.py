@@ -75,7 +75,7 @@ class Web(Benchmark):
         Target(MAIN, "rate", OURS_H11, OURS_H11_OFF, at_least=0.98),
     )
 
-    def __init__(self, warm: int = 1, seconds: int = 3, cases: Sequence[str] = tuple(CASES)) -> None:
+    def __init__(self, warm: int = 1, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
         self._warm = warm
         self._seconds = seconds
         self._cases = cases

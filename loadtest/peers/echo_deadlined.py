@@ -1,8 +1,9 @@
-"""An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved|least [SECONDS]`.
+"""An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved|least|contract [SECONDS]`.
 
 plain: no deadline. moved: the read deadline is moved before every read and the write deadline before every write, to
-SECONDS (5) from then. least: no stream but a bound, two system calls and the two turns of trio's loop that two
-operations owe to it, with no look for a cancellation, a deadline, a second user or an error.
+SECONDS (5) from then. The other two are no streams but bounds. least: two system calls and the two turns of trio's loop
+that two operations owe to it, with no look for a cancellation, a deadline, a second user or an error. contract: the
+same, and the looks for a cancellation, so that both operations are checkpoints, as every operation of trio is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from contextlib import suppress
 
 import trio
+from trio.lowlevel import checkpoint_if_cancelled
 
 import deadlined
 from deadlined import Conn
@@ -56,11 +58,34 @@ async def least(conn: Conn) -> None:
         await give_way
 
 
+async def contract(conn: Conn) -> None:
+    """`least`, and a look for a cancellation before each operation."""
+    socket = conn.socket
+    slept = False
+    await checkpoint_if_cancelled()
+    while True:
+        try:
+            data = socket.recv(65536)
+        except BlockingIOError:
+            await conn.wait_readable()
+            slept = True
+            continue
+        if not data:
+            return
+        if not slept:
+            await give_way
+        slept = False
+        await checkpoint_if_cancelled()
+        socket.send(data)
+        await give_way
+        await checkpoint_if_cancelled()
+
+
 async def handle(conn: Conn) -> None:
     """One connection, in the way that the command names."""
     # the peer has gone, which is how the client ends, or is too slow
     with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded, ConnectionError):
-        await {"plain": plain, "moved": moved, "least": least}[sys.argv[1]](conn)
+        await {"plain": plain, "moved": moved, "least": least, "contract": contract}[sys.argv[1]](conn)
 
 
 async def main() -> None:
