@@ -22,11 +22,11 @@ import pytest
 import trio
 from poll_support import assert_sound, conn_pair, many_descriptors, socket_pair
 from support import interrupted_at
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
-from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, current_pump, give_way
+from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, Turn, current_pump, give_way
 from deadlined.runtime.waking import WOKEN
 from deadlined.timers import COMPILED, Timer
 
@@ -119,6 +119,86 @@ class TestGivingWay:
             await give_way
             await trio.lowlevel.checkpoint()
         assert scope.cancelled_caught
+
+
+class TestATurn:
+    """A checkpoint before an act, in one step."""
+
+    async def test_it_is_a_checkpoint_and_says_how_the_half_stands(self) -> None:
+        async with conn_pair() as (conn, _):
+            half = conn._desc.read
+            turn = Turn(half)
+            for _ in range(2):
+                with assert_checkpoints():
+                    assert await turn == READY
+            half.set_deadline(trio.current_time() - 1)
+            assert await turn == EXPIRED
+            half.close()
+            assert await turn == CLOSED
+
+    async def test_who_is_cancelled_already_does_not_go_on(self) -> None:
+        async with conn_pair() as (conn, _):
+            turn = Turn(conn._desc.read)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await turn
+                pytest.fail("went on")
+            assert scope.cancelled_caught
+            with assert_checkpoints():
+                assert await turn == READY
+
+    async def test_nor_who_is_cancelled_meanwhile(self) -> None:
+        seen: list[str] = []
+
+        async def take(turn: Turn) -> None:
+            for number in range(3):
+                await turn
+                seen.append(f"turn {number}")
+
+        async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
+            nursery.start_soon(take, Turn(conn._desc.read))
+            # begun, whichever task trio lets run first
+            while not seen:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert seen in (["turn 0"], ["turn 0", "turn 1"])
+
+    def test_a_cancellation_that_came_between_two_turns_and_has_gone_is_not_raised(self) -> None:
+        went_on: list[int] = []
+
+        async def main() -> None:
+            async with conn_pair() as (conn, _):
+                turn = Turn(conn._desc.read)
+                with trio.CancelScope() as scope:
+                    await turn
+                    scope.cancel()
+                went_on.append(await turn)
+
+        trio.run(main)
+        assert went_on == [READY]
+
+    async def test_a_shielded_one_is_not_cancelled(self) -> None:
+        async with conn_pair() as (conn, _):
+            turn = Turn(conn._desc.read)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                with trio.CancelScope(shield=True):
+                    assert await turn == READY
+                await turn
+            assert scope.cancelled_caught
+
+    def test_ctrl_c_that_comes_meanwhile_is_raised(self) -> None:
+        async def main() -> None:
+            async with conn_pair() as (conn, _):
+                turn = Turn(conn._desc.read)
+                await turn
+                trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
+                for _ in range(100):
+                    await turn
+                pytest.fail("went on")
+
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
 
 
 async def give_way_and_note(seen: list[str]) -> None:
@@ -648,17 +728,21 @@ class TestControlC:
         trio.run(main, clock=MockClock(autojump_threshold=0))
 
     @pytest.mark.skipif(COMPILED, reason="compiled code has no lines to interrupt")
-    def test_at_any_line_of_giving_way_no_wake_is_left_over(self) -> None:
+    @pytest.mark.parametrize("what", ["give way", "a turn", "a bed"])
+    def test_at_any_line_of_giving_way_no_wake_is_left_over(self, what: str) -> None:
         """One that is would end the task's next sleep, or be one too many for trio."""
 
         async def main() -> None:
             step = 0
+            half = Half(current_pump()._poller)
             while True:
                 reached: list[str] = []
                 interrupted = False
+                bed = Bed(lambda: None)
+                ways: dict[str, Awaitable[object]] = {"give way": give_way, "a turn": Turn(half), "a bed": bed}
                 try:
-                    with interrupted_at(step, reached):
-                        await give_way
+                    with interrupted_at(step, reached), trio.move_on_after(1):
+                        await ways[what]
                     await trio.lowlevel.checkpoint()
                 except KeyboardInterrupt:
                     interrupted = True

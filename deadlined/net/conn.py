@@ -20,7 +20,8 @@ from typing import Final
 import trio
 from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, give_way
+from ..poll import READY
+from ..runtime import Turn, current_pump, give_way
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -68,6 +69,8 @@ class Conn(trio.abc.HalfCloseableStream):
         "_pump",
         "_reading",
         "_socket",
+        "_trusts_short_reads",
+        "_turn",
         "_writing",
         "set_read_deadline",
         "set_write_deadline",
@@ -76,7 +79,7 @@ class Conn(trio.abc.HalfCloseableStream):
     set_read_deadline: Callable[[float], None]
     set_write_deadline: Callable[[float], None]
 
-    def __init__(self, socket: stdlib.socket) -> None:
+    def __init__(self, socket: stdlib.socket, is_tcp: bool) -> None:
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
         self._socket = socket
@@ -84,6 +87,9 @@ class Conn(trio.abc.HalfCloseableStream):
         self._reading = Side("read", self._desc.read)
         self._writing = Side("write", self._desc.write)
         self._ended = False
+        self._turn = Turn(self._desc.read)
+        # on a unix socket a read ends where a descriptor was passed, whatever comes behind it (unix(7))
+        self._trusts_short_reads = is_tcp
         # the halves' own methods: a forwarding call would cost more than what it forwards to
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
@@ -97,8 +103,7 @@ class Conn(trio.abc.HalfCloseableStream):
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)
-        set_options(socket)
-        return cls(socket)
+        return cls(socket, set_options(socket))
 
     @property
     def socket(self) -> stdlib.socket:
@@ -147,9 +152,19 @@ class Conn(trio.abc.HalfCloseableStream):
         side = self._reading
         side.enter()
         try:
-            await side.begin()
-            while (data := self._receive(size)) is None:
+            data = None
+            if side.half.ready:
+                # bytes are there: they can wait a turn, which is the checkpoint
+                side.woken(await self._turn)
+                data = self._receive(size)
+            elif not side.half.drained or side.half.check() != READY:
+                await side.begin()
+                data = self._receive(size)
+            while data is None:
                 side.woken(await side.parking)
+                data = self._receive(size)
+            if self._trusts_short_reads and 0 < len(data) < size:
+                side.half.drain()
             if not side.slept:
                 await give_way
             return data
@@ -241,8 +256,9 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def drained(self) -> bool:
-        """True if `try_receive` is known to give None: it gave less than it was asked for, and the kernel has reported
-        nothing since. Deadlines and closing do not show here."""
+        """True if `try_receive` is known to give None: the last receive got less than it asked for, and the kernel has
+        reported nothing since. Deadlines and closing do not show here; nor, on a unix socket, bytes behind a descriptor
+        that the peer has passed."""
         return self._reading.half.drained
 
     def try_send(self, data: Buffer) -> int:
@@ -293,13 +309,15 @@ class Conn(trio.abc.HalfCloseableStream):
             raise _broken(error) from error
 
 
-def set_options(socket: stdlib.socket) -> None:
-    """The options of TCP that every `Conn` has, if it is a socket of TCP."""
-    if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
+def set_options(socket: stdlib.socket) -> bool:
+    """The options of TCP that every `Conn` has, if it is a socket of TCP; is it?"""
+    is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
+    if is_tcp:
         # as trio does: small messages leave at once
         socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
         if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
             socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
+    return is_tcp
 
 
 def _size(max_bytes: int) -> int:

@@ -8,6 +8,9 @@ Every operation of this package has the same shape, which keeps trio's contract 
     if not side.slept: await give_way               the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
+Where it is known that there is something to receive, a `Turn` comes before the act in place of what stands around it;
+a send that waited a turn would let its peer wait.
+
 Each await costs an object and a call, so that the pattern is written out where it is used, and a coroutine that only
 forwards to another is none.
 """

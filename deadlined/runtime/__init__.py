@@ -10,7 +10,7 @@ if sys.platform == "win32":
 from trio.lowlevel import checkpoint
 
 from .context import TaskContext
-from .parking import Bed, Parking, give_way
+from .parking import Bed, Parking, Turn, give_way
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
 from .waiter import Waiter
 
@@ -20,6 +20,7 @@ __all__ = [
     "Pump",
     "RuntimeStatistics",
     "TaskContext",
+    "Turn",
     "Waiter",
     "call_soon",
     "checkpoint",

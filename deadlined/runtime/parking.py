@@ -16,14 +16,15 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
-from trio.lowlevel import Abort, current_task, wait_task_rescheduled
+from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from ..poll import PARKED, Half
-from .waking import WOKEN, wake
+from .waking import WOKEN
 
 # names of this module, which compiled code finds faster than another's
-_WOKEN: Final[object] = WOKEN
+_WOKEN: Final = WOKEN
 _current_task: Final = current_task
+_reschedule: Final = reschedule
 
 
 class Parking:
@@ -86,12 +87,47 @@ class Bed:
 
     def wake(self) -> None:
         """Let the task run, soon. Once per sleep."""
-        wake(self._task)
+        _reschedule(self._task, _WOKEN)
 
 
 def _leave(leave: Callable[[], object], _: Any) -> Abort:
     leave()
     return Abort.SUCCEEDED
+
+
+class Turn:
+    """A checkpoint before an act on `half`, in one step of trio's loop: others run, and a cancellation that is there or
+    comes meanwhile is raised. For one task at a time.
+
+    `await turn` says what `half.reset()` says when it is over. It does what a look for a cancellation before and a
+    `give_way` behind an act do, for half of the price.
+    """
+
+    __slots__ = ("_cancellation", "_half", "_message")
+
+    def __init__(self, half: Half) -> None:
+        self._half = half
+        # what raises the cancellation that has come
+        self._cancellation: list[Callable[[], object]] | None = None
+        self._message: Any = None
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        cancellation = self._cancellation
+        if cancellation is None:
+            cancellation = self._cancellation = []
+            self._message = first_word(wait_task_rescheduled(partial(_note, cancellation)))  # noqa: ASYNC105
+        # one that came after the last turn had nothing to do with it
+        cancellation.clear()
+        _reschedule(_current_task(), _WOKEN)
+        yield self._message
+        if cancellation:
+            cancellation.pop()()
+        return self._half.reset()
+
+
+def _note(cancellation: list[Callable[[], object]], raise_cancel: Callable[[], object]) -> Abort:
+    cancellation.append(raise_cancel)
+    return Abort.FAILED
 
 
 class GiveWay:
@@ -104,7 +140,7 @@ class GiveWay:
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        wake(_current_task())
+        _reschedule(_current_task(), _WOKEN)
         yield _AWAKE
 
 

@@ -29,7 +29,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from ..clients.churn import PROFILES, WARM
+from ..clients.churn import WARM
+from ..clients.churn_profiles import PROFILES
 from ..servers import ROOT, Usage, pin, raise_file_limit
 from . import builds, golang
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target

@@ -21,8 +21,9 @@ from loadtest.bench.contest import Benchmark, ContestantError, Results
 from loadtest.bench.lateness import ASYNCIO as CALL_AT
 from loadtest.bench.lateness import CONN, TICKER, Lateness, busy
 from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
-from loadtest.clients.churn import PROFILES, Burst, Crowd, Herd, Move, Profile, Steady, Then, steps
+from loadtest.clients.churn import Crowd, steps
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
+from loadtest.clients.churn_profiles import PROFILES, Burst, Herd, Move, Profile, Steady, Then
 from loadtest.peers import lateness_report
 from loadtest.peers.churn_protocol import CLOSE, EXPIRED, INSTANT, MOVE, SET
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import socket
 
 import pytest
 import trio
-from support import INF, tcp_pair
+from support import INF, count_sleeps, tcp_pair
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded
@@ -94,6 +95,58 @@ async def test_a_drained_connection_ends_by_its_deadline(autojump_clock: MockClo
         with pytest.raises(DeadlineExceeded):
             await received(server)
         assert trio.current_time() == 5
+
+
+async def test_a_receive_sleeps_without_asking_after_a_short_one(autojump_clock: MockClock) -> None:
+    """So that it is one checkpoint, whether the bytes come before it or after."""
+    async with tcp_pair() as (client, server):
+        await client.send_all(b"one")
+        assert await server.receive_some() == b"one"
+        assert server.drained
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, b"two")
+            assert await count_sleeps(server.receive_some) == 1
+        await client.send_all(b"three")
+        await wait_all_tasks_blocked()
+        assert not server.drained
+        assert await count_sleeps(server.receive_some) == 1
+        server.set_read_timeout(60)
+        with pytest.raises(DeadlineExceeded):
+            await server.receive_some()
+        assert trio.current_time() == 60
+
+
+async def test_a_receive_that_was_full_asks_again() -> None:
+    async with tcp_pair() as (client, server):
+        await client.send_all(b"abcdefgh")
+        await wait_all_tasks_blocked()
+        assert [await server.receive_some(4) for _ in range(2)] == [b"abcd", b"efgh"]
+        assert not server.drained
+
+
+async def test_a_receive_finds_the_end_that_came_with_the_last_bytes(autojump_clock: MockClock) -> None:
+    async with tcp_pair() as (client, server):
+        server.set_read_timeout(60)
+        client.try_send(b"last words")
+        client.shutdown_write()
+        await wait_all_tasks_blocked()
+        assert await server.receive_some() == b"last words"
+        assert await server.receive_some() == b""
+        assert await server.receive_some() == b""
+        assert trio.current_time() == 0
+
+
+async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(autojump_clock: MockClock) -> None:
+    """A read of a unix socket ends there, short as it is, and what lies behind it makes no edge."""
+    ours, theirs = socket.socketpair()
+    async with Conn.from_socket(ours) as conn:
+        with theirs:
+            socket.send_fds(theirs, [b"one"], [theirs.fileno()])
+            theirs.send(b"two")
+            conn.set_read_timeout(60)
+            await wait_all_tasks_blocked()
+            assert [await conn.receive_some() for _ in range(2)] == [b"one", b"two"]
+            assert trio.current_time() == 0
 
 
 async def test_an_attempt_asks_the_kernel_also_of_a_drained_connection() -> None:
