@@ -98,7 +98,8 @@ class _PooledTask:
         except Exception:
             connection.failed()
         connection.close()
-        self._connection = None
+        # nothing of it is kept while the task rests
+        self._connection = connection = None
         if len(self._pool.resting) < _MOST_RESTING:
             context.renew()
             self._pool.resting.append(self)

@@ -145,11 +145,13 @@ class HttpServer:
     async def _accept(self, listener: Listener, pool: TaskPool) -> None:
         async with listener:
             while True:
-                conn: Conn = await listener.accept()
-                self._accepted += 1
-                connection = HttpConnection(self, conn, self._accepted)
-                self._connections.add(connection)
-                pool.serve(connection)
+                self._welcome(await listener.accept(), pool)
+
+    def _welcome(self, conn: Conn, pool: TaskPool) -> None:
+        self._accepted += 1
+        connection = HttpConnection(self, conn, self._accepted)
+        self._connections.add(connection)
+        pool.serve(connection)
 
     async def _drain(self) -> None:
         start = self.clock.now()

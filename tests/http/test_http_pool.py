@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -11,6 +12,7 @@ from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
+from deadlined.http.connection import HttpConnection
 
 
 class Tasks:
@@ -71,6 +73,23 @@ async def test_a_task_that_was_woken_does_not_rest_any_more(autojump_clock: Mock
         site.hang_up()
     assert len(set(tasks.seen)) == 2
     assert tasks.seen[0] in tasks.seen[1:]
+
+
+async def test_a_task_that_rests_keeps_nothing_of_its_last_connection(autojump_clock: MockClock) -> None:
+    """Nor does anything else: its memory is given back without the collector."""
+
+    def kept() -> list[type]:
+        return [type(thing) for thing in gc.get_objects() if type(thing) in (HttpConnection, Exchange)]
+
+    async with serving() as site:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await ask_and_leave(site)
+                assert kept() == []
+        finally:
+            gc.enable()
 
 
 async def test_no_more_than_some_tasks_rest(autojump_clock: MockClock) -> None:
