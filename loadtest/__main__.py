@@ -42,6 +42,7 @@ def main() -> None:
 @click.option("--quick", is_flag=True, help="Seconds, not minutes: tries everything, its figures mean nothing.")
 @click.option("--case", "cases", metavar="NAME", multiple=True, help="Only this case; may be given several times.")
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True, help="May be given several times.")
+@click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run.")
 @click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
               help="Where the files go.  [default: loadtest/results]")  # fmt: skip
 @click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
@@ -51,6 +52,7 @@ def bench_command(
     quick: bool,
     cases: tuple[str, ...],
     only: tuple[str, ...],
+    add: bool,
     results: Path,
     listing: bool,
 ) -> None:
@@ -81,7 +83,7 @@ def bench_command(
         )
     if unknown := set(cases).difference(runner.cases(chosen)):
         raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
-    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases)
+    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases, add)
     _finish(lambda: runner.run(chosen, plan, results))
 
 

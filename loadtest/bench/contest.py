@@ -106,7 +106,7 @@ class Results:
     contestants: Sequence[Contestant]
     cases: Sequence[str]
     metrics: Mapping[str, Metric]
-    skips: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    skips: dict[tuple[str, str], str] = field(default_factory=dict)
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -138,6 +138,12 @@ class Results:
             if contestant.ours and (contestant.name, case, metric) in self.values:
                 return contestant.name
         return None
+
+    @property
+    def repetitions(self) -> str:
+        """How many there are of each figure: "5", or "5 to 20"."""
+        counts = sorted({len(values) for values in self.values.values()}) or [0]
+        return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
     def metrics_of(self, case: str) -> list[str]:
         """The metrics that anybody measured in this case."""

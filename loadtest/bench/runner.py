@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..report import console, save
-from . import NAMES, golang, tables
+from . import NAMES, earlier, golang, tables
 from .contest import Benchmark, Contestant, ContestantError, Results, Spread, Verdict
 from .schedule import Turn, seconds_left, turns
 
@@ -22,12 +22,14 @@ REPETITIONS = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: names of contestants, `cases`: names of cases; empty: all."""
+    """What is asked for. `only`: names of contestants, `cases`: names of cases; empty: all. `add`: to what an earlier
+    run has left."""
 
     repetitions: int = REPETITIONS
     quick: bool = False
     only: Collection[str] = ()
     cases: Collection[str] = ()
+    add: bool = False
 
 
 def load(name: str) -> Benchmark:
@@ -126,16 +128,21 @@ def _progress() -> Progress:
 def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
     """Run these benchmarks; whether nothing failed and every target that was measured is reached.
 
-    ToolMissingError before anything is measured, if one of them cannot be. Targets are not judged by a quick run.
+    Before anything is measured: ToolMissingError if one of them cannot be, RuntimeError if there is nothing that can be
+    added to. Targets are not judged by a quick run.
     """
     chosen = [load(name) for name in names]
     if plan.quick:
         chosen = [benchmark.quick() for benchmark in chosen]
-    prepared = [(benchmark, prepare(benchmark, plan.only, plan.cases)) for benchmark in chosen]
+    prepared = [
+        (benchmark, prepare(benchmark, plan.only, plan.cases), _earlier(benchmark, plan, directory))
+        for benchmark in chosen
+    ]
     tables.header(plan.repetitions, golang.version())
     good = True
-    for benchmark, results in prepared:
+    for benchmark, results, before in prepared:
         measure(benchmark, results, plan.repetitions)
+        earlier.include(results, before, benchmark.cases())
         # a quick run's figures are of another size than the targets speak of
         targets = [target for target in benchmark.targets if target.case in results.cases]
         verdicts = [] if plan.quick else [results.verdict(target) for target in targets]
@@ -143,6 +150,19 @@ def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
         _write(benchmark, results, verdicts, plan, directory)
         good = good and not results.failures and all(verdict.reached is not False for verdict in verdicts)
     return good
+
+
+def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earlier:
+    if not plan.add:
+        return {}
+    try:
+        return earlier.recall(_file(benchmark, directory))
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
+
+
+def _file(benchmark: Benchmark, directory: Path) -> Path:
+    return directory / f"bench-{benchmark.name}.json"
 
 
 def listing(names: Sequence[str]) -> bool:
@@ -164,9 +184,10 @@ def contestants(names: Sequence[str]) -> dict[str, Contestant]:
 
 def _write(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    save(f"bench-{benchmark.name}", document(benchmark, results, verdicts, plan), directory)
+    file = _file(benchmark, directory)
+    save(file.stem, document(benchmark, results, verdicts, plan), directory)
     if results.values:
-        benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+        benchmark.plot(results, file.with_suffix(".png"))
 
 
 def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
@@ -175,7 +196,7 @@ def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]
         "benchmark": benchmark.name,
         "title": benchmark.title,
         "quick": plan.quick,
-        "repetitions": plan.repetitions,
+        "repetitions": results.repetitions,
         "go": golang.version(),
         "cases": list(results.cases),
         "metrics": {name: asdict(metric) for name, metric in results.metrics.items()},

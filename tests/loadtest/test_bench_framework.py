@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -255,6 +256,86 @@ def test_all_is_well_if_every_target_that_was_measured_is_reached(offered: Fake,
     }
     assert ratios[PEER, "few", "cost"] == 40.5 / 10.5
     assert (tmp_path / "bench-fake.png").stat().st_size > 1000
+
+
+def kept(directory: Path) -> dict[tuple[str, str], list[float]]:
+    """The values of `cost` in the file of `fake`, by contestant and case."""
+    written = json.loads((directory / "bench-fake.json").read_text())
+    return {
+        (figure["contestant"], figure["case"]): figure["values"]
+        for figure in written["figures"]
+        if figure["metric"] == "cost"
+    }
+
+
+@draws
+def test_a_further_run_adds_its_repetitions_to_what_it_measures_and_keeps_the_rest(
+    offered: Fake, tmp_path: Path
+) -> None:
+    offered.targets = (Target("many", "cost", OURS, "", at_most=20.0), Target("few", "cost", OURS, "", at_most=5.0))
+    assert invoke(tmp_path)[0] == 1
+    code, _ = invoke(tmp_path, "--add", "--case", "few", "--only-contestant", OURS)
+    assert code == 1, "a target is judged by all that is known"
+    assert kept(tmp_path) == {
+        (OURS, "few"): [10.0, 11.0, 12.0, 13.0],
+        (OURS, "many"): [10.0, 11.0],
+        (PEER, "few"): [40.0, 41.0],
+    }
+    written = json.loads((tmp_path / "bench-fake.json").read_text())
+    assert written["repetitions"] == "2 to 4"
+    assert written["cases"] == ["few", "many"]
+    assert {(entry["contestant"], entry["case"], entry["why"]) for entry in written["not_measured"]} == {
+        (ABSENT, "few", "not asked for"),
+        (PEER, "many", "cannot count so far"),
+    }
+    assert len(written["targets"]) == 2
+
+
+@draws
+def test_who_failed_in_an_earlier_run_is_known_until_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _offer(monkeypatch, Fake())
+    assert invoke(tmp_path)[0] == 1
+    assert invoke(tmp_path, "--add", "--only-contestant", OURS)[0] == 1
+
+    def failed() -> set[tuple[str, str]]:
+        written = json.loads((tmp_path / "bench-fake.json").read_text())
+        return {(entry["contestant"], entry["case"]) for entry in written["failures"]}
+
+    assert failed() == {(BROKEN, "few"), (BROKEN, "many")}
+    assert invoke(tmp_path, "--add", "--case", "few")[0] == 1
+    assert failed() == {(BROKEN, "many")}
+
+
+@draws
+def test_there_may_be_nothing_yet_to_add_to(offered: Fake, tmp_path: Path) -> None:
+    assert invoke(tmp_path, "--add")[0] == 0
+    assert kept(tmp_path)[PEER, "few"] == [40.0, 41.0]
+
+
+@draws
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda written: written["machine"].update(python="2.7"), "was measured with python '2.7', which is another"),
+        (lambda written: written.update(quick=True), "is of a quick run"),
+    ],
+)
+def test_figures_that_have_no_common_median_are_not_added_up(
+    offered: Fake, tmp_path: Path, change: Callable[[dict[str, Any]], None], told: str
+) -> None:
+    invoke(tmp_path)
+    file = tmp_path / "bench-fake.json"
+    written = json.loads(file.read_text())
+    change(written)
+    file.write_text(json.dumps(written))
+    offered.asked.clear()
+    code, output = invoke(tmp_path, "--add")
+    assert code == 1
+    assert told in " ".join(output.split())
+    assert not offered.asked
+    assert json.loads(file.read_text()) == written
 
 
 @draws

@@ -26,7 +26,7 @@ def result(**changes: Any) -> dict[str, Any]:
     return {
         "machine": {"processor": "Z80", "cores": 1, "python": "3.14.0", "python build": "today, cc 1"},
         "go": "go1.30",
-        "repetitions": 3,
+        "repetitions": "3 to 5",
         "cases": ["one", "two"],
         "metrics": {"rate": {}, "rate: growth": {}},
         "contestants": [
@@ -99,9 +99,9 @@ def test_targets_tell_what_was_wanted_and_found(desk: Desk) -> None:
 
 
 def test_the_setup_names_machine_and_repetitions(desk: Desk) -> None:
-    desk.leave("heap", repetitions=2)
+    desk.leave("heap", repetitions="2")
     filled = desk.fill("<!-- setup echo heap -->\n<!-- end -->\n")
-    for word in ("Z80", "1 cores", "3.14.0", "cc 1", "Go 1.30", "echo 3, heap 2."):
+    for word in ("Z80", "1 cores", "3.14.0", "cc 1", "Go 1.30", "echo 3 to 5, heap 2."):
         assert word in filled
 
 
