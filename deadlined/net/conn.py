@@ -79,7 +79,7 @@ class Conn(trio.abc.HalfCloseableStream):
     set_read_deadline: Callable[[float], None]
     set_write_deadline: Callable[[float], None]
 
-    def __init__(self, socket: stdlib.socket, is_tcp: bool) -> None:
+    def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
         self._socket = socket
