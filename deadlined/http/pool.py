@@ -67,11 +67,14 @@ class _PooledTask:
                 await self._serve_until_cancelled(context)
                 await self._end(context)
         finally:
-            if self._connection is not None:
-                self._connection.close()
-            if self in self._pool.resting:
-                # Ctrl-C came as it lay down
-                self._leave()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The task ends, with the server or by Ctrl-C, which may have come as it lay down."""
+        if self._connection is not None:
+            self._connection.close()
+        if self in self._pool.resting:
+            self._leave()
 
     async def _serve_until_cancelled(self, context: TaskContext) -> None:
         """Serve in one scope, until there is no connection, or one that must be ended outside of the scope."""
@@ -82,24 +85,30 @@ class _PooledTask:
                     if scope.cancel_called:
                         return
                     await self._end(context)
-        except Exception:
-            if self._connection is None:
-                raise
-            self._connection.failed()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if self._connection is None:
+            raise error
+        self._connection.failed()
 
     async def _end(self, context: TaskContext) -> None:
         """End the connection, if there is one, and rest until there is another."""
-        connection = self._connection
-        if connection is None:
-            return
+        if self._connection is not None:
+            await self._part(self._connection)
+            self._connection = None
+            await self._rest(context)
+
+    async def _part(self, connection: HttpConnection) -> None:
         try:
             if not connection.can_leave:
                 await connection.say_goodbye()
         except Exception:
             connection.failed()
         connection.close()
-        # nothing of it is kept while the task rests
-        self._connection = connection = None
+
+    async def _rest(self, context: TaskContext) -> None:
         if len(self._pool.resting) < _MOST_RESTING:
             context.renew()
             self._pool.resting.append(self)
