@@ -4,8 +4,9 @@ Facts      A non-blocking call says at once whether it can be served. The kernel
            call has said "would block".
 Hazard     Waiting first would hang on data that came before; catching every OSError would swallow the deadline's own
            error.
-Answer     Every operation is tried first and waits after. Errors of the kernel are translated where the call is made.
-Cost       One system call that finds nothing, where a peer is slower than we are.
+Answer     Every operation is tried first and waits after, but for a receive after one that emptied the kernel's buffer:
+           the next edge is still to come then. Errors of the kernel are translated where the call is made.
+Cost       A system call that finds nothing, where that is not known.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Turn:
     comes meanwhile is raised. For one task at a time.
 
     `await turn` says what `half.reset()` says when it is over. It does what a look for a cancellation before and a
-    `give_way` behind an act do, for half of the price.
+    `give_way` behind an act do, for less.
     """
 
     __slots__ = ("_cancellation", "_half", "_message")
@@ -134,7 +134,7 @@ class GiveWay:
     """`await give_way`: what trio's `cancel_shielded_checkpoint` does. Others run, and a cancellation waits.
 
     With `checkpoint_if_cancelled` before the act it makes a checkpoint of it. The task is woken before it goes to
-    sleep: trio's own way makes an outcome that says nothing, which costs as much as all else.
+    sleep: trio's own way makes an outcome that says nothing.
     """
 
     __slots__ = ()
