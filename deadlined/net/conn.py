@@ -4,9 +4,8 @@ Facts      A non-blocking call says at once whether it can be served. The kernel
            call has said "would block".
 Hazard     Waiting first would hang on data that came before; catching every OSError would swallow the deadline's own
            error.
-Answer     Every operation is tried first and waits after, but for a receive after one that emptied the kernel's buffer:
-           the next edge is still to come then. Errors of the kernel are translated where the call is made.
-Cost       A system call that finds nothing, where that is not known.
+Answer     Every operation is tried first and waits after. Errors of the kernel are translated where the call is made.
+Cost       One system call that finds nothing, where a peer is slower than we are.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Final
 import trio
 from trio.lowlevel import checkpoint
 
-from ..poll import READY
 from ..runtime import Turn, current_pump, give_way
 from .side import Side, closed_error, require_open
 
@@ -70,7 +68,6 @@ class Conn(trio.abc.HalfCloseableStream):
         "_pump",
         "_reading",
         "_socket",
-        "_trusts_short_reads",
         "_turn",
         "_writing",
         "set_read_deadline",
@@ -80,7 +77,7 @@ class Conn(trio.abc.HalfCloseableStream):
     set_read_deadline: Callable[[float], None]
     set_write_deadline: Callable[[float], None]
 
-    def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
+    def __init__(self, socket: stdlib.socket) -> None:
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
         self._socket = socket
@@ -89,8 +86,6 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing = Side("write", self._desc.write)
         self._ended = False
         self._turn = Turn(self._desc.read)
-        # on a unix socket a read ends where a descriptor was passed, whatever comes behind it (unix(7))
-        self._trusts_short_reads = is_tcp
         # the halves' own methods: a forwarding call would cost more than what it forwards to
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
@@ -104,7 +99,8 @@ class Conn(trio.abc.HalfCloseableStream):
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)
-        return cls(socket, set_options(socket))
+        set_options(socket)
+        return cls(socket)
 
     @property
     def socket(self) -> stdlib.socket:
@@ -158,14 +154,12 @@ class Conn(trio.abc.HalfCloseableStream):
                 # bytes are there: they can wait a turn, which is the checkpoint
                 side.woken(await self._turn)
                 data = self._receive(size)
-            elif not side.half.drained or side.half.check() != READY:
+            else:
                 await side.begin()
                 data = self._receive(size)
             while data is None:
                 side.woken(await side.parking)
                 data = self._receive(size)
-            if self._trusts_short_reads and 0 < len(data) < size:
-                side.half.drain()
             if not side.slept:
                 await give_way
             return data
@@ -257,9 +251,9 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def drained(self) -> bool:
-        """True if `try_receive` is known to give None: the last receive got less than it asked for, and the kernel has
-        reported nothing since. Deadlines and closing do not show here; nor, on a unix socket, bytes behind a descriptor
-        that the peer has passed."""
+        """True if `try_receive` is known to give None: it gave less than it was asked for, and the kernel has reported
+        nothing since. Deadlines and closing do not show here; nor bytes behind what also ends a read, TCP's urgent data
+        (tcp(7)) and, on a unix socket, a descriptor that was passed (unix(7))."""
         return self._reading.half.drained
 
     def try_send(self, data: Buffer) -> int:
@@ -310,15 +304,13 @@ class Conn(trio.abc.HalfCloseableStream):
             raise _broken(error) from error
 
 
-def set_options(socket: stdlib.socket) -> bool:
-    """The options of TCP that every `Conn` has, if it is a socket of TCP; is it?"""
-    is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
-    if is_tcp:
+def set_options(socket: stdlib.socket) -> None:
+    """The options of TCP that every `Conn` has, if it is a socket of TCP."""
+    if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
         # as trio does: small messages leave at once
         socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
         if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
             socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
-    return is_tcp
 
 
 def _size(max_bytes: int) -> int:

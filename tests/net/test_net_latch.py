@@ -97,23 +97,25 @@ async def test_a_drained_connection_ends_by_its_deadline(autojump_clock: MockClo
         assert trio.current_time() == 5
 
 
-async def test_a_receive_sleeps_without_asking_after_a_short_one(autojump_clock: MockClock) -> None:
-    """So that it is one checkpoint, whether the bytes come before it or after."""
+async def test_what_comes_behind_urgent_data_is_received(autojump_clock: MockClock) -> None:
+    """A read of TCP ends there, short as it is, and what lies behind it makes no edge."""
     async with tcp_pair() as (client, server):
-        await client.send_all(b"one")
-        assert await server.receive_some() == b"one"
-        assert server.drained
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.send_all, b"two")
-            assert await count_sleeps(server.receive_some) == 1
-        await client.send_all(b"three")
+        for data, flags in ((b"one", 0), (b"!", socket.MSG_OOB), (b"two", 0)):
+            client.socket.send(data, flags)
         await wait_all_tasks_blocked()
-        assert not server.drained
-        assert await count_sleeps(server.receive_some) == 1
         server.set_read_timeout(60)
-        with pytest.raises(DeadlineExceeded):
-            await server.receive_some()
-        assert trio.current_time() == 60
+        assert [await server.receive_some() for _ in range(2)] == [b"one", b"two"]
+        assert trio.current_time() == 0
+
+
+async def test_a_receive_is_one_checkpoint_whenever_the_bytes_come(autojump_clock: MockClock) -> None:
+    async with tcp_pair() as (client, server):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, b"while it sleeps")
+            assert await count_sleeps(server.receive_some) == 1
+        await client.send_all(b"before")
+        await wait_all_tasks_blocked()
+        assert await count_sleeps(server.receive_some) == 1
 
 
 async def test_a_receive_that_was_full_asks_again() -> None:
