@@ -28,6 +28,7 @@ COMPILED = [
     "http/connection.py",
     "http/exchange.py",
     "http/goodbye.py",
+    "http/handling.py",
     "http/head.py",
     "http/phases.py",
     "http/pool.py",

@@ -40,6 +40,12 @@ async def endless(scope, receive, send):
     print("busy", file=sys.stderr, flush=True)
     await trio.sleep_forever()
 
+async def untiring(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    await answer(send, b"soon")
+    await trio.sleep_forever()
+
 async def blocking(scope, receive, send):
     if scope["type"] != "http":
         raise NotImplementedError

@@ -263,7 +263,8 @@ def test_a_signal_with_nothing_open_ends_it_with_0(start: Starter, number: signa
     process.signal(number)
     assert process.end() == (0, "")
     (draining,) = process.events("draining")
-    assert (draining["signal"], draining["open"], draining["seconds"]) == (number.name, 0, 3600.0)
+    assert (draining["signal"], draining["open"], draining["background"]) == (number.name, 0, 0)
+    assert draining["seconds"] == 3600.0
 
 
 def test_a_signal_closes_idle_connections_and_ends_it_with_0(start: Starter) -> None:
@@ -330,6 +331,18 @@ def test_a_second_signal_ends_it_at_once(start: Starter) -> None:
         assert process.end() == (0, "")
         assert read_all(client) == ""
     assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
+
+
+def test_what_runs_in_the_background_is_told_of_and_ended_by_a_second_signal(start: Starter) -> None:
+    process = start("apps:untiring", "--drain", "1h")
+    for _ in range(2):
+        assert process.get().endswith("soon")
+    process.signal()
+    draining = process.wait_for("draining")
+    assert (draining["open"], draining["background"]) == (0, 2)
+    process.signal()
+    assert process.end() == (0, "")
+    assert process.lines[-1]["reasons"] == {"done": 2}
 
 
 def test_a_lifespan_that_does_not_end_is_cut_by_the_drain(start: Starter) -> None:

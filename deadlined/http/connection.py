@@ -19,11 +19,11 @@ import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..runtime import TaskContext, checkpoint
-from ..timers import Timer
+from ..runtime import checkpoint
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
 from .exchange import Exchange
 from .goodbye import Goodbye
+from .handling import Handling
 from .phases import (
     DETAILS,
     NEW_GRACE,
@@ -33,12 +33,11 @@ from .phases import (
     Rule,
     age_deadline,
     farewell,
-    handler_deadline,
     handshake_deadline,
     header_deadline,
     idle_deadline,
 )
-from .records import ConnectionInfo, ConnectionRecord, request_record
+from .records import ConnectionInfo, connection_record, request_record
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
@@ -68,35 +67,45 @@ class HttpConnection:
         self.requests = 0
         self.client = address_of(conn.socket.getpeername)
         self.local = address_of(conn.socket.getsockname)
-        self.peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+        self._peer = ""
         self._number = number
         self._lateness = 0.0
         self._ended = INF
         self._answered: trio.Event | None = None
-        self._scope: trio.CancelScope | None = None
+        # of the task that serves it now
+        self._handling: Handling | None = None
         self._exchange: Exchange | None = None
+        # what had been received and sent before that exchange
+        self._received = 0
+        self._sent = 0
         self._goodbye = Goodbye(conn)
-        self._handler_timer: Timer | None = None
-        self._handling = False
         self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
-    async def converse(self, scope: trio.CancelScope, context: TaskContext) -> None:
-        """Serve until the connection ends, or is cancelled, with `scope`, the innermost of its task. Each request runs
-        in a `context` of its own."""
-        self._scope = scope
+    async def converse(self, handling: Handling) -> None:
+        """Serve until the connection ends, is cancelled, or goes on in another task, with this task's `handling`."""
+        self._handling = handling
         try:
-            await self._handshake()
-            while self.reason is None:
-                await self._next_exchange(context)
+            if self._exchange is None:
+                await self._handshake()
+            else:
+                await self._go_on_from(self._exchange)
+            while self.reason is None and self._is_in(handling):
+                await self._next_exchange(handling)
         except BadRequest as bad:
             self.refuse(bad)
-        except trio.BrokenResourceError:
-            self.finish(Reason.CLIENT_RESET)
-        except (trio.ClosedResourceError, Disconnected):
-            # cut, or lost, and noted where it happened
+        except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
+            # unless it was cut, or noted where it happened
             self.finish(Reason.CLIENT_RESET)
         finally:
-            self._scope = None
+            if self._is_in(handling):
+                self._handling = None
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for the log."""
+        if not self._peer:
+            self._peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+        return self._peer
 
     @property
     def can_leave(self) -> bool:
@@ -114,7 +123,6 @@ class HttpConnection:
 
     def close(self) -> None:
         """Close, whatever has happened, and report why the connection ended."""
-        self._forget_handler()
         if self.reason is None:
             # cancelled from outside, with the server
             self.finish(Reason.DRAIN_TIMEOUT)
@@ -122,7 +130,8 @@ class HttpConnection:
         self.conn.close()
         self.server.ended(self, self.reason or Reason.SERVER_ERROR, self._lateness)
         try:
-            self._report()
+            if self.server.observer is not None:
+                self.server.observer.connection(connection_record(self, self._ended, self._lateness))
         except Exception:
             self.failed()
 
@@ -147,8 +156,8 @@ class HttpConnection:
 
     def cancel(self) -> None:
         """Cancel the handler, wherever it is."""
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._handling is not None:
+            self._handling.cancel()
 
     def refuse(self, bad: BadRequest) -> None:
         """Answer what cannot be served, if nothing was answered yet; the connection ends."""
@@ -175,11 +184,10 @@ class HttpConnection:
         elif self._exchange is None and not self.requests and not self.parser.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + NEW_GRACE))
 
-    def arm_handler(self, when: float) -> None:
-        """Cancel the handler at `when`; `inf` disarms."""
-        if self._handler_timer is None:
-            self._handler_timer = Timer(HttpConnection._handler_expired, self)
-        self.server.poller.set_timer(self._handler_timer, when)
+    def detach(self) -> None:
+        """The handler goes on without the connection: another task is to `converse`."""
+        self._handling = None
+        self.server.left_behind()
 
     async def wait_answered(self) -> None:
         """Sleep until the response to the current request is out."""
@@ -200,6 +208,9 @@ class HttpConnection:
         return ConnectionInfo(
             self._number, self.peer, self.phase, now - self.accepted, self.deadline - now, self.requests
         )
+
+    def _is_in(self, handling: Handling) -> bool:
+        return self._handling is handling
 
     async def _handshake(self) -> None:
         context = self.server.ssl_context
@@ -227,18 +238,18 @@ class HttpConnection:
                 self.finish(Reason.PROTOCOL_ERROR)
             raise
 
-    async def _next_exchange(self, context: TaskContext) -> None:
+    async def _next_exchange(self, handling: Handling) -> None:
         start = self.accepted
         if self.requests or self.server.ssl_context is not None:
             start = self.clock.now()
-        received, sent = self.transport.received, self.transport.sent
+        self._received, self._sent = self.transport.received, self.transport.sent
         if self.requests:
-            context.renew()
+            handling.renew()
             # so that it takes effect, and to let others have a turn
             if self.parser.buffered or not self.conn.drained:
                 await checkpoint()
             if not self.parser.buffered:
-                if not await self._idle(start):
+                if not await self._idle(handling, start):
                     return
                 start = self.clock.now()
         request = self.parser.next_request()
@@ -247,18 +258,16 @@ class HttpConnection:
             request = await self._rest_of_head(start)
             now = self.clock.now()
         if request is not None:
-            await self._serve(Exchange(self, request, start, now, self._last(request, now)), received, sent)
+            await self._serve(handling, Exchange(self, request, start, now, self._last(request, now)))
 
-    async def _idle(self, start: float) -> bool:
+    async def _idle(self, handling: Handling, start: float) -> bool:
         """Wait for the next request to begin; False if the connection ends instead."""
         if self.server.draining:
             self.finish(Reason.DONE)
             return False
         deadline = idle_deadline(start, self.timeouts)
         self.enter(Phase.IDLE, deadline)
-        if self._handler_timer is not None and self._handler_timer.when < deadline:
-            # the next handler moves it on, a store each time: stopped, it would have to be started anew
-            self.server.poller.set_timer(self._handler_timer, deadline)
+        handling.postpone(deadline)
         try:
             data = await self.transport.receive(deadline)
         except DeadlineExceeded as late:
@@ -293,14 +302,12 @@ class HttpConnection:
         else:
             self.cut(rule, self.clock.now() - late.deadline)
 
-    async def _serve(self, exchange: Exchange, received: int, sent: int) -> None:
-        """Let the handler answer, and see how the connection can go on; before it, so much was received and sent."""
+    async def _serve(self, handling: Handling, exchange: Exchange) -> None:
+        """Let the handler answer, and see how the connection can go on, unless it has gone on meanwhile."""
         self.requests += 1
         self._exchange = exchange
-        if self.timeouts.handler < INF:
-            exchange.set_handler_deadline(handler_deadline(exchange.head_done, self.timeouts))
         self.enter(Phase.HANDLER, exchange.deadline)
-        self._handling = True
+        handling.begin(exchange)
         try:
             try:
                 await self.server.handler(exchange)
@@ -309,20 +316,38 @@ class HttpConnection:
             except Exception as error:
                 if not is_disconnect(error):
                     self._handler_failed(exchange, error)
-            self._handling = False
+            finally:
+                handling.end()
+            if not exchange.past:
+                await self._settle(exchange)
+        finally:
+            if exchange.past:
+                self.server.caught_up()
+            else:
+                self._part_with(exchange)
+
+    async def _go_on_from(self, exchange: Exchange) -> None:
+        """What `_serve` does after the handler, while it is still running in another task."""
+        # one that is cancelled may have to leave the socket first
+        await checkpoint()
+        try:
             await self._settle(exchange)
         finally:
-            exchange.end()
-            self._exchange = None
-            self.server.count_request()
-            if self.server.observer is not None:
-                self.server.observer.request(request_record(exchange, received, sent))
+            self._part_with(exchange)
+
+    def _part_with(self, exchange: Exchange) -> None:
+        exchange.end()
+        self._exchange = None
+        self.server.count_request()
+        if self.server.observer is not None:
+            self.server.observer.request(request_record(exchange, self._received, self._sent))
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         # an application that stumbles over a peer that is gone has not failed
         level = logging.DEBUG if exchange.over else logging.ERROR
-        request = exchange.request
-        _log.log(level, "%s %s failed", request.method, request.target.decode("ascii"), exc_info=error)
+        _log.log(level, "%s failed", exchange.request.line, exc_info=error)
+        if exchange.past:
+            return
         self.finish(Reason.SERVER_ERROR)
         if exchange.over:
             return
@@ -371,30 +396,3 @@ class HttpConnection:
             exchange.give_up(status)
         words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
         self._goodbye.tell(words, self.transport)
-
-    def _handler_expired(self, seq: int, lateness: float) -> None:
-        # it concerns a handler that runs and has a deadline; the timer may be an earlier one's
-        if self._handling and self._exchange is not None and self._exchange.deadline < INF:
-            self.cut(RULES["handler"], lateness)
-            self.cancel()
-
-    def _forget_handler(self) -> None:
-        if self._handler_timer is not None:
-            self.server.poller.set_timer(self._handler_timer, INF)
-            self._handler_timer.arg = None
-
-    def _report(self) -> None:
-        if self.server.observer is None:
-            return
-        self.server.observer.connection(
-            ConnectionRecord(
-                peer=self.peer,
-                reason=self.reason or Reason.SERVER_ERROR,
-                phase=self.phase,
-                elapsed=self._ended - self.accepted,
-                lateness=self._lateness,
-                requests=self.requests,
-                received=self.transport.received,
-                sent=self.transport.sent,
-            )
-        )

@@ -2,7 +2,7 @@
 
 The handler runs in the connection's own task: no task, no cancel scope and no timer is made for a request. What the
 handler awaits here ends by the deadlines of the body and of the sends; what it may not know of sockets it sees as
-`Disconnected`.
+`Disconnected`. So it is, too, once the connection has gone on without it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import trio
 from ..errors import DeadlineExceeded
 from ..runtime import checkpoint
 from .errors import BadRequest, Disconnected
-from .phases import RULES, Phase, Reason, Rule, body_deadline, stall_deadline, write_deadline
+from .phases import RULES, Phase, Reason, Rule, body_deadline, handler_deadline, stall_deadline, write_deadline
 from .request import Request
 from .response import CONTINUE, Headers, ResponseWriter
 from .timeouts import INF
 
 if TYPE_CHECKING:
     from .connection import HttpConnection
+    from .handling import Handling
 
 # bytes of an unread body that are read and thrown away to keep a connection; Go's limit
 DISCARD: Final = 256 * 1024
@@ -45,6 +46,7 @@ class Exchange:
         "_paused",
         "_paused_at",
         "_read_by",
+        "_receiving",
         "_send_by",
         "_taken",
         "_told",
@@ -52,6 +54,7 @@ class Exchange:
         "_watching",
         "_write_by",
         "_write_rule",
+        "handling",
         "head_done",
         "request",
         "start_time",
@@ -71,12 +74,16 @@ class Exchange:
         self._out = False
         # the connection has gone on
         self._past = False
+        # what runs the handler, while it does
+        self.handling: Handling | None = None
         # the status that the server answered in its own name
         self._told = 0
         # the body's clock stands still while the handler does other things than receive
         self._paused = 0.0
         self._paused_at = head_done
         self._watching = False
+        # somebody waits for more of the body
+        self._receiving = False
         self._read_by: float | None = None
         self._write_by: float | None = None
         # what the last send has left, for `finish_send`
@@ -85,7 +92,7 @@ class Exchange:
         # when the send that is under way must be done as a whole
         self._send_by: tuple[float, Rule] | None = None
         self._write_rule: Rule = RULES["write_grace"]
-        self._handler_deadline = INF
+        self._handler_deadline = handler_deadline(head_done, link.timeouts)
 
     @property
     def link(self) -> HttpConnection:
@@ -129,29 +136,17 @@ class Exchange:
     def set_handler_deadline(self, when: float) -> None:
         """The handler is cancelled at `when`, in place of `handler`. NaN is a ValueError."""
         self._handler_deadline = _absolute(when)
-        if not self._past:
-            self._link.arm_handler(when)
-        if self._link.phase is Phase.HANDLER:
+        if self.handling is not None:
+            self.handling.arm(when)
+        if self._link.phase is Phase.HANDLER and not self._past:
             self._link.deadline = when
 
     async def receive(self) -> bytes:
-        """The next piece of the body, b"" after its end. Disconnected if the peer left or did not send it in time."""
-        if self._over:
+        """The next piece of the body, b"" after its end. Disconnected if the peer left or did not send it in time, or
+        the response is out and the connection has gone on."""
+        if self._over or self._past:
             raise Disconnected("the peer is gone")
-        parser = self._link.parser
-        while not self._body_done:
-            try:
-                piece = parser.next_body()
-            except BadRequest as bad:
-                self._refuse(bad)
-            if piece is not None:
-                self._body_done = parser.at_end
-                return piece
-            await self._invite_body()
-            self._paused += self._link.clock.now() - self._paused_at
-            parser.feed(await self._receive_body())
-            self._paused_at = self._link.clock.now()
-        return b""
+        return b"" if self._body_done else await self._next_piece()
 
     async def wait_disconnected(self) -> None:
         """Return once the peer has left, or the response is complete."""
@@ -225,7 +220,7 @@ class Exchange:
         budget = self._link.parser.received + DISCARD
         try:
             while not self._body_done and self._link.parser.received <= budget:
-                await self.receive()
+                await self._next_piece()
         except Disconnected:
             return False
         return self._body_done
@@ -245,6 +240,16 @@ class Exchange:
         """True once the whole response has left."""
         return self._out
 
+    @property
+    def can_be_left(self) -> bool:
+        """True if the connection could go on while the handler is still running."""
+        return self._out and not self._receiving and not self._past
+
+    @property
+    def past(self) -> bool:
+        """True once the connection has gone on without this exchange."""
+        return self._past
+
     def end(self) -> None:
         """The connection goes on without this exchange: what is moved from now on moves nothing."""
         self._past = True
@@ -259,6 +264,22 @@ class Exchange:
             return False
         left = (self.request.content_length or 0) - self._link.parser.received
         return left > DISCARD or not self._continued
+
+    async def _next_piece(self) -> bytes:
+        parser = self._link.parser
+        while not self._body_done:
+            try:
+                piece = parser.next_body()
+            except BadRequest as bad:
+                self._refuse(bad)
+            if piece is not None:
+                self._body_done = parser.at_end
+                return piece
+            await self._invite_body()
+            self._paused += self._link.clock.now() - self._paused_at
+            parser.feed(await self._receive_body())
+            self._paused_at = self._link.clock.now()
+        return b""
 
     async def _invite_body(self) -> None:
         if not self._continued and not self.answered:
@@ -291,7 +312,11 @@ class Exchange:
 
     async def _receive_body(self) -> bytes:
         deadline, rule = self._body_deadline()
-        return await self._receive(deadline, rule)
+        self._receiving = True
+        try:
+            return await self._receive(deadline, rule)
+        finally:
+            self._receiving = False
 
     async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
         link = self._link

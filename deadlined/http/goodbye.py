@@ -55,8 +55,8 @@ class Goodbye:
             if self.unread and self._conn.socket.fileno() >= 0:
                 await self._linger(deadline)
             await transport.aclose(clock.now() + LINGER)
-        except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError):
-            # the peer did not wait for the end
+        except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            # the peer did not wait for the end, or a handler does not let go of the socket
             self._conn.close()
 
     async def _linger(self, deadline: float) -> None:

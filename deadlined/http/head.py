@@ -82,6 +82,11 @@ class Request:
         self.expects_continue: bool = expects_continue
 
     @property
+    def line(self) -> str:
+        """Method and target, for the log."""
+        return f"{self.method} {self.target.decode('ascii')}"
+
+    @property
     def has_body(self) -> bool:
         """True if a body follows, be it of length 0 in chunks."""
         return self.chunked or bool(self.content_length)

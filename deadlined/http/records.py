@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 from .phases import Phase, Reason
 
 if TYPE_CHECKING:
+    from .connection import HttpConnection
     from .exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request that was handled. `status` 0: nothing was answered. `head`, `handled`: seconds that reading the
-    head and
-    handling took. `reason`: why the connection ended with it, None if it goes on."""
+    """One request that was handled. `status` 0: nothing was answered. `head`, `handled`: seconds that reading the head
+    and handling took, without what ran on after the response. `reason`: why the connection ended with it, None if it
+    goes on."""
 
     peer: str
     method: str
@@ -48,9 +49,8 @@ def request_record(exchange: Exchange, received: int, sent: int) -> RequestRecor
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRecord:
-    """One connection that ended, in `phase`, for `reason`. `elapsed` since accept; `lateness` of the deadline that
-    cut it, 0.0 if
-    none did."""
+    """One connection that ended, in `phase`, for `reason`. `elapsed` since accept; `lateness` of the deadline that cut
+    it, 0.0 if none did."""
 
     peer: str
     reason: Reason
@@ -60,6 +60,20 @@ class ConnectionRecord:
     requests: int
     received: int
     sent: int
+
+
+def connection_record(connection: HttpConnection, ended: float, lateness: float) -> ConnectionRecord:
+    """Of a connection that ended at that time."""
+    return ConnectionRecord(
+        peer=connection.peer,
+        reason=connection.reason or Reason.SERVER_ERROR,
+        phase=connection.phase,
+        elapsed=ended - connection.accepted,
+        lateness=lateness,
+        requests=connection.requests,
+        received=connection.transport.received,
+        sent=connection.transport.sent,
+    )
 
 
 @dataclass(frozen=True, slots=True)

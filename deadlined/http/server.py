@@ -25,12 +25,13 @@ Handler = Callable[[Exchange], Awaitable[object]]
 
 @dataclass(frozen=True)
 class HttpStatistics:
-    """`open` connections now and how many are in each phase; totals since the start: `accepted` connections,
-    `requests`, and the ended
+    """`open` connections now and how many are in each phase, and handlers in the `background`: their responses are out
+    and their connections have gone on. Totals since the start: `accepted` connections, `requests`, and the ended
     connections by their reason, with the worst lateness of a deadline, in seconds."""
 
     open: int
     phases: Mapping[Phase, int]
+    background: int
     accepted: int
     requests: int
     reasons: Mapping[Reason, int]
@@ -72,6 +73,7 @@ class HttpServer:
         self._connections: set[HttpConnection] = set()
         self._accepted = 0
         self._requests = 0
+        self._background = 0
         self._reasons: Counter[Reason] = Counter()
         self._worst_lateness = 0.0
         self._date = b""
@@ -85,12 +87,13 @@ class HttpServer:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until `shutdown`, and then until the last connection is done or the drain's deadline has cut it.
+        """Serve until `shutdown`, and then until the last connection and handler is done or the drain's deadline has
+        cut it.
 
         The listeners are closed at the end, or as soon as the drain begins.
         """
         async with trio.open_nursery() as connections:
-            pool = TaskPool(connections)
+            pool = TaskPool(connections, self.poller)
             async with trio.open_nursery() as acceptors:
                 for listener in listeners:
                     acceptors.start_soon(self._accept, listener, pool)
@@ -116,6 +119,7 @@ class HttpServer:
         return HttpStatistics(
             open=len(self._connections),
             phases=Counter(connection.phase for connection in self._connections),
+            background=self._background,
             accepted=self._accepted,
             requests=self._requests,
             reasons=Counter(self._reasons),
@@ -134,13 +138,29 @@ class HttpServer:
         """A request is over."""
         self._requests += 1
 
+    def left_behind(self) -> None:
+        """A connection has gone on without its handler."""
+        self._background += 1
+
+    def caught_up(self) -> None:
+        """A handler that was left behind has returned."""
+        self._background -= 1
+        self._look_around()
+
     def ended(self, connection: HttpConnection, reason: Reason, lateness: float) -> None:
         """A connection is over, for `reason`; so late was the deadline that cut it, 0.0 if none did."""
         self._connections.discard(connection)
         self._reasons[reason] += 1
         self._worst_lateness = max(self._worst_lateness, lateness)
-        if not self._connections:
+        self._look_around()
+
+    def _look_around(self) -> None:
+        if not self._busy:
             self._quiet.set()
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._connections) or self._background > 0
 
     async def _accept(self, listener: Listener, pool: TaskPool) -> None:
         async with listener:
@@ -159,7 +179,7 @@ class HttpServer:
         for connection in list(self._connections):
             connection.begin_drain(start)
         with trio.CancelScope(deadline=deadline):
-            while self._connections:
+            while self._busy:
                 self._quiet = trio.Event()
                 await self._quiet.wait()
         for connection in list(self._connections):

@@ -12,6 +12,7 @@ from trio.lowlevel import checkpoint
 from .context import TaskContext
 from .parking import Bed, Parking, Turn, give_way
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
+from .steps import looking
 from .waiter import Waiter
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "checkpoint",
     "current_pump",
     "give_way",
+    "looking",
     "statistics",
 ]

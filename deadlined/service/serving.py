@@ -141,7 +141,9 @@ async def _serve_until_drained(
     def begin(name: str) -> None:
         nonlocal ends
         ends = trio.current_time() + drain
-        log("draining", signal=name, open=server.statistics().open, seconds=None if drain == float("inf") else drain)
+        now = server.statistics()
+        seconds = None if drain == float("inf") else drain
+        log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
         server.shutdown()
 
     def end() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import httpx
 import pytest
 import trio
+import trio.testing
 from fastapi import Depends, FastAPI
 from quart import Response as QuartResponse
 from quart import request as quart_request
@@ -171,6 +172,38 @@ async def test_starlettes_background_task_runs_after_the_response() -> None:
         assert (await client.get("/")).text == "soon"
         answered.set()
         await done.wait()
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["at once", "stream"])
+@pytest.mark.parametrize("wrap", [lambda app: app, OlderServer], ids=["spec 2.4", "watching for the disconnect"])
+async def test_the_next_request_does_not_wait_for_starlettes_background_task(streams: bool, wrap: Any) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    may_end = trio.Event()
+
+    async def pieces() -> AsyncIterator[str]:
+        yield "soon"
+
+    async def after(number: int) -> None:
+        begun.append(number)
+        await may_end.wait()
+        ended.append(number)
+
+    async def home(request: Request) -> Response:
+        background = BackgroundTask(after, int(request.query_params["number"]))
+        if streams:
+            return StreamingResponse(pieces(), background=background)
+        return PlainTextResponse("soon", background=background)
+
+    async with browsing(wrap(Starlette(routes=[Route("/", home)]))) as (client, served):
+        for number in range(3):
+            assert (await client.get("/", params={"number": number})).text == "soon"
+        await trio.testing.wait_all_tasks_blocked()
+        assert (begun, ended) == ([0, 1, 2], [])
+        assert served.server.statistics().accepted == 1
+        may_end.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(ended) == [0, 1, 2]
 
 
 async def test_starlette_takes_a_large_upload() -> None:
