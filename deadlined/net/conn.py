@@ -21,7 +21,7 @@ import trio
 from trio.lowlevel import checkpoint
 
 from ..runtime import Turn, current_pump, give_way
-from .side import Side, closed_error, require_open
+from .side import Side, closed_error
 
 Buffer = bytes | bytearray | memoryview
 
@@ -48,7 +48,8 @@ class Conn(trio.abc.HalfCloseableStream):
         set_read_deadline(when)     `receive_some` and its kin raise DeadlineExceeded at `when`
         set_write_deadline(when)    `send_all` and its kin
         set_deadline(when)          both
-        set_read_timeout(seconds)   the read deadline, so many seconds from now; likewise for write and for both
+        set_read_timeout(seconds)   the read deadline, so many seconds from now, for less: the clock is read inside;
+                                    likewise for write and for both
 
     A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
     bytes are waiting. NaN is a ValueError; on a closed connection ClosedResourceError.
@@ -71,11 +72,15 @@ class Conn(trio.abc.HalfCloseableStream):
         "_turn",
         "_writing",
         "set_read_deadline",
+        "set_read_timeout",
         "set_write_deadline",
+        "set_write_timeout",
     )
 
     set_read_deadline: Callable[[float], None]
     set_write_deadline: Callable[[float], None]
+    set_read_timeout: Callable[[float], None]
+    set_write_timeout: Callable[[float], None]
 
     def __init__(self, socket: stdlib.socket) -> None:
         pump = current_pump()
@@ -85,10 +90,12 @@ class Conn(trio.abc.HalfCloseableStream):
         self._reading = Side("read", self._desc.read)
         self._writing = Side("write", self._desc.write)
         self._ended = False
-        self._turn = Turn(self._desc.read)
+        self._turn: Turn | None = None
         # the halves' own methods: a forwarding call would cost more than what it forwards to
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
+        self.set_read_timeout = self._desc.read.set_timeout
+        self.set_write_timeout = self._desc.write.set_timeout
 
     @classmethod
     def from_socket(cls, socket: stdlib.socket) -> Conn:
@@ -122,20 +129,8 @@ class Conn(trio.abc.HalfCloseableStream):
         self.set_read_deadline(when)
         self.set_write_deadline(when)
 
-    def set_read_timeout(self, seconds: float) -> None:
-        """`set_read_deadline(trio.current_time() + seconds)`, for less, because the clock is read inside."""
-        half = self._desc.read
-        require_open(half)
-        half.set_timeout(seconds)
-
-    def set_write_timeout(self, seconds: float) -> None:
-        """`set_write_deadline(trio.current_time() + seconds)`, for less."""
-        half = self._desc.write
-        require_open(half)
-        half.set_timeout(seconds)
-
     def set_timeout(self, seconds: float) -> None:
-        """Both."""
+        """Set the read and the write deadline to so many seconds from now."""
         self.set_read_timeout(seconds)
         self.set_write_timeout(seconds)
 
@@ -152,7 +147,8 @@ class Conn(trio.abc.HalfCloseableStream):
             data = None
             if side.half.ready:
                 # bytes are there: they can wait a turn, which is the checkpoint
-                side.woken(await self._turn)
+                turn = self._turn = self._turn or Turn(side.half)
+                side.woken(await turn)
                 data = self._receive(size)
             else:
                 await side.begin()
@@ -217,6 +213,7 @@ class Conn(trio.abc.HalfCloseableStream):
     def close(self) -> None:
         """`aclose` without the checkpoint; also fit for a callback, or after the run."""
         self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
+        self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
         self._pump.close(self._desc)
         self._socket.close()
 

@@ -15,17 +15,20 @@ from time import perf_counter
 
 
 class Clock:
-    """`read()` gives the owner's time; `offset`, if not None, is what `read` adds to `time.perf_counter()`."""
+    """`read()` gives the owner's time; `offset`, if not None, is what `read` adds to `time.perf_counter()`.
 
-    __slots__ = ("_offset", "_read", "steady")
+    The time is `read() + offset` of the made object, too: `now` for whoever can spare the call.
+    """
+
+    __slots__ = ("offset", "read", "steady")
 
     def __init__(self, read: Callable[[], float], offset: float | None = None) -> None:
         # a field, because compiled code finds it faster than a global
-        self._read: Callable[[], float] = read if offset is None else perf_counter
-        self._offset: float = 0.0 if offset is None else offset
+        self.read: Callable[[], float] = read if offset is None else perf_counter
+        self.offset: float = 0.0 if offset is None else offset
         # True if the time passes by itself, at the machine's pace
         self.steady: bool = offset is not None
 
     def now(self) -> float:
         """The time."""
-        return self._read() + self._offset
+        return self.read() + self.offset

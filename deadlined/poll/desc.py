@@ -87,7 +87,15 @@ class Half:
     def set_timeout(self, seconds: float) -> None:
         """`set_deadline(now + seconds)`, with the clock read here. At or below 0 it expires at once; NaN is a
         ValueError."""
-        self.set_deadline(self.poller.clock.now() + seconds)
+        # both written out: interpreted, the calls would take longer than what they do
+        clock = self.poller.clock
+        when = clock.read() + clock.offset + seconds
+        timer = self.timer
+        if timer.key <= when < INF and timer.when < INF:
+            timer.seq += 1
+            timer.when = when
+        else:
+            self._move_deadline(when)
 
     def check(self) -> int:
         """CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else READY."""

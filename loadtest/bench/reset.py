@@ -30,6 +30,7 @@ from .contest import Benchmark, Contestant, Metric, Target
 
 BOUND = ", clock bound"
 INSIDE = ", set_read_timeout"
+HELD = ", set_read_timeout held"
 LEAST = ", the least"
 GO = "Go SetReadDeadline"
 SCOPE = "trio.move_on_after, entered and left"
@@ -47,6 +48,8 @@ _PROGRAMS: dict[str, tuple[str, str, str | None]] = {
     PURE + BOUND: ("reset_deadlined", "bound", None),
     INSTALLED + INSIDE: ("reset_deadlined", "inside", None),
     PURE + INSIDE: ("reset_deadlined", "inside", None),
+    INSTALLED + HELD: ("reset_deadlined", "held", None),
+    PURE + HELD: ("reset_deadlined", "held", None),
     INSTALLED + LEAST: ("reset_deadlined", "least", "least_moved"),
     PURE + LEAST: ("reset_deadlined", "least", "least_moved"),
     SCOPE: ("reset_trio", "scope", None),
@@ -82,7 +85,7 @@ def _targets() -> Sequence[Target]:
     found = []
     for live in (1, 10_000, 1_000_000):
         # each in the way that is cheapest for it
-        for build, share in ((INSTALLED + INSIDE, 0.5), (PURE + BOUND, 0.8)):
+        for build, share in ((INSTALLED + HELD, 0.5), (PURE + HELD, 0.8)):
             found.append(Target(_live(live), "later", build, GO, at_most=share))
             # 40 times cheaper
             found += [Target(_live(live), "later", build, peer, at_most=1 / 40) for peer in (SCOPE, TIMEOUT)]
@@ -115,7 +118,7 @@ class Reset(Benchmark):
         absent = None if importlib.util.find_spec("uvloop") else "uvloop is not installed (pip install uvloop)"
         return (
             *ours,
-            *(Contestant(build.name + way, build.missing) for way in (BOUND, INSIDE, LEAST) for build in ours),
+            *(Contestant(build.name + way, build.missing) for way in (BOUND, INSIDE, HELD, LEAST) for build in ours),
             golang.contestant(GO),
             *(Contestant(name) for name in (SCOPE, MOVED_SCOPE, TIMEOUT, RESCHEDULE, CALL_LATER)),
             Contestant(UVLOOP, absent),

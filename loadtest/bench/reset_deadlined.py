@@ -1,10 +1,11 @@
 """What moving a deadline of this project costs: run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_deadlined live|bound|inside|least|moved|least_moved NUMBER OPERATIONS ROUNDS
+    python -m loadtest.bench.reset_deadlined live|bound|inside|held|least|moved|least_moved NUMBER OPERATIONS ROUNDS
 
 `live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
 connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
-the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself. `moved`:
+the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself; `held`:
+with that looked up once. `moved`:
 NUMBER deadlines, all moved earlier in turn, on descriptors that exist only in name, because nobody has so many; the
 function is the same. `least` and `least_moved`: the same loops around a method that does nothing but read the clock, or
 nothing at all where it is interpreted and its caller has read the clock: what cannot be avoided.
@@ -49,6 +50,8 @@ async def live(number: int, operations: int, rounds: int, way: str) -> None:
                 finish({"later": median(_least(), operations, rounds), **connections})
             if way == "inside":
                 finish({"later": median(_later_inside(conn), operations, rounds), **connections})
+            if way == "held":
+                finish({"later": median(_later_held(conn), operations, rounds), **connections})
             if way == "bound":
                 clock = trio.lowlevel.current_clock().current_time
                 finish({"later": median(_later_bound(conn, clock), operations, rounds), **connections})
@@ -102,6 +105,16 @@ def _later_inside(conn: Conn) -> Callable[[int], None]:
     def loop(operations: int) -> None:
         for _ in range(operations):
             conn.set_read_timeout(5)
+
+    return loop
+
+
+def _later_held(conn: Conn) -> Callable[[int], None]:
+    set_read_timeout = conn.set_read_timeout
+
+    def loop(operations: int) -> None:
+        for _ in range(operations):
+            set_read_timeout(5)
 
     return loop
 
