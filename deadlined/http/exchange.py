@@ -342,6 +342,8 @@ class Exchange:
         if self.writer.complete:
             self._out = True
             self._link.response_complete(self._watching)
+            if self.handling is not None:
+                self.handling.answered()
 
     async def _send(self, data: bytes, taken: int) -> None:
         link = self._link

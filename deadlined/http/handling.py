@@ -34,7 +34,7 @@ class Handling:
     `connection` is None when there is nothing to do, or a handler was left behind by its connection.
     """
 
-    __slots__ = ("_context", "_exchange", "_pool", "_timer", "connection", "scope")
+    __slots__ = ("_context", "_exchange", "_pool", "_slept", "_timer", "connection", "scope")
 
     def __init__(self, pool: TaskPool, connection: HttpConnection) -> None:
         self.connection: HttpConnection | None = connection
@@ -42,14 +42,13 @@ class Handling:
         self._pool: TaskPool = pool
         self._context: TaskContext | None = None
         self._timer: Timer | None = None
-        # what the handler that runs now handles
+        # what the handler that runs now handles, and whether it has slept
         self._exchange: Exchange | None = None
+        self._slept = False
 
     def renew(self) -> None:
         """From its next step on, the task runs in a fresh copy of the pool's context. To be called in the task."""
-        if self._context is None:
-            self._context = TaskContext(self._pool.context)
-        self._context.renew()
+        self._own_context().renew()
 
     def cancel(self) -> None:
         """Cancel whatever runs in the task."""
@@ -57,8 +56,10 @@ class Handling:
             self.scope.cancel()
 
     def begin(self, exchange: Exchange) -> None:
-        """A handler of `exchange` is about to run, and `end` will follow."""
+        """A handler of `exchange` is about to run in this task, and `end` will follow."""
+        self._own_context()
         self._exchange = exchange
+        self._slept = False
         exchange.handling = self
         if exchange.deadline < INF:
             self.arm(exchange.deadline)
@@ -101,9 +102,21 @@ class Handling:
 
     def look(self) -> None:
         """The task goes to sleep. If it runs a handler, need its connection wait for it?"""
+        self._slept = True
         exchange = self._exchange
         if exchange is not None and exchange.can_be_left:
             self._leave(exchange)
+
+    def answered(self) -> None:
+        """The response is out. If it was sent by a task that the handler has started, the handler sleeps already."""
+        if self._slept and self._context is not None and not self._context.runs_now:
+            self.look()
+
+    def _own_context(self) -> TaskContext:
+        """Made by the task itself, because only then it knows the task."""
+        if self._context is None:
+            self._context = TaskContext(self._pool.context)
+        return self._context
 
     def _leave(self, exchange: Exchange) -> None:
         """Let the connection go on in another task."""

@@ -23,6 +23,11 @@ class TaskContext:
         self._origin: Final = origin
         self._task: Final[Task] = current_task()
 
+    @property
+    def runs_now(self) -> bool:
+        """True if this is asked by the task itself."""
+        return current_task() is self._task
+
     def renew(self) -> None:
         """From its next step on, after it has slept or given way, the task runs in a copy of the origin."""
         self._task.context = self._origin.copy()

@@ -25,8 +25,8 @@ def _step_by_step(task: Coroutine[Any, Any, None], look: Callable[[], object]) -
     try:
         word = task.send(None)
         while True:
-            look()
             try:
+                look()
                 news = yield word
             except BaseException as error:
                 word = task.throw(error)
@@ -34,3 +34,6 @@ def _step_by_step(task: Coroutine[Any, Any, None], look: Callable[[], object]) -
                 word = task.send(news)
     except StopIteration:
         return
+    finally:
+        # if Ctrl-C came between two steps, the task still sleeps where somebody might wake it
+        task.close()

@@ -81,6 +81,33 @@ async def test_a_body_that_only_the_end_delimits_does_not_wait(autojump_clock: M
         assert trio.current_time() == start
 
 
+@pytest.mark.parametrize("rest", [0.0, 1.0], ids=["with the rest of it", "before it"])
+async def test_a_response_that_another_task_of_the_handler_sends_is_enough(
+    rest: float, autojump_clock: MockClock
+) -> None:
+    """The handler sleeps for its tasks, and one of them answers and goes on."""
+    seen = Seen()
+
+    async def handler(exchange: Exchange) -> None:
+        async def respond() -> None:
+            exchange.start(200, [])
+            await exchange.send(b"some of it", True)
+            await trio.sleep(rest)
+            await exchange.send(b"", False)
+            await trio.sleep(BACKGROUND)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(respond)
+
+    async with serving(seen.watch(handler)) as site:
+        client = await site.connect()
+        start = trio.current_time()
+        for number in range(1, 3):
+            assert (await client.get()).body == b"some of it"
+            assert trio.current_time() == start + number * rest
+        assert seen.ended == []
+
+
 async def test_idle_begins_with_the_response(autojump_clock: MockClock) -> None:
     async with serving(answer_and_sleep, only(idle=75)) as site:
         client = await site.connect()
