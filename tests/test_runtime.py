@@ -14,15 +14,18 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any
 
+import outcome
 import pytest
 import trio
 from poll_support import assert_sound, conn_pair, many_descriptors, socket_pair
 from support import interrupted_at
+from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
@@ -662,6 +665,10 @@ class TestFairness:
             assert_sound(current_pump()._poller, conn._desc, peer._desc)
 
 
+class NotedError(Exception):
+    """One that can be referred to weakly."""
+
+
 class TestLooking:
     """A task with a look at each of its sleeps is what it is without."""
 
@@ -708,6 +715,27 @@ class TestLooking:
             await looking(task(), lambda: None)
         assert scope.cancelled_caught
         assert said == [2.0]
+
+    async def test_what_ended_a_sleep_is_not_kept_in_the_next(self) -> None:
+        """An error is one with all its frames."""
+        tasks: list[Task] = []
+
+        async def task() -> None:
+            tasks.append(current_task())
+            with suppress(NotedError):
+                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+            await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(looking, task(), lambda: None)
+            await wait_all_tasks_blocked()
+            error = NotedError()
+            kept = weakref.ref(error)
+            trio.lowlevel.reschedule(tasks[0], outcome.Error(error))
+            del error
+            await wait_all_tasks_blocked()
+            assert kept() is None
+            nursery.cancel_scope.cancel()
 
     async def test_what_trio_throws_into_it_reaches_the_task(self) -> None:
         """A word that is none of trio's, as of asyncio, ends in an error where it was said."""

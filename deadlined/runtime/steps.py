@@ -32,6 +32,8 @@ def _step_by_step(task: Coroutine[Any, Any, None], look: Callable[[], object]) -
                 word = task.throw(error)
             else:
                 word = task.send(news)
+                # an error, with all its frames, would live for as long as the task sleeps
+                del news
     except StopIteration:
         return
     finally:
