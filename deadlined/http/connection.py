@@ -328,9 +328,9 @@ class HttpConnection:
 
     async def _go_on_from(self, exchange: Exchange) -> None:
         """What `_serve` does after the handler, while it is still running in another task."""
-        # one that is cancelled may have to leave the socket first
-        await checkpoint()
         try:
+            # a handler that was cancelled may have to leave the socket first
+            await checkpoint()
             await self._settle(exchange)
         finally:
             self._part_with(exchange)

@@ -410,6 +410,23 @@ async def test_the_record_of_a_request_is_of_its_response(autojump_clock: MockCl
         assert site.server.statistics().requests == 1
 
 
+async def test_a_request_whose_server_is_cancelled_in_that_moment_is_recorded(autojump_clock: MockClock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange)
+        nursery = current_task().parent_nursery
+        assert nursery is not None
+        nursery.cancel_scope.cancel()
+        await trio.sleep(BACKGROUND)
+
+    async with serving(handler) as site:
+        client = await site.connect()
+        assert (await client.get()).status == 200
+        await site.ended()
+        assert [record.status for record in site.records.requests] == [200]
+        statistics = site.server.statistics()
+        assert (statistics.open, statistics.background, statistics.requests) == (0, 0, 1)
+
+
 VARIABLE: ContextVar[int] = ContextVar("VARIABLE")
 
 
