@@ -4,8 +4,9 @@ Facts      A non-blocking call says at once whether it can be served. The kernel
            call has said "would block".
 Hazard     Waiting first would hang on data that came before; catching every OSError would swallow the deadline's own
            error.
-Answer     Every operation is tried first and waits after. Errors of the kernel are translated where the call is made.
-Cost       One system call that finds nothing, where a peer is slower than we are.
+Answer     Every operation is tried first and waits after, but for a receive after one that emptied the kernel's buffer:
+           the next edge is still to come then. Errors of the kernel are translated where the call is made.
+Cost       A system call that finds nothing, where that is not known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Final
 import trio
 from trio.lowlevel import checkpoint
 
+from ..poll import READY
 from ..runtime import Turn, current_pump, give_way
 from .side import Side, closed_error
 
@@ -82,9 +84,11 @@ class Conn(trio.abc.HalfCloseableStream):
     set_read_timeout: Callable[[float], None]
     set_write_timeout: Callable[[float], None]
 
-    def __init__(self, socket: stdlib.socket) -> None:
+    def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
+        # on a unix socket a read ends where a descriptor was passed, whatever comes behind it (unix(7))
+        self._desc.read.wary = not is_tcp
         self._socket = socket
         self._pump = pump
         self._reading = Side("read", self._desc.read)
@@ -106,8 +110,7 @@ class Conn(trio.abc.HalfCloseableStream):
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)
-        set_options(socket)
-        return cls(socket)
+        return cls(socket, set_options(socket))
 
     @property
     def socket(self) -> stdlib.socket:
@@ -130,9 +133,8 @@ class Conn(trio.abc.HalfCloseableStream):
         self.set_write_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the read and the write deadline to so many seconds from now."""
-        self.set_read_timeout(seconds)
-        self.set_write_timeout(seconds)
+        """Set the read and the write deadline to one time, so many seconds from now."""
+        self.set_deadline(self._pump.clock.now() + seconds)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes, at least one; b"" once the peer has ended its side.
@@ -150,12 +152,14 @@ class Conn(trio.abc.HalfCloseableStream):
                 turn = self._turn = self._turn or Turn(side.half)
                 side.woken(await turn)
                 data = self._receive(size)
-            else:
+            elif not side.half.drained or side.half.check() != READY:
                 await side.begin()
                 data = self._receive(size)
             while data is None:
                 side.woken(await side.parking)
                 data = self._receive(size)
+            if 0 < len(data) < size:
+                side.half.drain()
             if not side.slept:
                 await give_way
             return data
@@ -248,9 +252,8 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def drained(self) -> bool:
-        """True if `try_receive` is known to give None: it gave less than it was asked for, and the kernel has reported
-        nothing since. Deadlines and closing do not show here; nor bytes behind what also ends a read, TCP's urgent data
-        (tcp(7)) and, on a unix socket, a descriptor that was passed (unix(7))."""
+        """True if `try_receive` is known to give None: the last receive got less than it asked for, and the kernel has
+        reported nothing since. Deadlines and closing do not show here."""
         return self._reading.half.drained
 
     def try_send(self, data: Buffer) -> int:
@@ -301,13 +304,15 @@ class Conn(trio.abc.HalfCloseableStream):
             raise _broken(error) from error
 
 
-def set_options(socket: stdlib.socket) -> None:
-    """The options of TCP that every `Conn` has, if it is a socket of TCP."""
-    if socket.family in (stdlib.AF_INET, stdlib.AF_INET6):
+def set_options(socket: stdlib.socket) -> bool:
+    """The options of TCP that every `Conn` has, if it is a socket of TCP; is it?"""
+    is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
+    if is_tcp:
         # as trio does: small messages leave at once
         socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
         if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
             socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
+    return is_tcp
 
 
 def _size(max_bytes: int) -> int:

@@ -128,9 +128,7 @@ class Listener(trio.abc.Listener[Conn]):
     def _connected(self, socket: stdlib.socket) -> Conn:
         """`Conn.from_socket`, without its questions: most are answered by the listening socket."""
         socket.setblocking(False)
-        if not self._has_options:
-            set_options(socket)
-        return Conn(socket)
+        return Conn(socket, self._has_options or set_options(socket))
 
     async def _pause(self, shortage: OSError | None, delay: float) -> float:
         """Wait for a connection, or out a shortage; return the next delay."""

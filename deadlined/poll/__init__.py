@@ -9,7 +9,7 @@ from .clock import Clock
 from .desc import CLOSED, EXPIRED, NOT_POLLABLE, PARKED, READY, Half, PollDesc
 from .fake import FakePort
 from .poller import Poller, PollerStatistics
-from .port import ERROR, HANGUP, READ, WRITE, Port
+from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
 
 
 def open_port() -> Port:
@@ -34,6 +34,7 @@ __all__ = [
     "PARKED",
     "READ",
     "READY",
+    "URGENT",
     "WRITE",
     "Clock",
     "FakePort",

@@ -40,12 +40,12 @@ class Half:
         "drained",
         "event_error",
         "expired",
-        "hung",
         "missed",
         "poller",
         "ready",
         "timer",
         "waiter",
+        "wary",
     )  # fmt: skip
 
     def __init__(self, poller: Poller) -> None:
@@ -61,8 +61,9 @@ class Half:
         self.event_error: bool = False
         # the kernel has nothing for us until the next edge, so that one need not even ask
         self.drained: bool = False
-        # the peer's end was reported, which makes no edge a second time: from now on one must always ask
-        self.hung: bool = False
+        # behind what was read there may be something that makes no edge a second time, the peer's end or what follows
+        # urgent data: from now on one must always ask
+        self.wary: bool = False
         # whoever sleeps here, an opaque token that the poller's `wake` understands
         self.waiter: Any = None
 
@@ -113,8 +114,8 @@ class Half:
         return state
 
     def drain(self) -> None:
-        """The kernel gave less than it was asked for: until the next edge it has nothing, unless the end has come."""
-        self.drained = not self.hung
+        """The kernel gave less than it was asked for: until the next edge it has nothing, unless one must be `wary`."""
+        self.drained = not self.wary
 
     def park(self, waiter: Any) -> int:
         """After an operation would have blocked: PARKED if `waiter` must sleep, else why it need not.

@@ -1,7 +1,7 @@
 """Linux's port.
 
 Facts      Edge-triggered epoll reports a descriptor's whole mask whenever any of it changes. EPOLLHUP and EPOLLERR come
-           unasked. A peer's FIN is EPOLLIN|EPOLLRDHUP.
+           unasked. A peer's FIN is EPOLLIN|EPOLLRDHUP, its urgent data EPOLLPRI.
 Hazard     Level-triggered registration needs a system call before and after each wait; a registration that outlives its
            descriptor delivers events of a duplicate under a number that now means something else.
 Answer     Each descriptor is registered once, for both directions, edge-triggered; it is deregistered before it is
@@ -14,9 +14,9 @@ from __future__ import annotations
 import select
 from typing import Final
 
-from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, URGENT, WRITE
 
-_INTEREST: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+_INTEREST: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLPRI | select.EPOLLET
 _READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 _ERROR: Final = select.EPOLLERR
@@ -54,4 +54,5 @@ def _translate(mask: int) -> int:
     if mask == _ERROR:
         return READ | WRITE | ERROR | HANGUP
     readable = READ if mask & _READABLE else 0
-    return readable | (WRITE if mask & _WRITABLE else 0) | (HANGUP if mask & _ENDED else 0)
+    unusual = (HANGUP if mask & _ENDED else 0) | (URGENT if mask & select.EPOLLPRI else 0)
+    return readable | (WRITE if mask & _WRITABLE else 0) | unusual

@@ -2,8 +2,9 @@
 
 Facts      A filter per direction; EV_CLEAR makes it an edge. EV_EOF on the read filter is the peer's FIN, and some
            systems tell a pipe's writer of a closed reader only through it. An event queue is not inherited across fork.
-Hazard     Closing a descriptor removes its filters by itself, so a late EV_DELETE fails.
-Answer     Both filters are added in one call and deleted in one call, before the descriptor is closed.
+Hazard     Closing a descriptor removes its filters by itself, so a late EV_DELETE fails. Urgent data is not told of.
+Answer     Both filters are added in one call and deleted in one call, before the descriptor is closed. Whatever can be
+           read may be followed by urgent data.
 Cost       Two changes per connection in one system call at each end of its life. Tested through a fake of
            `select.kqueue` that checks the calls; it has not run on such a machine yet.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import select
 from typing import Any
 
-from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, WRITE
+from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, URGENT, WRITE
 
 # typed as Any because the module has no kqueue on the platform where this is checked
 _select: Any = select
@@ -55,4 +56,4 @@ def _translate(event: Any) -> int:
         return READ | WRITE | ERROR | HANGUP
     if event.filter == _select.KQ_FILTER_WRITE:
         return WRITE
-    return READ | WRITE | HANGUP if event.flags & _select.KQ_EV_EOF else READ
+    return READ | URGENT | (WRITE | HANGUP if event.flags & _select.KQ_EV_EOF else 0)

@@ -24,7 +24,7 @@ from ..timers.facility import Timers, TimersStatistics
 from ..timers.timer import INF, Timer
 from .clock import Clock
 from .desc import PollDesc
-from .port import ERROR, HANGUP, READ, WRITE, Port
+from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ class Poller:
         read = desc.read
         # only reads report it: a write will hear it from the kernel
         read.event_error = mask & ERROR != 0
-        if mask & HANGUP:
-            read.hung = True
+        if mask & (HANGUP | URGENT):
+            read.wary = True
         if mask & READ:
             read.unblock(True)
         if mask & WRITE:

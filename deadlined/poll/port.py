@@ -21,6 +21,7 @@ READ: Final = 1  # worth trying to read: bytes, end of stream, or an error to co
 WRITE: Final = 2  # worth trying to write
 ERROR: Final = 4  # the kernel reports an error and nothing else: the descriptor cannot be polled
 HANGUP: Final = 8  # the peer has ended its side, or the connection is gone: reading will reach an end
+URGENT: Final = 16  # the peer has sent TCP's urgent data, or may have: a read ends before it, whatever lies behind it
 
 
 class Port(Protocol):
@@ -38,7 +39,7 @@ class Port(Protocol):
         """Stop watching `fd`. To be called before the descriptor is closed: a duplicate may outlive it."""
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR and HANGUP.
+        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR, HANGUP and URGENT.
 
         `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. Rounded up to what the kernel can
         do and cut to MAX_WAIT, so the caller reads its clock afterwards. The list is empty when the time is up.

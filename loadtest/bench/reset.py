@@ -13,6 +13,8 @@ turn and puts the heap in order once; "moved, due at once" moves one so that it 
 goes on to the next (Go then looks through its whole heap each time). "growth" is the cost with the larger number of
 timers divided by the cost with the smaller, taken one right after the other.
 
+"Held" is the cheapest way of moving a deadline to so many seconds from now: the method looked up once, a float given.
+
 "The least" is no deadline but a bound: the same loop around a method that reads the clock, or where it is interpreted
 one that does nothing after its caller has read the clock.
 """

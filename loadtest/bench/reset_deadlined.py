@@ -5,7 +5,7 @@
 `live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
 connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
 the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself; `held`:
-with that looked up once. `moved`:
+with that looked up once, and given a float, which an int must be made into. `moved`:
 NUMBER deadlines, all moved earlier in turn, on descriptors that exist only in name, because nobody has so many; the
 function is the same. `least` and `least_moved`: the same loops around a method that does nothing but read the clock, or
 nothing at all where it is interpreted and its caller has read the clock: what cannot be avoided.
@@ -114,7 +114,7 @@ def _later_held(conn: Conn) -> Callable[[int], None]:
 
     def loop(operations: int) -> None:
         for _ in range(operations):
-            set_read_timeout(5)
+            set_read_timeout(5.0)
 
     return loop
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -97,14 +98,43 @@ async def test_a_drained_connection_ends_by_its_deadline(autojump_clock: MockClo
         assert trio.current_time() == 5
 
 
-async def test_what_comes_behind_urgent_data_is_received(autojump_clock: MockClock) -> None:
+WAYS = pytest.mark.parametrize("receive", [received, Conn.receive_some], ids=["as a server", "as a stream"])
+Receive = Callable[[Conn], Awaitable[bytes]]
+
+
+@WAYS
+@pytest.mark.parametrize("seen", [True, False], ids=["after its edge", "before its edge"])
+async def test_what_comes_behind_urgent_data_is_received(
+    receive: Receive, seen: bool, autojump_clock: MockClock
+) -> None:
     """A read of TCP ends there, short as it is, and what lies behind it makes no edge."""
     async with tcp_pair() as (client, server):
         for data, flags in ((b"one", 0), (b"!", socket.MSG_OOB), (b"two", 0)):
             client.socket.send(data, flags)
-        await wait_all_tasks_blocked()
+        if seen:
+            await wait_all_tasks_blocked()
         server.set_read_timeout(60)
-        assert [await server.receive_some() for _ in range(2)] == [b"one", b"two"]
+        assert [await receive(server) for _ in range(2)] == [b"one", b"two"]
+        assert trio.current_time() == 0
+
+
+@WAYS
+async def test_urgent_data_at_any_later_time_loses_nothing(receive: Receive, autojump_clock: MockClock) -> None:
+    async with tcp_pair() as (client, server):
+        server.set_read_timeout(60)
+        await client.send_all(b"zero")
+        assert await receive(server) == b"zero"
+        assert server.drained
+        for number in range(3):
+            for data, flags in ((b"one", 0), (b"!", socket.MSG_OOB), (b"two", 0)):
+                client.socket.send(data, flags)
+                if number == 1:
+                    await wait_all_tasks_blocked()
+            got = b""
+            while len(got) < 6:
+                got += await receive(server)
+            assert got == b"onetwo"
+            assert not server.drained
         assert trio.current_time() == 0
 
 
@@ -138,7 +168,10 @@ async def test_a_receive_finds_the_end_that_came_with_the_last_bytes(autojump_cl
         assert trio.current_time() == 0
 
 
-async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(autojump_clock: MockClock) -> None:
+@WAYS
+async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(
+    receive: Receive, autojump_clock: MockClock
+) -> None:
     """A read of a unix socket ends there, short as it is, and what lies behind it makes no edge."""
     ours, theirs = socket.socketpair()
     async with Conn.from_socket(ours) as conn:
@@ -147,7 +180,7 @@ async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(autoju
             theirs.send(b"two")
             conn.set_read_timeout(60)
             await wait_all_tasks_blocked()
-            assert [await conn.receive_some() for _ in range(2)] == [b"one", b"two"]
+            assert [await receive(conn) for _ in range(2)] == [b"one", b"two"]
             assert trio.current_time() == 0
 
 
@@ -214,3 +247,5 @@ class TestTimeouts:
             before = trio.current_time()
             conn.set_read_timeout(100)
             assert before + 100 <= conn.read_deadline <= trio.current_time() + 100
+            conn.set_timeout(50)
+            assert before + 50 <= conn.read_deadline == conn.write_deadline <= trio.current_time() + 50

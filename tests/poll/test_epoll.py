@@ -19,7 +19,7 @@ from poll_support import many_descriptors, park, socket_pair
 if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)
 
-from deadlined.poll import ERROR, EXPIRED, HANGUP, READ, READY, WRITE, Poller, open_port
+from deadlined.poll import ERROR, EXPIRED, HANGUP, READ, READY, URGENT, WRITE, Poller, open_port
 from deadlined.poll.epoll import EpollPort, _translate
 from deadlined.poll.port import MAX_EVENTS
 
@@ -157,6 +157,19 @@ class TestTranslation:
             right.close()
             assert port.wait(SURELY) == [(left.fileno(), READ | WRITE | HANGUP)]
 
+    def test_urgent_data_is_told_with_its_edge(self, port: EpollPort) -> None:
+        with ExitStack() as stack:
+            left, right = tcp_pair(stack)
+            port.register(left.fileno())
+            assert port.wait(SURELY) == [(left.fileno(), WRITE)]
+            right.send(b"before")
+            right.send(b"!", socket.MSG_OOB)
+            told = 0
+            while not told & URGENT:
+                (event,) = port.wait(SURELY)
+                told |= event[1]
+            assert told & READ
+
     def test_a_refused_connect_is_worth_a_write(self, port: EpollPort) -> None:
         with socket.socket() as nobody, socket.socket() as sock:
             nobody.bind(("127.0.0.1", 0))
@@ -197,7 +210,8 @@ class TestTranslation:
             (select.EPOLLERR, READ | WRITE | ERROR | HANGUP),
             (select.EPOLLERR | select.EPOLLIN, READ | WRITE | HANGUP),
             (select.EPOLLERR | select.EPOLLHUP, READ | WRITE | HANGUP),
-            (select.EPOLLPRI, 0),
+            (select.EPOLLPRI, URGENT),
+            (select.EPOLLIN | select.EPOLLPRI, READ | URGENT),
         ],
     )
     def test_gos_reading_of_a_mask(self, mask: int, meaning: int) -> None:

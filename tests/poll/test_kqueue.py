@@ -15,7 +15,7 @@ import pytest
 from poll_support import NOW, park
 
 import deadlined.poll.kqueue
-from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, READ, READY, WRITE, Poller
+from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, READ, READY, URGENT, WRITE, Poller
 from deadlined.poll.kqueue import KqueuePort
 from deadlined.poll.port import MAX_EVENTS, MAX_WAIT
 
@@ -256,18 +256,18 @@ class TestEvents:
 
     def test_an_edge_is_told_once(self, kernel: Kernel, port: KqueuePort) -> None:
         kernel.readable(FD)
-        assert port.wait(0.0) == [(FD, READ)]
+        assert port.wait(0.0) == [(FD, READ | URGENT)]
         assert port.wait(0.0) == []
 
     def test_each_direction_is_an_event_of_its_own(self, kernel: Kernel, port: KqueuePort) -> None:
         kernel.writable(FD)
         kernel.readable(FD)
-        assert port.wait(0.0) == [(FD, WRITE), (FD, READ)]
+        assert port.wait(0.0) == [(FD, WRITE), (FD, READ | URGENT)]
 
     def test_the_peers_fin_is_worth_a_read_and_a_write(self, kernel: Kernel, port: KqueuePort) -> None:
         """Some systems tell a pipe's writer of a closed reader only so (Go's netpoll_kqueue.go)."""
         kernel.fin(FD)
-        assert port.wait(0.0) == [(FD, READ | WRITE | HANGUP)]
+        assert port.wait(0.0) == [(FD, READ | WRITE | HANGUP | URGENT)]
 
     def test_a_writer_without_a_reader_is_worth_a_write(self, kernel: Kernel, port: KqueuePort) -> None:
         kernel.happens(FD, kernel.KQ_FILTER_WRITE, kernel.KQ_EV_EOF)
