@@ -5,10 +5,10 @@
 `live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
 connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
 the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself; `held`:
-with that looked up once, and given a float, which an int must be made into. `moved`:
-NUMBER deadlines, all moved earlier in turn, on descriptors that exist only in name, because nobody has so many; the
-function is the same. `least` and `least_moved`: the same loops around a method that does nothing but read the clock, or
-nothing at all where it is interpreted and its caller has read the clock: what cannot be avoided.
+with that looked up once, and given a float, which an int must be made into. `moved`: NUMBER deadlines, all moved
+earlier in turn, on descriptors that exist only in name, because nobody has so many; the function is the same. `least`
+and `least_moved`: the same loops around a method that does nothing but read the clock, or nothing at all where it is
+interpreted and its caller has read the clock: what cannot be avoided.
 """
 
 from __future__ import annotations
