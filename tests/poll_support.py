@@ -76,7 +76,7 @@ def assert_sound(poller: Poller, *descs: PollDesc) -> None:
     ranks = [(timer.key, timer.order) for timer in stored]
     assert all(ranks[(i - 1) // 4] < ranks[i] for i in range(1, len(ranks)))
     assert poller.timers.zombies == sum(timer.zombie for timer in stored)
-    pending = {id(half.timer) for desc in descs for half in (desc.read, desc.write) if half.timer.pending}
+    pending = {id(half) for desc in descs for half in (desc.read, desc.write) if half.pending}
     assert pending == {id(timer) for timer in stored if timer.pending}
 
 

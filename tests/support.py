@@ -192,7 +192,7 @@ def assert_heap_is_sound() -> None:
     assert all(keys[(i - 1) // 4] <= keys[i] for i in range(1, len(keys)))
     assert all(timer.key <= timer.when for timer in stored)
     halves = [half for desc in poller._descs.values() for half in (desc.read, desc.write)]
-    pending = [half.timer for half in halves if half.timer.pending]
+    pending = [half for half in halves if half.pending]
     assert {id(timer) for timer in pending} <= {id(timer) for timer in stored}
     assert len(stored) == len(pending) + poller.timers.zombies
 

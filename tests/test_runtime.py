@@ -66,7 +66,9 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
     """Its memory is given back when it is closed, and not when the collector comes."""
 
     def kept() -> int:
-        return sum(type(thing) in (Half, Parking) for thing in gc.get_objects())
+        # a closed half whose entry waits to be swept is the queue's, and what else it held is gone
+        things = [thing for thing in gc.get_objects() if isinstance(thing, (Half, Parking))]
+        return sum(not (isinstance(thing, Half) and thing.zombie and thing.arg is None) for thing in things)
 
     async def sleep_once() -> None:
         left, right = (Conn.from_socket(end) for end in socket.socketpair())
@@ -892,7 +894,8 @@ class TestControlC:
             step = 0
             while await self.interrupt_once(operation, step):
                 step += 1
-            assert step >= 4, "the trace has not seen the operation"
+            # to move it later is three lines: the question, and two stores
+            assert step == 3 if operation == "later" else step >= 4, "the trace has not seen the operation"
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -32,8 +32,11 @@ NOT_POLLABLE: Final = 3
 PARKED: Final = 4
 
 
-class Half:
-    """The read or the write side of a descriptor."""
+class Half(Timer):
+    """The read or the write side of a descriptor: the timer of its deadline, and what waits there for it.
+
+    As a timer it is pending exactly while a deadline lies ahead; its `seq` is bumped on every change and at close.
+    """
 
     __slots__ = (
         "closed",
@@ -43,15 +46,13 @@ class Half:
         "missed",
         "poller",
         "ready",
-        "timer",
         "waiter",
         "wary",
     )  # fmt: skip
 
     def __init__(self, poller: Poller) -> None:
+        super().__init__(_expire, self)
         self.poller: Poller = poller
-        # pending exactly while a deadline lies ahead; its `seq` is bumped on every change and at close
-        self.timer: Timer = Timer(_expire, self)
         self.expired: bool = False
         # the deadline that expired, only meaningful while `expired`
         self.missed: float = INF
@@ -70,7 +71,7 @@ class Half:
     @property
     def deadline(self) -> float:
         """The deadline as it was last set, also after it has passed; `inf` if there is none."""
-        return self.missed if self.expired else self.timer.when
+        return self.missed if self.expired else self.when
 
     def set_deadline(self, when: float) -> None:
         """Let every pending and future operation of this half fail at `when`, absolute seconds on the poller's clock.
@@ -78,10 +79,9 @@ class Half:
         `inf` removes the deadline. In the past it expires at once and wakes the waiter: that is how one cancels a
         read. NaN is a ValueError. On a closed half nothing happens. Later than the one before: O(1), one store.
         """
-        timer = self.timer
-        if timer.key <= when < INF and timer.when < INF:
-            timer.seq += 1
-            timer.when = when
+        if self.key <= when < INF and self.when < INF:
+            self.seq += 1
+            self.when = when
         else:
             self._move_deadline(when)
 
@@ -91,10 +91,9 @@ class Half:
         # both written out: interpreted, the calls would take longer than what they do
         clock = self.poller.clock
         when = clock.read() + clock.offset + seconds
-        timer = self.timer
-        if timer.key <= when < INF and timer.when < INF:
-            timer.seq += 1
-            timer.when = when
+        if self.key <= when < INF and self.when < INF:
+            self.seq += 1
+            self.when = when
         else:
             self._move_deadline(when)
 
@@ -157,9 +156,9 @@ class Half:
     def close(self) -> None:
         """Fail everything from now on, and drop what a stopped timer's entry would keep alive."""
         self.closed = True
-        self.poller.set_timer(self.timer, INF)
-        self.timer.seq += 1
-        self.timer.arg = None
+        self.poller.set_timer(self, INF)
+        self.seq += 1
+        self.arg = None
         self.unblock(False)
 
     def _move_deadline(self, when: float) -> None:
@@ -169,13 +168,13 @@ class Half:
         if self.closed:
             return
         poller = self.poller
-        self.timer.seq += 1
+        self.seq += 1
         self.expired = False
         if when <= poller.clock.now():
-            poller.set_timer(self.timer, INF)
+            poller.set_timer(self, INF)
             self._expire_at(when)
         else:
-            poller.set_timer(self.timer, when)
+            poller.set_timer(self, when)
 
     def _expire_at(self, deadline: float) -> None:
         self.expired = True
@@ -186,11 +185,11 @@ class Half:
 def _expire(half: Half, seq: int, lateness: float) -> None:
     """The timer fired; `seq` is the generation at which it was taken from its queue."""
     poller = half.poller
-    if seq != half.timer.seq:
+    if seq != half.seq:
         poller.stale += 1
         return
     poller.expired(lateness)
-    half._expire_at(half.timer.due)
+    half._expire_at(half.due)
 
 
 class PollDesc:

@@ -86,4 +86,4 @@ class Timer:
 
     def __repr__(self) -> str:
         state = "zombie" if self.zombie else f"when={self.when!r}" if self.pending else "idle"
-        return f"<Timer {state} seq={self.seq}>"
+        return f"<{type(self).__name__} {state} seq={self.seq}>"
