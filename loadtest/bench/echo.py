@@ -42,8 +42,11 @@ ASYNCIO: Final = "asyncio streams"
 ASYNCIO_TIMEOUT: Final = "asyncio, timeout per read"
 UVLOOP: Final = "uvloop streams"
 UVLOOP_TIMEOUT: Final = "uvloop, timeout per read"
-TAX: Final = f"{builds.INSTALLED}, deadlines on and off in turn"
-PURE_TAX: Final = f"{builds.PURE}, deadlines on and off in turn"
+IN_TURN: Final = "deadlines on and off in turn"
+TAX: Final = f"{builds.INSTALLED}, {IN_TURN}"
+PURE_TAX: Final = f"{builds.PURE}, {IN_TURN}"
+CLOCK_TAX: Final = f"{builds.INSTALLED}, only the clock read, on and off in turn"
+GO_TAX: Final = f"Go, {IN_TURN}"
 GO: Final = "Go net.Conn"
 GO_MOVED: Final = "Go, both deadlines moved"
 
@@ -55,8 +58,9 @@ SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     CONTRACT: ("echo_deadlined", "contract"),
     PURE_MOVED: ("echo_deadlined", "moved"),
     PURE_PLAIN: ("echo_deadlined", "plain"),
-    TAX: ("echo_tax",),
-    PURE_TAX: ("echo_tax",),
+    TAX: ("echo_tax", "deadlines"),
+    PURE_TAX: ("echo_tax", "deadlines"),
+    CLOCK_TAX: ("echo_tax", "clock"),
     TRIO: ("echo_trio", "plain"),
     TRIO_FAIL_AFTER: ("echo_trio", "fail_after"),
     TRIO_MOVED: ("echo_trio", "moved"),
@@ -66,7 +70,10 @@ SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     UVLOOP_TIMEOUT: ("echo_asyncio", "uvloop", "timeout"),
     GO: ("go", "plain"),
     GO_MOVED: ("go", "moved"),
+    GO_TAX: ("go", "in_turn"),
 }
+
+TAXES: Final = (TAX, PURE_TAX, CLOCK_TAX, GO_TAX)
 
 # the same server without its deadlines
 BARE: Final[Mapping[str, str]] = {
@@ -117,7 +124,7 @@ def installed(name: str, module: str, package: str = "") -> Contestant:
 
 
 # how many times as long the tax is measured: a hundred pairs of stretches say more than a few
-_IN_TURN: Final = 4
+_LONGER: Final = 4
 
 METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("messages/s", "more"),
@@ -155,7 +162,7 @@ class Echo(Benchmark):
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # without it nobody is measured
         compiled, _ = builds.contestants()
-        missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT, TAX), compiled.missing)
+        missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT, TAX, CLOCK_TAX), compiled.missing)
         found = []
         for name, (kind, *arguments) in SERVERS.items():
             if kind == "go":
@@ -170,12 +177,12 @@ class Echo(Benchmark):
         return self._cases
 
     def skips(self, contestant: str, case: str) -> str | None:
-        if case == DEFAULTS and contestant in (GO, GO_MOVED):
+        if case == DEFAULTS and contestant in (GO, GO_MOVED, GO_TAX):
             return "Go has an allocator of its own"
         return None
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        if contestant in (TAX, PURE_TAX):
+        if contestant in TAXES:
             return self._measure_tax(contestant, case)
         figures = self._measure(contestant, case)
         if bare := BARE.get(contestant):
@@ -186,7 +193,7 @@ class Echo(Benchmark):
 
     def _measure_tax(self, contestant: str, case: str) -> dict[str, float]:
         with _server(contestant, case) as server:
-            client.exchange(server.port, server.pid, CASES[case].connections, self._warm, _IN_TURN * self._seconds)
+            client.exchange(server.port, server.pid, CASES[case].connections, self._warm, _LONGER * self._seconds)
             if not server.wait_for(lambda server: bool(server.records), START):
                 raise RuntimeError(f"the server did not say what its deadlines cost:\n{''.join(server.output)}")
             return {"tax": server.records[-1]["tax"]}
