@@ -19,6 +19,7 @@ PATIENCE = 30.0
 
 APPS = """
 import os
+import signal
 import sys
 import time
 import trio
@@ -78,6 +79,15 @@ async def orderly(scope, receive, send):
     await send({"type": "lifespan.startup.complete"})
     await receive()
     print("ending", file=sys.stderr, flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+
+async def patient(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    with trio.open_signal_receiver(signal.SIGUSR1) as allowed:
+        print("ending", file=sys.stderr, flush=True)
+        await anext(allowed)
     await send({"type": "lifespan.shutdown.complete"})
 
 async def hesitant(scope, receive, send):

@@ -31,8 +31,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Stopper:
     """`with Stopper(drain, begin, end):` inside `trio.run`, in the main thread. The first SIGTERM or SIGINT calls
     `begin(signal name)` in the
-    run, the second one `end()`, which may be None; `drain` plus a margin after the first, the process exits with 1 if
-    it is still there."""
+    run, the second one `end()`; `drain` plus a margin after the first, the process exits with 1 if it is still there.
+
+    Where `end` is None somebody else ends the process, and every signal after the first is ignored, also after the
+    `with`: an application that is being ended, and an exit code, are not for a signal that was heard already."""
 
     def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object] | None) -> None:
         self._drain = drain
@@ -49,7 +51,7 @@ class Stopper:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self._end is None else handler)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._signalled:

@@ -166,6 +166,19 @@ def test_a_drain_that_everybody_hears_of_twice_lets_a_request_finish(start: Star
     assert process.end() == (0, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_comes_when_the_application_is_being_ended_lets_it_end(start: Starter, number: signal.Signals) -> None:
+    process, *workers = two_workers(start, "apps:patient", "--drain", "1h")
+    process.signal()
+    for _ in workers:
+        process.wait_until("ending")
+    for pid in workers:
+        os.kill(pid, number)
+        os.kill(pid, signal.SIGUSR1)
+    assert process.end() == (0, "")
+    assert len(process.events("stopped")) == 2
+
+
 def test_a_second_signal_ends_all_at_once(start: Starter) -> None:
     process, *_ = two_workers(start, "apps:endless", "--drain", "1h")
     with begun(process) as client:
