@@ -86,7 +86,8 @@ async def patient(scope, receive, send):
     await send({"type": "lifespan.startup.complete"})
     await receive()
     with trio.open_signal_receiver(signal.SIGUSR1) as allowed:
-        print("ending", file=sys.stderr, flush=True)
+        # in one piece, because another worker may say it at the same time
+        sys.stderr.write("ending\\n")
         await anext(allowed)
     await send({"type": "lifespan.shutdown.complete"})
 
