@@ -30,11 +30,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 class Stopper:
     """`with Stopper(drain, begin, end):` inside `trio.run`, in the main thread. The first SIGTERM or SIGINT calls
-    `begin(signal name)` in the
-    run, the second one `end()`; `drain` plus a margin after the first, the process exits with 1 if it is still there.
+    `begin(signal name)` in the run, the second one `end()`; `drain` plus a margin after the first, the process exits
+    with 1 if it is still there.
 
-    Where `end` is None somebody else ends the process, and every signal after the first is ignored, also after the
-    `with`: an application that is being ended, and an exit code, are not for a signal that was heard already."""
+    Where `end` is None somebody else ends the process: every signal after the first is ignored, and after the `with`
+    every one, until the process is gone. A signal that was heard already must cost neither the application its orderly
+    end nor the process its exit code.
+    """
 
     def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object] | None) -> None:
         self._drain = drain

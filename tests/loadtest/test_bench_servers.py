@@ -356,6 +356,12 @@ def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: st
             assert figures["cpu"] > 0
 
 
+def test_the_bound_of_the_tax_is_measured_in_whatever_build_there_is() -> None:
+    need("cc")
+    quick = ECHO.quick()
+    assert -100 < quick.measure(echo.CLOCK_TAX, echo.MAIN)["tax"] < 100
+
+
 @pytest.mark.parametrize("benchmark", [ECHO, WEB, IDLE], ids=lambda benchmark: benchmark.name)
 def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
     need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
