@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from threads_support import HOUR, PATIENCE, blocked, done_calling, run_threads, timer_thread, wait
+from threads_support import HOUR, PATIENCE, blocked, done_calling, new_threads, run_threads, timer_thread, wait
 
 from deadlined.threads import State, TimerHandle, TimerThread
 from deadlined.timers import SCHEMES
@@ -28,13 +28,13 @@ def settled(timers: TimerThread, state: State) -> None:
 
 
 def test_ten_thousand_timers_are_one_more_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with timer_thread() as timers:
         handles = [timers.after_func(HOUR, print) for _ in range(10_000)]
-        assert threading.active_count() == before + 1
+        assert len(new_threads(before)) == 1
         assert timers.statistics().stored == 10_000
         assert all(handle.stop() for handle in handles)
-    assert threading.active_count() == before
+    assert new_threads(before) == []
 
 
 def test_ten_thousand_timers_that_fire_are_called_by_one_thread_in_order() -> None:
@@ -53,9 +53,9 @@ def test_ten_thousand_timers_that_fire_are_called_by_one_thread_in_order() -> No
 
 
 def test_no_thread_before_the_first_use() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with timer_thread(64) as timers:
-        assert threading.active_count() == before
+        assert new_threads(before) == []
         assert {bucket.state for bucket in timers.statistics().buckets} == {State.NOT_STARTED}
 
 
@@ -233,12 +233,12 @@ def bucket_in_use(timers: TimerThread) -> int:
 
 
 def test_the_timers_of_many_threads_spread_over_the_buckets_and_each_in_use_has_a_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with timer_thread(64) as timers:
         run_threads(*[lambda: timers.after_func(HOUR, print)] * 16)
         used = bucket_in_use(timers)
         assert 8 <= used <= 16
-        assert threading.active_count() == before + used
+        assert len(new_threads(before)) == used
         assert timers.statistics().stored == 16
 
 

@@ -20,14 +20,18 @@ HOUR = 3600.0
 PATIENCE = 30.0
 
 
+def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    """The threads started since then; a count of all would also fall when one of somebody else's ends meanwhile."""
+    return [thread for thread in threading.enumerate() if thread not in before]
+
+
 @contextmanager
 def timer_thread(buckets: int = 1) -> Iterator[TimerThread]:
     """A TimerThread that is closed afterwards, and whose threads must have ended then."""
     before = set(threading.enumerate())
     with TimerThread(buckets) as timers:
         yield timers
-    left = [thread for thread in threading.enumerate() if thread not in before]
-    assert left == [], "a thread outlives its TimerThread"
+    assert new_threads(before) == [], "a thread outlives its TimerThread"
 
 
 def wait(event: threading.Event) -> None:
