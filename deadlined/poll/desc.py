@@ -17,6 +17,7 @@ joining would cost a comparison on every move.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ..timers.timer import INF, Timer
@@ -90,7 +91,7 @@ class Half(Timer):
         ValueError."""
         # both written out: interpreted, the calls would take longer than what they do
         clock = self.poller.clock
-        when = clock.read() + clock.offset + seconds
+        when = (perf_counter() + clock.offset if clock.steady else clock.read()) + seconds
         if self.key <= when < INF and self.when < INF:
             self.seq += 1
             self.when = when
