@@ -23,7 +23,7 @@ from trio.lowlevel import checkpoint
 
 from ..poll import READY
 from ..runtime import Turn, current_pump, give_way
-from .side import Side, closed_error
+from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
 
@@ -129,12 +129,13 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def set_deadline(self, when: float) -> None:
         """Set the read and the write deadline."""
-        self.set_read_deadline(when)
-        self.set_write_deadline(when)
+        require_open(self._desc.read)
+        self._desc.set_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
         """Set the read and the write deadline to one time, so many seconds from now."""
-        self.set_deadline(self._pump.clock.now() + seconds)
+        require_open(self._desc.read)
+        self._desc.set_timeout(seconds)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes, at least one; b"" once the peer has ended its side.

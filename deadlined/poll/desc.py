@@ -208,6 +208,10 @@ class PollDesc:
         self.read.set_deadline(when)
         self.write.set_deadline(when)
 
+    def set_timeout(self, seconds: float) -> None:
+        """`Half.set_timeout` for both directions, to one time."""
+        self.set_deadline(self.read.poller.clock.now() + seconds)
+
     def evict(self) -> None:
         """Fail both halves and wake their waiters, reader first. The descriptor itself stays open."""
         self.read.close()
