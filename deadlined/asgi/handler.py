@@ -211,7 +211,8 @@ class _Cycle:
     def send(self, message: Message) -> Awaitable[None]:
         """To be awaited. What need not wait is done when it is called, and the await finds it done."""
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
-        kind = event["type"]
+        # a string that is known to be one is compared faster
+        kind = str(event["type"])
         if kind == "http.response.start":
             self._exchange.start(event["status"], event.get("headers", ()))
         elif kind == "http.response.body":

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # bytes of an unread body that are read and thrown away to keep a connection; Go's limit
 DISCARD: Final = 256 * 1024
 
+# a name of this module, which compiled code finds faster than a key
+_WRITE_GRACE: Final = RULES["write_grace"]
+
 
 class Exchange:
     """A request, its body to receive, and its response to send.
@@ -91,7 +94,7 @@ class Exchange:
         self._taken = 0
         # when the send that is under way must be done as a whole
         self._send_by: tuple[float, Rule] | None = None
-        self._write_rule: Rule = RULES["write_grace"]
+        self._write_rule: Rule = _WRITE_GRACE
         self._handler_deadline = handler_deadline(head_done, link.timeouts)
 
     @property

@@ -24,6 +24,8 @@ _HOST: Final = b"!$&'()*+,;=-._~%:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh
 # RFC 9110, 5.5: of all controls only a tab belongs into a line. Its CRLF must not be followed by a space, which would
 # fold the next line into it (obsolete since RFC 7230)
 _PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
+# makes every control a NUL
+_CONTROLS: Final = bytes(0 if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 _LINE_END_ALONE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
 # hosts that were looked at; a server has a few. A client that makes them up must not fill the memory
@@ -97,14 +99,15 @@ class Request:
 HeadParser = Callable[[bytes], Request]
 
 
-def check_bytes(head: bytes, limits: Limits) -> None:
-    """BadRequest for a complete head whose lines are not plainly lines, or too many."""
-    text = head.decode("latin-1")
-    # most heads are printable, which is found out faster; where one is not, the expression has the last word
-    if ("\n " in text or not text.replace("\r\n", "").isprintable()) and _PLAIN_LINES.fullmatch(head) is None:
+def check_bytes(head: bytes, text: str, limits: Limits) -> None:
+    """BadRequest for a complete head, and the same as latin-1 text, whose lines are not plainly lines, or too many."""
+    lines = text.count("\r\n")
+    controls = head.translate(_CONTROLS).decode("latin-1").count("\0")
+    # in most heads the line ends are all the controls, which is found out faster; else the expression has the last word
+    if (controls != 2 * lines or "\n " in text) and _PLAIN_LINES.fullmatch(head) is None:
         raise BadRequest(400, _what_is_wrong(head))
-    # a field takes four bytes at least; request line and empty line are none
-    if len(head) > 4 * limits.max_headers and head.count(b"\r\n") - 2 > limits.max_headers:
+    # request line and empty line are no fields
+    if lines - 2 > limits.max_headers:
         raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
 
 

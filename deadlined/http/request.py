@@ -32,13 +32,15 @@ class RequestParser:
     from either ends the connection.
     """
 
-    __slots__ = ("_buffer", "_chunks", "_left", "_limits", "_parse_head", "_scanned", "_start", "received")
+    __slots__ = ("_buffer", "_chunks", "_left", "_limits", "_parse_head", "_scanned", "_start", "_text", "received")
 
     def __init__(self, limits: Limits, parse_head: HeadParser = parse_with_h11) -> None:
         self._limits: Limits = limits
         self._parse_head: HeadParser = parse_head
         # what was received and not given out begins at `_start`; before `_scanned` it was found unambiguous already
         self._buffer: bytes = b""
+        # the buffer as latin-1, once it is searched: compiled code searches text in a third of the time
+        self._text: str | None = None
         self._start: int = 0
         self._scanned: int = 0
         # of the current body: bytes to come, or the chunks
@@ -67,6 +69,7 @@ class RequestParser:
         else:
             self._scanned -= self._start
             self._buffer = self._buffer[self._start :] + data
+            self._text = None
             self._start = 0
 
     def next_request(self) -> Request | None:
@@ -74,7 +77,6 @@ class RequestParser:
         head = self._cut_head()
         if head is None:
             return None
-        check_bytes(head, self._limits)
         request = self._parse_head(head)
         self.received = 0
         if request.has_body:
@@ -118,7 +120,8 @@ class RequestParser:
         return piece
 
     def _cut_head(self) -> bytes | None:
-        """Take a complete head out of the buffer; refuse as early as can be what will never be one."""
+        """Take a complete head that is made of plain lines out of the buffer; refuse as early as can be what will never
+        be one."""
         # RFC 9112, 2.2: empty lines before a request line are ignored
         while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
             self._skip(2)
@@ -127,16 +130,19 @@ class RequestParser:
         size = len(buffer)
         if start >= size:
             return None
-        end = buffer.find(b"\r\n\r\n", max(self._scanned - 3, start))
+        text = self._text = self._text or buffer.decode("latin-1")
+        end = text.find("\r\n\r\n", max(self._scanned - 3, start))
         if end < 0:
             self._check_beginning()
             self._check_size(size - start)
             return None
         end += 4
         self._check_size(end - start)
-        head = buffer if not start and end == size else buffer[start:end]
         self._skip(end - start)
-        return head
+        if start or end < size:
+            buffer, text = buffer[start:end], text[start:end]
+        check_bytes(buffer, text, self._limits)
+        return buffer
 
     def _begins_with_cr(self) -> bool:
         """Hardly ever; one byte is compared faster than two."""
@@ -157,6 +163,7 @@ class RequestParser:
 
     def _replace(self, data: bytes) -> None:
         self._buffer = data
+        self._text = None
         self._start = self._scanned = 0
 
     def _skip(self, size: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
-from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
 from ..poll import PARKED, Half
 from .waking import WOKEN
@@ -25,6 +25,11 @@ from .waking import WOKEN
 _WOKEN: Final = WOKEN
 _current_task: Final = current_task
 _reschedule: Final = reschedule
+
+
+def wake(task: Task) -> None:
+    """Let a task that sleeps run, soon."""
+    _reschedule(task, _WOKEN)
 
 
 class Parking:
@@ -87,7 +92,7 @@ class Bed:
 
     def wake(self) -> None:
         """Let the task run, soon. Once per sleep."""
-        _reschedule(self._task, _WOKEN)
+        wake(self._task)
 
 
 def _leave(leave: Callable[[], object], _: Any) -> Abort:

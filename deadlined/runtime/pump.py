@@ -30,8 +30,7 @@ from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
 from ..timers.timer import INF
-from .parking import Bed, GiveWay, Parking, Turn
-from .waking import wake
+from .parking import Bed, GiveWay, Parking, Turn, wake
 
 
 @dataclass(frozen=True)
@@ -206,6 +205,7 @@ for _entry in (
     Bed.__await__,
     GiveWay.__await__,
     Turn.__await__,
+    wake,
     Half.set_deadline,
     Half.set_timeout,
     Half.unblock,

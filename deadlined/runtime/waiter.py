@@ -8,7 +8,7 @@ from typing import Any
 
 from trio.lowlevel import Abort, current_task, enable_ki_protection, wait_task_rescheduled
 
-from .waking import wake
+from .parking import wake
 
 
 class Waiter:

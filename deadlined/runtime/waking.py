@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Final, TypeVar
 
 import outcome
-from trio.lowlevel import Task, enable_ki_protection, reschedule
 
 ResultT = TypeVar("ResultT")
 
@@ -28,9 +27,3 @@ class Woken(outcome.Outcome[None]):
 
 
 WOKEN: Final = Woken()
-
-
-@enable_ki_protection
-def wake(task: Task) -> None:
-    """Let a task that sleeps run, soon."""
-    reschedule(task, WOKEN)
