@@ -46,6 +46,7 @@ IN_TURN: Final = "deadlines on and off in turn"
 TAX: Final = f"{builds.INSTALLED}, {IN_TURN}"
 PURE_TAX: Final = f"{builds.PURE}, {IN_TURN}"
 CLOCK_TAX: Final = f"{builds.INSTALLED}, only the clock read, on and off in turn"
+TOGETHER_TAX: Final = f"{builds.INSTALLED}, both by one call, on and off in turn"
 GO_TAX: Final = f"Go, {IN_TURN}"
 GO: Final = "Go net.Conn"
 GO_MOVED: Final = "Go, both deadlines moved"
@@ -60,6 +61,7 @@ SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     PURE_PLAIN: ("echo_deadlined", "plain"),
     TAX: ("echo_tax", "deadlines"),
     PURE_TAX: ("echo_tax", "deadlines"),
+    TOGETHER_TAX: ("echo_tax", "together"),
     CLOCK_TAX: ("echo_tax", "clock"),
     TRIO: ("echo_trio", "plain"),
     TRIO_FAIL_AFTER: ("echo_trio", "fail_after"),
@@ -73,7 +75,7 @@ SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     GO_TAX: ("go", "in_turn"),
 }
 
-TAXES: Final = (TAX, PURE_TAX, CLOCK_TAX, GO_TAX)
+TAXES: Final = (TAX, PURE_TAX, TOGETHER_TAX, CLOCK_TAX, GO_TAX)
 
 # the same server without its deadlines
 BARE: Final[Mapping[str, str]] = {
@@ -162,7 +164,7 @@ class Echo(Benchmark):
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # without it nobody is measured
         compiled, _ = builds.contestants()
-        missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT, TAX, CLOCK_TAX), compiled.missing)
+        missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT, TAX, TOGETHER_TAX, CLOCK_TAX), compiled.missing)
         found = []
         for name, (kind, *arguments) in SERVERS.items():
             if kind == "go":

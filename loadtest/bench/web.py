@@ -7,6 +7,9 @@ Answer     One answer that is not 2xx, or one socket error, and there is no figu
            server waited for wrk, or shared its core with `others`. CPU time is that of all threads and processes of
            a server.
 Cost       wrk parses what it gets, but does not compare it.
+
+`tax` is by how many percent all deadlines make a request dearer: one server that has them on and off in turn, which is
+more certain than two servers, or two starts of one.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from ..servers import ROOT, Usage, tool
+from ..servers import ROOT, START, Usage, tool
 from . import web_servers, wrk
-from .contest import Benchmark, Contestant, Metric, Target
+from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
 from .neighbours import neighbours
 from .web_servers import ENTRIES, GO, GRANIAN, HYPERCORN, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF
@@ -51,9 +54,13 @@ CASES: Final[Mapping[str, Case]] = {
     DEFAULTS: Case("/", neutral=False),
 }
 
+# how many times as long the tax is measured: forty pairs of stretches say more than a few
+_LONGER: Final = 4
+
 METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("requests/s", "more"),
     "cpu": Metric("µs/request", "less"),
+    "tax": Metric("%", "less"),
     "busy": Metric("% of a core", None),
     "others": Metric("% of both cores", None),
 }
@@ -73,6 +80,8 @@ class Web(Benchmark):
         Target(MAIN, "rate", OURS, GO, at_least=0.9),
         Target(MAIN, "rate", OURS, OURS_OFF, at_least=0.98),
         Target(MAIN, "rate", OURS_H11, OURS_H11_OFF, at_least=0.98),
+        Target(MAIN, "tax", web_servers.TAX, "", at_most=2.0),
+        Target(MAIN, "tax", web_servers.TAX_H11, "", at_most=2.0),
     )
 
     def __init__(self, warm: int = 1, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
@@ -90,9 +99,13 @@ class Web(Benchmark):
     def skips(self, contestant: str, case: str) -> str | None:
         if contestant in web_servers.FLOORS and case not in (MAIN, DEFAULTS):
             return "knows one answer only"
+        if contestant in web_servers.TAXES and case != MAIN:
+            return "its tax is measured with a hello"
         return None
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        if contestant in web_servers.TAXES:
+            return self._measure_tax(contestant, case)
         asked = CASES[case]
         with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=asked.neutral)) as server:
             url = f"{server.url}{asked.path}"
@@ -108,6 +121,13 @@ class Web(Benchmark):
             "busy": cpu / done.seconds * 100,
             "others": others.share,
         }
+
+    def _measure_tax(self, contestant: str, case: str) -> dict[str, float]:
+        with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=True)) as server:
+            wrk.load(f"{server.url}{CASES[case].path}", CONNECTIONS, _LONGER * self._seconds)
+            if not server.wait_for(lambda server: bool(server.records), START):
+                raise ContestantError(f"the server did not say what its deadlines cost:\n{''.join(server.output)}")
+            return {"tax": server.records[-1]["tax"]}
 
     def quick(self) -> Self:
         return type(self)(warm=0, seconds=1, cases=(MAIN,))

@@ -105,6 +105,11 @@ HYPERCORN: Final = "hypercorn trio"
 GRANIAN: Final = "granian"
 GO: Final = "Go net/http"
 
+# one server, of which only its tax is measured; what loadtest.peers.http_tax is given
+TAX: Final = f"{builds.INSTALLED} httptools, deadlines on and off in turn"
+TAX_H11: Final = f"{builds.INSTALLED} h11, deadlines on and off in turn"
+TAXES: Final[Mapping[str, str]] = {TAX: "httptools", TAX_H11: "h11"}
+
 # what no server on trio can do without; a context, not a peer
 FLOOR_H11: Final = "the least: trio and h11"
 FLOOR_FAST: Final = "the least: trio and httptools"
@@ -123,6 +128,8 @@ _ENTRIES: Final = (
     Entry(FLOOR_H11, lambda: _module("loadtest.peers.floor", "h11")),
     Entry(FLOOR_FAST, lambda: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
     Entry(GO, lambda: [golang.program("web"), str(LONG)]),
+    Entry(TAX, lambda: _module("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
+    Entry(TAX_H11, lambda: _module("loadtest.peers.http_tax", TAXES[TAX_H11])),
 )
 ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
@@ -138,7 +145,7 @@ def free_port() -> int:
 def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
     """This server, once it answers what it should. ContestantError if it does not."""
     with running(entry.command(), core=SERVER_CORE, environment=environment) as server:
-        if entry.name in FLOORS:
+        if entry.name in FLOORS or entry.name in TAXES:
             _expect(server, "/", PAGES["/"][1])
         else:
             for path, (_, body) in PAGES.items():

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import client, echo, web_servers, wrk
+from loadtest.bench import client, echo, web, web_servers, wrk
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
@@ -356,10 +356,16 @@ def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: st
             assert figures["cpu"] > 0
 
 
-def test_the_bound_of_the_tax_is_measured_in_whatever_build_there_is() -> None:
+@pytest.mark.parametrize("tax", [echo.CLOCK_TAX, echo.TOGETHER_TAX])
+def test_the_taxes_of_an_echo_are_measured_in_whatever_build_there_is(tax: str) -> None:
     need("cc")
-    quick = ECHO.quick()
-    assert -100 < quick.measure(echo.CLOCK_TAX, echo.MAIN)["tax"] < 100
+    assert -100 < ECHO.quick().measure(tax, echo.MAIN)["tax"] < 100
+
+
+@pytest.mark.parametrize("tax", web_servers.TAXES)
+def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -> None:
+    need("wrk")
+    assert -100 < WEB.quick().measure(tax, web.MAIN)["tax"] < 100
 
 
 @pytest.mark.parametrize("benchmark", [ECHO, WEB, IDLE], ids=lambda benchmark: benchmark.name)
