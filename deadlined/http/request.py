@@ -133,6 +133,8 @@ class RequestParser:
         text = self._text = self._text or buffer.decode("latin-1")
         end = text.find("\r\n\r\n", max(self._scanned - 3, start))
         if end < 0:
+            # what comes next makes another text
+            self._text = None
             self._check_beginning()
             self._check_size(size - start)
             return None

@@ -26,7 +26,7 @@ from typing import Final, Self
 from ..servers import START, Server, running
 from . import builds, client, golang
 from .contest import Benchmark, Contestant, Metric, Target
-from .neighbours import neighbours
+from .neighbours import in_quiet, neighbours
 from .processes import SERVER_CORE
 
 PLAIN: Final = f"{builds.INSTALLED}, no deadline"
@@ -186,10 +186,10 @@ class Echo(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if contestant in TAXES:
             return self._measure_tax(contestant, case)
-        figures = self._measure(contestant, case)
+        figures = in_quiet(lambda: self._measure(contestant, case))
         if bare := BARE.get(contestant):
             if (bare, case) not in self._cpu:
-                self._measure(bare, case)
+                in_quiet(lambda: self._measure(bare, case))
             figures["added"] = figures["cpu"] - self._cpu[bare, case]
         return figures
 

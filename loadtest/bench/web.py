@@ -4,8 +4,8 @@ Facts      wrk asks with 64 connections from one core, the server has the other;
            answers each page as it should. All keep their memory (see `echo`); one case shows malloc's defaults.
 Hazard     An error is answered faster than a page. A server that waits for wrk shows wrk's rate.
 Answer     One answer that is not 2xx, or one socket error, and there is no figure. `busy` far below 100 %: the
-           server waited for wrk, or shared its core with `others`. CPU time is that of all threads and processes of
-           a server.
+           server waited for wrk, or shared its core with `others`; beside loud ones it is measured again. CPU time is
+           that of all threads and processes of a server.
 Cost       wrk parses what it gets, but does not compare it.
 
 `tax` is by how many percent all deadlines make a request dearer: one server that has them on and off in turn, which is
@@ -22,7 +22,7 @@ from ..servers import ROOT, START, Usage, tool
 from . import web_servers, wrk
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
-from .neighbours import neighbours
+from .neighbours import in_quiet, neighbours
 from .web_servers import ENTRIES, GO, GRANIAN, HYPERCORN, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF
 
 CONNECTIONS: Final = 64
@@ -106,6 +106,9 @@ class Web(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if contestant in web_servers.TAXES:
             return self._measure_tax(contestant, case)
+        return in_quiet(lambda: self._measure(contestant, case))
+
+    def _measure(self, contestant: str, case: str) -> dict[str, float]:
         asked = CASES[case]
         with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=asked.neutral)) as server:
             url = f"{server.url}{asked.path}"

@@ -24,7 +24,7 @@ from loadtest.bench import client, echo, web, web_servers, wrk
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
-from loadtest.bench.neighbours import neighbours
+from loadtest.bench.neighbours import in_quiet, neighbours
 from loadtest.bench.web import BENCHMARK as WEB
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core
 
@@ -317,6 +317,22 @@ def test_what_others_take_of_the_cores_is_told() -> None:
         other.communicate("\n")
         server.communicate("\n")
     assert found.share > 0
+
+
+@pytest.mark.parametrize(
+    ("shares", "taken", "measured"),
+    [
+        ([0.0, 9.0], 0.0, 1),
+        ([5.0, 0.0], 5.0, 1),
+        ([30.0, 4.0, 0.0], 4.0, 2),
+        ([30.0, 8.0, 6.0, 7.0, 0.0], 6.0, 4),
+    ],
+)
+def test_what_others_have_disturbed_is_measured_again(shares: list[float], taken: float, measured: int) -> None:
+    found = [{"others": share, "rate": share + 1000} for share in shares]
+    rest = iter(found)
+    assert in_quiet(lambda: next(rest)) == {"others": taken, "rate": taken + 1000}
+    assert len(list(rest)) == len(shares) - measured
 
 
 QUICK = [
