@@ -22,6 +22,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 
 from loadtest.bench import client, echo, web, web_servers, wrk
 from loadtest.bench.contest import Benchmark, ContestantError
+from loadtest.bench.duel import BENCHMARK as DUEL
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.neighbours import in_quiet, neighbours
@@ -335,6 +336,18 @@ def test_what_others_have_disturbed_is_measured_again(shares: list[float], taken
     assert len(list(rest)) == len(shares) - measured
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(web_servers.OURS, "Go net/http"), (web_servers.OURS_H11, "uvicorn h11 asyncio")]
+)
+def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
+    need("wrk")
+    quick = DUEL.quick()
+    if (why := quick.skips(ours, theirs)) is not None:
+        pytest.skip(why.partition(" is missing: ")[2])
+    assert quick.measure(ours, theirs)["requests"] > 0
+    assert quick.skips(ours, "hypercorn trio" if ours == web_servers.OURS else "granian") is not None
+
+
 QUICK = [
     (ECHO, "deadlined (pure), both deadlines moved"),
     (ECHO, "trio, fail_after per operation"),
@@ -384,9 +397,9 @@ def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -
     assert -100 < WEB.quick().measure(tax, web.MAIN)["tax"] < 100
 
 
-@pytest.mark.parametrize("benchmark", [ECHO, WEB, IDLE], ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE], ids=lambda benchmark: benchmark.name)
 def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
-    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
+    need({"echo": "cc", "http": "wrk", "duel": "wrk"}.get(benchmark.name, "true"))
     names = {contestant.name for contestant in benchmark.contestants()} | {""}
     assert benchmark.targets
     for target in benchmark.targets:
