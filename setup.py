@@ -31,6 +31,7 @@ COMPILED = [
     "http/exchange.py",
     "http/goodbye.py",
     "http/handling.py",
+    "http/handshake.py",
     "http/head.py",
     "http/phases.py",
     "http/pool.py",

@@ -238,11 +238,12 @@ class Client:
 class Site:
     """A server that runs."""
 
-    def __init__(self, server: HttpServer, port: int, records: Records, tls: bool) -> None:
+    def __init__(self, server: HttpServer, port: int, records: Records, tls: bool, scope: trio.CancelScope) -> None:
         self.server = server
         self.port = port
         self.records = records
         self._tls = tls
+        self._scope = scope
         self._clients: list[Conn] = []
 
     async def connect(self, *, tls: bool | None = None, receive_buffer: int | None = None) -> Client:
@@ -270,6 +271,10 @@ class Site:
     async def reason(self, number: int = 1) -> Reason:
         return (await self.records.ended(number)).reason
 
+    def stop(self) -> None:
+        """Cancel the server."""
+        self._scope.cancel()
+
     def hang_up(self) -> None:
         """Close all clients."""
         for conn in self._clients:
@@ -295,9 +300,15 @@ async def serving(
         parser=Choice.name,
     )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
-    site = Site(server, listener.socket.getsockname()[1], records, tls)
+    scope = trio.CancelScope()
+
+    async def serve(task_status: trio.TaskStatus[None]) -> None:
+        with scope:
+            await server.serve([listener], task_status=task_status)
+
+    site = Site(server, listener.socket.getsockname()[1], records, tls, scope)
     async with trio.open_nursery() as nursery:
-        await nursery.start(server.serve, [listener])
+        await nursery.start(serve)
         try:
             yield site
         finally:

@@ -5,51 +5,42 @@ Hazard     A phase without a deadline holds the connection for ever; a deadline 
            one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through `receive` or `send`, which take the deadline of their phase from the table. Where a
            deadline passes, `cut` tells the peer at once what the table owes it, whatever the application is doing.
-Cost       A task, while the connection is open; a stored field per phase.
+           Between two requests it rests in no task: the poller calls it when there is something to read.
+Cost       A task, while there is something to do; a stored field per phase.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import ssl
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..runtime import checkpoint
+from ..runtime import InCopy, Sleeper, checkpoint
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
 from .exchange import Exchange
 from .goodbye import Goodbye
 from .handling import Handling
-from .phases import (
-    DETAILS,
-    NEW_GRACE,
-    RULES,
-    Phase,
-    Reason,
-    Rule,
-    age_deadline,
-    farewell,
-    handshake_deadline,
-    header_deadline,
-    idle_deadline,
-)
+from .handshake import shake_hands
+from .phases import DETAILS, NEW_GRACE, RULES, Phase, Reason, age_deadline, farewell, header_deadline, idle_deadline
 from .records import ConnectionInfo, connection_record, request_record
 from .request import Request, RequestParser
 from .response import canned
 from .timeouts import INF, Limits, Timeouts
-from .transport import TLS_HELLO, Plain, Tls, Transport, address_of, first_byte
+from .transport import Plain, Transport, address_of
 
 if TYPE_CHECKING:
+    from .phases import Rule
+    from .pool import TaskPool
     from .server import HttpServer
 
 _log: Final = logging.getLogger("deadlined.http")
 
 
-class HttpConnection:
+class HttpConnection(Sleeper):
     """Serves one connection: `converse`, then `say_goodbye` unless it `can_leave`, and `close` in any case."""
 
     def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
@@ -76,29 +67,35 @@ class HttpConnection:
         self._handling: Handling | None = None
         self._exchange: Exchange | None = None
         # what had been received and sent before that exchange
-        self._received = 0
-        self._sent = 0
+        self._received = self._sent = 0
+        # where it asks for a task when there is something to read; None while it is in one
+        self._pool: TaskPool | None = None
         self._goodbye = Goodbye(conn)
         self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
     async def converse(self, handling: Handling) -> None:
-        """Serve until the connection ends, is cancelled, or goes on in another task, with this task's `handling`."""
+        """Serve with this task's `handling`, until the connection ends or is cancelled, or goes on in another task, or
+        rests in none."""
         self._handling = handling
         try:
-            if self._exchange is None:
-                await self._handshake()
-            else:
+            if self._pool is not None:
+                self._rise(handling)
+            elif self._exchange is not None:
                 await self._go_on_from(self._exchange)
-            while self.reason is None and self._is_in(handling):
+                await self._pause(handling)
+            elif self.server.ssl_context is not None:
+                await shake_hands(self, self.server.ssl_context)
+            while self._goes_on_in(handling):
                 await self._next_exchange(handling)
+                if self._goes_on_in(handling) and not self._rests(handling):
+                    await self._pause(handling)
         except BadRequest as bad:
             self.refuse(bad)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
             # unless it was cut, or noted where it happened
             self.finish(Reason.CLIENT_RESET)
         finally:
-            if self._is_in(handling):
-                self._handling = None
+            self._leave(handling)
 
     @property
     def peer(self) -> str:
@@ -121,8 +118,14 @@ class HttpConnection:
         _log.exception("the connection with %s failed inside the server", self.peer)
         self.finish(Reason.SERVER_ERROR)
 
+    def called(self) -> None:
+        """While it rests: there is something to read, or a deadline has passed."""
+        if self._pool is not None:
+            self._pool.serve(self)
+
     def close(self) -> None:
         """Close, whatever has happened, and report why the connection ended."""
+        self._pool = None
         if self.reason is None:
             # cancelled from outside, with the server
             self.finish(Reason.DRAIN_TIMEOUT)
@@ -142,11 +145,8 @@ class HttpConnection:
         if exchange is not None and exchange.over and rule.reason is not Reason.DRAIN_TIMEOUT:
             # the peer has been told already
             return
-        words = farewell(
-            rule,
-            byte_came=exchange is not None or self.parser.buffered > 0,
-            answered=exchange is not None and exchange.answered,
-        )
+        byte_came = exchange is not None or self.parser.buffered > 0
+        words = farewell(rule, byte_came=byte_came, answered=exchange is not None and exchange.answered)
         if words.status is not None:
             self._answer(words.status, DETAILS[rule.field])
         elif words.reset and not (exchange is not None and exchange.out):
@@ -205,53 +205,19 @@ class HttpConnection:
 
     def info(self, now: float) -> ConnectionInfo:
         """How the connection stands at `now`."""
-        return ConnectionInfo(
-            self._number, self.peer, self.phase, now - self.accepted, self.deadline - now, self.requests
-        )
+        left = self.deadline - now
+        return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
-    def _is_in(self, handling: Handling) -> bool:
-        return self._handling is handling
+    def _leave(self, handling: Handling) -> None:
+        if self._handling is handling:
+            self._handling = None
 
-    async def _handshake(self) -> None:
-        context = self.server.ssl_context
-        if context is None:
-            return
-        deadline = handshake_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HANDSHAKE, deadline)
-        try:
-            first = await first_byte(self.conn, deadline)
-            if not first:
-                self.finish(Reason.CLIENT_CLOSED)
-                return
-            if first != TLS_HELLO:
-                raise BadRequest(400, "this port speaks TLS: use https://")
-            self.transport = tls = Tls(self.conn, context)
-            await tls.handshake(deadline)
-        except DeadlineExceeded as late:
-            if late.deadline < deadline:
-                # the drain's
-                self.finish(Reason.DONE)
-            else:
-                self.cut(RULES["handshake"], self.clock.now() - late.deadline)
-        except trio.BrokenResourceError as error:
-            if isinstance(error.__cause__, ssl.SSLError):
-                self.finish(Reason.PROTOCOL_ERROR)
-            raise
+    def _goes_on_in(self, handling: Handling) -> bool:
+        return self.reason is None and self._handling is handling
 
     async def _next_exchange(self, handling: Handling) -> None:
-        start = self.accepted
-        if self.requests or self.server.ssl_context is not None:
-            start = self.clock.now()
-        self._received, self._sent = self.transport.received, self.transport.sent
-        if self.requests:
-            handling.renew()
-            # so that it takes effect, and to let others have a turn
-            if self.parser.buffered or not self.conn.drained:
-                await checkpoint()
-            if not self.parser.buffered:
-                if not await self._idle(handling, start):
-                    return
-                start = self.clock.now()
+        at_once = not self.requests and self.server.ssl_context is None
+        start = self.accepted if at_once else self.clock.now()
         request = self.parser.next_request()
         now = start
         if request is None:
@@ -260,23 +226,58 @@ class HttpConnection:
         if request is not None:
             await self._serve(handling, Exchange(self, request, start, now, self._last(request, now)))
 
-    async def _idle(self, handling: Handling, start: float) -> bool:
-        """Wait for the next request to begin; False if the connection ends instead."""
-        if self.server.draining:
-            self.finish(Reason.DONE)
+    def _rests(self, handling: Handling) -> bool:
+        """Leave the task until the next request begins, if there is nothing to do until then."""
+        if not self.transport.rests_alone or self.parser.buffered or not self.conn.drained or self.server.draining:
             return False
-        deadline = idle_deadline(start, self.timeouts)
-        self.enter(Phase.IDLE, deadline)
-        handling.postpone(deadline)
+        self._become_idle(handling)
+        self.conn.set_read_deadline(self.deadline)
+        return self._let_go_of(handling)
+
+    def _let_go_of(self, handling: Handling) -> bool:
+        """Rest in no task, unless there is something to read already."""
+        if not self.conn.call_when_readable(self):
+            return False
+        self._pool = handling.pool
+        self._handling = handling.connection = None
+        return True
+
+    def _rise(self, handling: Handling) -> None:
+        """Go on in this task, unless there is nothing to read after all."""
+        self._pool = None
         try:
-            data = await self.transport.receive(deadline)
+            data = self.transport.receive_now()
+            while data is None and not self._let_go_of(handling):
+                data = self.transport.receive_now()
         except DeadlineExceeded as late:
             self._silent(RULES["idle"], late)
-            return False
+            return
+        if data is not None:
+            self._take(data)
+
+    async def _pause(self, handling: Handling) -> None:
+        """Wait in the task until the next request begins, or the connection ends; others have a turn."""
+        if self.parser.buffered or not self.conn.drained:
+            await checkpoint()
+        if self.parser.buffered or not self._goes_on_in(handling):
+            return
+        if self.server.draining:
+            self.finish(Reason.DONE)
+            return
+        self._become_idle(handling)
+        try:
+            self._take(await self.transport.receive(self.deadline))
+        except DeadlineExceeded as late:
+            self._silent(RULES["idle"], late)
+
+    def _become_idle(self, handling: Handling) -> None:
+        self.enter(Phase.IDLE, idle_deadline(self.clock.now(), self.timeouts))
+        handling.postpone(self.deadline)
+
+    def _take(self, data: bytes) -> None:
         self.parser.feed(data)
         if not data:
             self.finish(Reason.CLIENT_CLOSED)
-        return bool(data)
 
     async def _rest_of_head(self, start: float) -> Request | None:
         """Receive until there is a request; None if the connection ends instead."""
@@ -310,7 +311,7 @@ class HttpConnection:
         handling.begin(exchange)
         try:
             try:
-                await self.server.handler(exchange)
+                await InCopy(handling.pool.context, self.server.handler, exchange)
                 if not (exchange.writer.complete or exchange.over or self.reason):
                     raise ResponseError("the application returned before its response was complete")
             except Exception as error:
@@ -341,11 +342,11 @@ class HttpConnection:
         self.server.count_request()
         if self.server.observer is not None:
             self.server.observer.request(request_record(exchange, self._received, self._sent))
+        self._received, self._sent = self.transport.received, self.transport.sent
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         # an application that stumbles over a peer that is gone has not failed
-        level = logging.DEBUG if exchange.over else logging.ERROR
-        _log.log(level, "%s failed", exchange.request.line, exc_info=error)
+        _log.log(logging.DEBUG if exchange.over else logging.ERROR, "%s failed", exchange.request.line, exc_info=error)
         if exchange.past:
             return
         self.finish(Reason.SERVER_ERROR)

@@ -34,17 +34,22 @@ class Handling:
     `connection` is None when there is nothing to do, or a handler was left behind by its connection.
     """
 
-    __slots__ = ("_context", "_exchange", "_pool", "_slept", "_timer", "connection", "scope")
+    __slots__ = ("_context", "_exchange", "_slept", "_timer", "connection", "pool", "scope")
 
-    def __init__(self, pool: TaskPool, connection: HttpConnection) -> None:
-        self.connection: HttpConnection | None = connection
+    def __init__(self, pool: TaskPool) -> None:
+        self.connection: HttpConnection | None = None
         self.scope: trio.CancelScope | None = None
-        self._pool: TaskPool = pool
+        self.pool: TaskPool = pool
         self._context: TaskContext | None = None
         self._timer: Timer | None = None
         # what the handler that runs now handles, and whether it has slept
         self._exchange: Exchange | None = None
         self._slept = False
+
+    @property
+    def is_free(self) -> bool:
+        """True if the task can take the next connection."""
+        return self.connection is None
 
     def renew(self) -> None:
         """From its next step on, the task runs in a fresh copy of the pool's context. To be called in the task."""
@@ -74,18 +79,18 @@ class Handling:
         """Cancel the handler that runs at `when`; `inf` disarms."""
         if self._timer is None:
             self._timer = Timer(_expire, self)
-        self._pool.poller.set_timer(self._timer, when)
+        self.pool.poller.set_timer(self._timer, when)
 
     def postpone(self, when: float) -> None:
         """Between two handlers: the first's timer stands until the next one moves it on, but need not fire before
         `when`. Stopped, it would have to be started anew."""
         if self._timer is not None and self._timer.when < when:
-            self._pool.poller.set_timer(self._timer, when)
+            self.pool.poller.set_timer(self._timer, when)
 
     def close(self) -> None:
         """The task ends."""
         if self._timer is not None:
-            self._pool.poller.set_timer(self._timer, INF)
+            self.pool.poller.set_timer(self._timer, INF)
             self._timer.arg = None
 
     def expire(self, lateness: float) -> None:
@@ -103,6 +108,7 @@ class Handling:
     def look(self) -> None:
         """The task goes to sleep. If it runs a handler, need its connection wait for it?"""
         self._slept = True
+        self.pool.look()
         exchange = self._exchange
         if exchange is not None and exchange.can_be_left:
             self._leave(exchange)
@@ -115,7 +121,7 @@ class Handling:
     def _own_context(self) -> TaskContext:
         """Made by the task itself, because only then it knows the task."""
         if self._context is None:
-            self._context = TaskContext(self._pool.context)
+            self._context = TaskContext(self.pool.context)
         return self._context
 
     def _leave(self, exchange: Exchange) -> None:
@@ -123,7 +129,7 @@ class Handling:
         exchange.end()
         self.connection = None
         exchange.link.detach()
-        self._pool.serve(exchange.link)
+        self.pool.serve(exchange.link)
 
 
 def _expire(handling: Handling, seq: int, lateness: float) -> None:

@@ -1,14 +1,18 @@
-"""The tasks that serve connections, each one connection after another.
+"""The tasks that serve connections: each takes one after another of those that have something to read.
 
-Facts      Trio's task and cancel scope take more instructions than a small request does.
-Hazard     What a connection leaves in its task is not the next one's: a cancelled scope, context variables.
-Answer     A task whose connection has ended rests until there is another. It goes on in the scope that it is in, unless
-           that was cancelled; its context is made anew.
+Facts      Trio's task and cancel scope take more instructions than a small request does, and waking a task and putting
+           it to sleep a fifth of what a request does.
+Hazard     What a connection leaves in its task is not the next one's: a cancelled scope, context variables. A handler
+           that sleeps must not keep those waiting that are ready behind it.
+Answer     One task is called for all that are ready, and serves them in one turn. If it goes to sleep before it has
+           taken the last, another is called. A task that finds none rests until there is one. It goes on in the scope
+           that it is in, unless that was cancelled.
 Cost       Some tasks that sleep: as many as were busy at the same time, up to a limit.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
@@ -31,25 +35,53 @@ class TaskPool:
     Each request begins with the context variables of whoever makes this. `poller` has the timers of the handlers.
     """
 
-    __slots__ = ("_nursery", "context", "poller", "resting")
+    __slots__ = ("_closed", "_coming", "_nursery", "_ready", "context", "poller", "resting")
 
     def __init__(self, nursery: trio.Nursery, poller: Poller) -> None:
         self._nursery = nursery
         self.poller = poller
         self.context = copy_context()
         self.resting: list[_PooledTask] = []
+        self._ready: deque[HttpConnection] = deque()
+        # a task is on its way to those that are ready
+        self._coming = False
+        # the nursery may be closed already
+        self._closed = False
 
     def serve(self, connection: HttpConnection) -> None:
-        """Let a task that rests, or a new one, serve `connection`, soon."""
+        """Let a task serve `connection`, soon: one that is on its way, one that rests, or a new one."""
+        self._ready.append(connection)
+        if not self._coming:
+            self._call()
+
+    def look(self) -> None:
+        """A task goes to sleep: what is ready must not wait for it."""
+        if self._ready and not self._coming:
+            self._call()
+
+    def next(self) -> HttpConnection | None:
+        """The next connection that is ready."""
+        self._coming = False
+        return self._ready.popleft() if self._ready else None
+
+    def close(self) -> None:
+        """No task takes another connection: whoever calls this closes those that are left, once the tasks are gone."""
+        self._ready.clear()
+        self._closed = True
+
+    def _call(self) -> None:
+        if self._closed:
+            return
+        self._coming = True
         if self.resting:
-            self.resting.pop().take(connection)
+            self.resting.pop().rise()
         else:
-            handling = Handling(self, connection)
+            handling = Handling(self)
             self._nursery.start_soon(looking, _PooledTask(self, handling).run(), handling.look)
 
 
 class _PooledTask:
-    """`run` is a task that serves one connection, and then those that it takes."""
+    """`run` is a task that serves what is ready, one connection after another."""
 
     __slots__ = ("_bed", "_handling", "_pool", "_surplus")
 
@@ -61,9 +93,8 @@ class _PooledTask:
         # there are tasks enough without this one
         self._surplus = False
 
-    def take(self, connection: HttpConnection) -> None:
-        """Wake, and serve `connection`; only while the task rests."""
-        self._handling.connection = connection
+    def rise(self) -> None:
+        """Wake, and serve what is ready; only while the task rests."""
         if self._bed is not None:
             self._bed.wake()
 
@@ -72,8 +103,7 @@ class _PooledTask:
         try:
             while not self._surplus:
                 await self._serve_until_cancelled()
-                if not self._surplus:
-                    await self._end()
+                await self._end()
         finally:
             self._handling.close()
             self._give_up()
@@ -86,16 +116,23 @@ class _PooledTask:
             self._rise()
 
     async def _serve_until_cancelled(self) -> None:
-        """Serve in one scope, until there is no connection, or one that must be ended outside of the scope."""
+        """Serve in one scope, until a connection must be ended outside of it."""
         handling = self._handling
         try:
             with trio.CancelScope() as scope:
                 handling.scope = scope
-                while handling.connection is not None:
-                    await handling.connection.converse(handling)
+                while not self._surplus:
+                    connection = handling.connection = self._pool.next()
+                    if connection is None:
+                        await self._rest()
+                        continue
+                    await connection.converse(handling)
+                    # a name would keep it while it rests, or the task does
+                    del connection
                     if scope.cancel_called:
                         return
-                    await self._end()
+                    if not handling.is_free:
+                        await self._end()
         except Exception as error:
             self._failed(error)
 
@@ -105,22 +142,17 @@ class _PooledTask:
         self._handling.connection.failed()
 
     async def _end(self) -> None:
-        """End the connection, if there still is one, and rest until there is another."""
+        """End the connection, if there still is one."""
         connection = self._handling.connection
-        if connection is not None:
-            await self._part(connection)
-            # a name would keep it while the task rests
-            del connection
-            self._handling.connection = None
-        await self._rest()
-
-    async def _part(self, connection: HttpConnection) -> None:
+        if connection is None:
+            return
         try:
             if not connection.can_leave:
                 await connection.say_goodbye()
         except Exception:
             connection.failed()
         connection.close()
+        self._handling.connection = None
 
     async def _rest(self) -> None:
         if len(self._pool.resting) >= _MOST_RESTING:

@@ -92,16 +92,27 @@ class HttpServer:
 
         The listeners are closed at the end, or as soon as the drain begins.
         """
+        try:
+            await self._serve(listeners, task_status)
+        finally:
+            # cancelled from outside: those that were in no task
+            for connection in list(self._connections):
+                connection.close()
+
+    async def _serve(self, listeners: Iterable[Listener], task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as connections:
             pool = TaskPool(connections, self.poller)
-            async with trio.open_nursery() as acceptors:
-                for listener in listeners:
-                    acceptors.start_soon(self._accept, listener, pool)
-                task_status.started()
-                await self._shutdown.wait()
-                acceptors.cancel_scope.cancel()
-            await self._drain()
-            connections.cancel_scope.cancel()
+            try:
+                async with trio.open_nursery() as acceptors:
+                    for listener in listeners:
+                        acceptors.start_soon(self._accept, listener, pool)
+                    task_status.started()
+                    await self._shutdown.wait()
+                    acceptors.cancel_scope.cancel()
+                await self._drain()
+            finally:
+                pool.close()
+                connections.cancel_scope.cancel()
 
     def shutdown(self) -> None:
         """Begin to drain: accept nothing more, close what is idle, answer what was asked, and cut what is left after

@@ -39,6 +39,8 @@ class Transport(ABC):
 
     # a polite end is no more than a close
     closes_at_once: ClassVar[bool] = False
+    # nothing but the socket is between two requests
+    rests_alone: ClassVar[bool] = False
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
@@ -48,6 +50,10 @@ class Transport(ABC):
     @abstractmethod
     async def receive(self, deadline: float) -> bytes:
         """The next bytes, b"" at the end. DeadlineExceeded at `deadline`, also if bytes are there."""
+
+    def receive_now(self) -> bytes | None:
+        """What has come after a rest, None if nothing has. DeadlineExceeded as by `receive`."""
+        raise NotImplementedError
 
     @abstractmethod
     def try_send(self, data: bytes) -> int:
@@ -75,6 +81,7 @@ class Plain(Transport):
     __slots__ = ("_budget",)
 
     closes_at_once: ClassVar[bool] = True
+    rests_alone: ClassVar[bool] = True
 
     def __init__(self, conn: Conn) -> None:
         super().__init__(conn)
@@ -95,6 +102,13 @@ class Plain(Transport):
             if self._budget <= 0:
                 await self._take_a_turn()
         self.received += len(data)
+        return data
+
+    def receive_now(self) -> bytes | None:
+        data = self.conn.try_receive()
+        if data is not None:
+            self._budget = _BUDGET
+            self.received += len(data)
         return data
 
     def try_send(self, data: bytes) -> int:

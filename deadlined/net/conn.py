@@ -21,8 +21,8 @@ from typing import Final
 import trio
 from trio.lowlevel import checkpoint
 
-from ..poll import READY
-from ..runtime import Turn, current_pump, give_way
+from ..poll import PARKED, READY
+from ..runtime import Sleeper, Turn, current_pump, give_way
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -266,6 +266,10 @@ class Conn(trio.abc.HalfCloseableStream):
     def wait_readable(self) -> Awaitable[None]:
         """To be awaited after `try_receive` gave None: sleep until it is worth trying again, or the read deadline."""
         return self._reading.rest()
+
+    def call_when_readable(self, sleeper: Sleeper) -> bool:
+        """`wait_readable` without a task: True if `sleeper` will be called, False if it is worth trying now."""
+        return self._reading.half.park(sleeper) == PARKED
 
     def wait_writable(self) -> Awaitable[None]:
         """To be awaited after `try_send` took less than all: sleep until there is room again, or the write deadline."""

@@ -9,17 +9,19 @@ if sys.platform == "win32":
 
 from trio.lowlevel import checkpoint
 
-from .context import TaskContext
-from .parking import Bed, Parking, Turn, give_way
+from .context import InCopy, TaskContext
+from .parking import Bed, Parking, Sleeper, Turn, give_way
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
 from .steps import looking
 from .waiter import Waiter
 
 __all__ = [
     "Bed",
+    "InCopy",
     "Parking",
     "Pump",
     "RuntimeStatistics",
+    "Sleeper",
     "TaskContext",
     "Turn",
     "Waiter",

@@ -1,15 +1,18 @@
 """Context variables of a task that serves one request after another.
 
 Facts      A task of trio has one context, `task.context`, which trio's loop enters for each of the task's steps.
-Hazard     What one request sets there the next one sees; behind a proxy that is another user's.
-Answer     Between two requests the task gets a copy of what was there in the beginning.
-Cost       A copy, which is O(1). It takes effect with the task's next step: there must be one in between.
+Hazard     What one request sets there the next one sees; behind a proxy that is another user's. And the next may come
+           in the same step.
+Answer     Each request begins in a copy of what was there in the beginning, entered by itself. If it sleeps, the copy
+           becomes the task's, which enters it for the steps that follow.
+Cost       A copy, which is O(1), and a call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context
-from typing import Final
+from typing import Any, Final
 
 from trio.lowlevel import Task, current_task
 
@@ -31,3 +34,45 @@ class TaskContext:
     def renew(self) -> None:
         """From its next step on, after it has slept or given way, the task runs in a copy of the origin."""
         self._task.context = self._origin.copy()
+
+
+class InCopy:
+    """`await InCopy(origin, function, argument)`: `await function(argument)`, all of it in a copy of `origin`.
+
+    If it sleeps, the task is in that copy from then on.
+    """
+
+    __slots__ = ("_argument", "_function", "_origin")
+
+    def __init__(self, origin: Context, function: Callable[[Any], Awaitable[object]], argument: Any) -> None:
+        self._origin: Context = origin
+        self._function: Any = function
+        self._argument: Any = argument
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        context = self._origin.copy()
+        begun = context.run(_begin, self._function, self._argument)
+        if begun is None:
+            return
+        steps, word = begun
+        current_task().context = context
+        try:
+            while True:
+                try:
+                    news = yield word
+                except BaseException as error:
+                    word = steps.throw(error)
+                else:
+                    word = steps.send(news)
+                    # an error, with all its frames, would live for as long as the task sleeps
+                    del news
+        except StopIteration:
+            return
+
+
+def _begin(function: Any, argument: Any) -> tuple[Any, Any] | None:
+    steps = function(argument).__await__()
+    # a loop hears of the end without an exception
+    for word in steps:
+        return steps, word
+    return None

@@ -27,9 +27,22 @@ _current_task: Final = current_task
 _reschedule: Final = reschedule
 
 
-def wake(task: Task) -> None:
-    """Let a task that sleeps run, soon."""
-    _reschedule(task, _WOKEN)
+class Sleeper:
+    """Who waits for a half in place of a task. To be derived from."""
+
+    __slots__ = ()
+
+    def called(self) -> None:
+        """By the pump, once: it is worth looking. Only to be noted down."""
+        raise NotImplementedError
+
+
+def wake(waiter: Task | Sleeper) -> None:
+    """Let a task that sleeps run, soon; or call whoever waits in place of one."""
+    if isinstance(waiter, Sleeper):
+        waiter.called()
+    else:
+        _reschedule(waiter, _WOKEN)
 
 
 class Parking:

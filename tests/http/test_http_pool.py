@@ -95,9 +95,12 @@ async def test_a_task_that_rests_keeps_nothing_of_its_last_connection(autojump_c
 async def test_no_more_than_some_tasks_rest(autojump_clock: MockClock) -> None:
     async with serving() as site:
         before = living()
-        for client in await at_the_same_time(site, 100):
-            client.conn.close()
+        clients = [await site.connect() for _ in range(100)]
+        await wait_all_tasks_blocked()
+        # each waits for its first request
         assert living() == before + 100
+        for client in clients:
+            assert (await client.get()).status == 200
         await wait_all_tasks_blocked()
         assert living() == before + 64
         await ask_and_leave(site)
