@@ -1,6 +1,6 @@
 """One request and its response, as a handler sees them.
 
-The handler runs in the connection's own task: no task, no cancel scope and no timer is made for a request. What the
+The handler runs in the task that serves the connection: no task, no cancel scope and no timer is made for it. What the
 handler awaits here ends by the deadlines of the body and of the sends; what it may not know of sockets it sees as
 `Disconnected`. So it is, too, once the connection has gone on without it.
 """
