@@ -157,6 +157,19 @@ def test_the_package_and_its_types_are_all_installed() -> None:
     assert (package / "py.typed").exists()
 
 
+def test_whatever_the_package_has_beside_its_modules_is_in_its_distributions() -> None:
+    package = Path(deadlined.__file__).parent
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    found = [
+        set(package.joinpath(*name.split(".")[1:]).glob(pattern))
+        for name, patterns in data.items()
+        for pattern in patterns
+    ]
+    assert all(found)
+    made = {".py", ".pyc", ".so"}
+    assert set().union(*found) == {file for file in package.rglob("*") if file.is_file() and file.suffix not in made}
+
+
 def test_the_container_runs_without_a_shell_and_without_root() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     said = dict(re.findall(r"^(USER|ENTRYPOINT|CMD|STOPSIGNAL|EXPOSE) (.*)$", dockerfile, re.MULTILINE))
