@@ -1,12 +1,13 @@
 """The tasks that serve connections: each takes one after another of those that have something to read.
 
 Facts      Trio's task and cancel scope take more instructions than a small request does, and waking a task and putting
-           it to sleep a fifth of what a request does.
+           it to sleep a seventh of what a request does.
 Hazard     What a connection leaves in its task is not the next one's: a cancelled scope, context variables. A handler
            that sleeps must not keep those waiting that are ready behind it.
 Answer     One task is called for all that are ready, and serves them in one turn. If it goes to sleep before it has
-           taken the last, another is called. A task that finds none rests until there is one. It goes on in the scope
-           that it is in, unless that was cancelled.
+           taken the last, the others get a task each, at once: called one after the other, the last would wait for as
+           many turns. A task that finds none rests until there is one. It goes on in the scope that it is in, unless
+           that was cancelled.
 Cost       Some tasks that sleep: as many as were busy at the same time, up to a limit.
 """
 
@@ -43,8 +44,8 @@ class TaskPool:
         self.context = copy_context()
         self.resting: list[_PooledTask] = []
         self._ready: deque[HttpConnection] = deque()
-        # a task is on its way to those that are ready
-        self._coming = False
+        # tasks that are on their way to those that are ready
+        self._coming = 0
         # the nursery may be closed already
         self._closed = False
 
@@ -55,14 +56,17 @@ class TaskPool:
             self._call()
 
     def look(self) -> None:
-        """A task goes to sleep: what is ready must not wait for it."""
-        if self._ready and not self._coming:
+        """A task goes to sleep: what is ready must not wait for it, nor for another one that may do the same."""
+        while self._coming < len(self._ready) and not self._closed:
             self._call()
 
     def next(self) -> HttpConnection | None:
         """The next connection that is ready."""
-        self._coming = False
         return self._ready.popleft() if self._ready else None
+
+    def arrived(self) -> None:
+        """One of the tasks that were called is there."""
+        self._coming -= 1
 
     def close(self) -> None:
         """No task takes another connection: whoever calls this closes those that are left, once the tasks are gone."""
@@ -72,7 +76,7 @@ class TaskPool:
     def _call(self) -> None:
         if self._closed:
             return
-        self._coming = True
+        self._coming += 1
         if self.resting:
             self.resting.pop().rise()
         else:
@@ -100,6 +104,7 @@ class _PooledTask:
 
     async def run(self) -> None:
         """Serve one connection after another; whatever happens, they are closed."""
+        self._pool.arrived()
         try:
             while not self._surplus:
                 await self._serve_until_cancelled()
@@ -163,6 +168,7 @@ class _PooledTask:
         if self._bed is None:
             self._bed = Bed(self._rise)
         await self._bed
+        self._pool.arrived()
 
     def _rise(self) -> None:
         self._pool.resting.remove(self)
