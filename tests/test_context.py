@@ -1,4 +1,4 @@
-"""`InCopy`: a function that is awaited in a copy of a context, and has it to itself, whether it sleeps or not."""
+"""`RunInContextCopy`: each call runs in a context copy of its own, whether it suspends or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from trio.lowlevel import checkpoint, current_task
 from trio.testing import MockClock
 
-from deadlined.runtime import InCopy
+from deadlined.runtime import RunInContextCopy
 
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
@@ -36,7 +36,7 @@ async def test_it_begins_with_what_was_there_and_leaves_nothing() -> None:
     NAME.set("task")
     visitor = Visitor()
     for name in ("first", "second"):
-        await InCopy(origin, visitor, name)
+        await RunInContextCopy(origin, visitor, name)
     assert visitor.found == ["origin", "origin"]
     assert NAME.get() == "task"
     assert origin[NAME] == "origin"
@@ -47,7 +47,7 @@ async def test_what_it_has_set_it_sees_after_each_sleep_and_the_next_does_not() 
     origin = copy_context()
     visitor = Visitor(sleeps=3)
     for name in ("first", "second"):
-        await InCopy(origin, visitor, name)
+        await RunInContextCopy(origin, visitor, name)
     assert visitor.found == ["origin", "first", "first", "first", "origin", "second", "second", "second"]
     assert origin[NAME] == "origin"
 
@@ -64,7 +64,7 @@ async def test_tasks_that_it_starts_and_threads_inherit_its_context() -> None:
             nursery.start_soon(child)
         found.append(await trio.to_thread.run_sync(NAME.get))
 
-    await InCopy(copy_context(), parent, "parent")
+    await RunInContextCopy(copy_context(), parent, "parent")
     assert found == ["parent", "parent"]
 
 
@@ -76,7 +76,7 @@ async def test_an_error_comes_out(sleeps: int) -> None:
         raise LookupError("here")
 
     with pytest.raises(LookupError, match="here"):
-        await InCopy(copy_context(), fail, sleeps)
+        await RunInContextCopy(copy_context(), fail, sleeps)
 
 
 async def test_a_cancellation_goes_in_and_comes_out(autojump_clock: MockClock) -> None:
@@ -90,7 +90,7 @@ async def test_a_cancellation_goes_in_and_comes_out(autojump_clock: MockClock) -
             raise
 
     with trio.move_on_after(1) as scope:
-        await InCopy(copy_context(), sleep, None)
+        await RunInContextCopy(copy_context(), sleep, None)
     assert scope.cancelled_caught
     assert seen == [trio.Cancelled]
 
@@ -104,7 +104,7 @@ async def test_one_that_survives_a_cancellation_goes_on(autojump_clock: MockCloc
         await trio.sleep(1)
         done.append(NAME.get())
 
-    await InCopy(copy_context(), stubborn, None)
+    await RunInContextCopy(copy_context(), stubborn, None)
     assert done == ["nobody"]
 
 
@@ -116,7 +116,7 @@ async def test_the_task_does_not_change_only_its_context_does() -> None:
         await checkpoint()
         tasks.append(current_task())
 
-    await InCopy(copy_context(), look, None)
+    await RunInContextCopy(copy_context(), look, None)
     assert tasks == [current_task()] * 2
 
 
@@ -128,5 +128,5 @@ async def test_whatever_can_be_awaited_will_do() -> None:
     async def forwarded(_: None) -> None:
         await Once()
 
-    await InCopy(copy_context(), forwarded, None)
-    await InCopy(copy_context(), lambda _: Once(), None)
+    await RunInContextCopy(copy_context(), forwarded, None)
+    await RunInContextCopy(copy_context(), lambda _: Once(), None)

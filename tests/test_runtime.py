@@ -29,8 +29,18 @@ from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
-from deadlined.poll import CLOSED, EXPIRED, READY, Half, PollDesc
-from deadlined.runtime import Bed, Parking, Pump, RuntimeStatistics, TaskContext, Turn, current_pump, give_way, looking
+from deadlined.poll import CLOSED, EXPIRED, OK, Half, PollDesc
+from deadlined.runtime import (
+    Parking,
+    Pump,
+    RuntimeStatistics,
+    ScheduledCheckpoint,
+    TaskContext,
+    TaskParker,
+    current_pump,
+    with_suspend_hook,
+    yield_shielded,
+)
 from deadlined.runtime.waking import WOKEN
 from deadlined.timers import COMPILED, Timer
 
@@ -102,8 +112,8 @@ class TestGivingWay:
             with trio.CancelScope() as scope:
                 scope.cancel()
                 # trio runs a batch in either order: after two of them the other has had its turn
-                await give_way
-                await give_way
+                await yield_shielded
+                await yield_shielded
                 seen.append("one")
                 await trio.lowlevel.checkpoint()
             assert scope.cancelled_caught
@@ -120,9 +130,9 @@ class TestGivingWay:
 
     async def test_who_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
         with trio.CancelScope() as scope:
-            await give_way
+            await yield_shielded
             scope.cancel()
-            await give_way
+            await yield_shielded
             await trio.lowlevel.checkpoint()
         assert scope.cancelled_caught
 
@@ -133,10 +143,10 @@ class TestATurn:
     async def test_it_is_a_checkpoint_and_says_how_the_half_stands(self) -> None:
         async with conn_pair() as (conn, _):
             half = conn._desc.read
-            turn = Turn(half)
+            turn = ScheduledCheckpoint(half)
             for _ in range(2):
                 with assert_checkpoints():
-                    assert await turn == READY
+                    assert await turn == OK
             half.set_deadline(trio.current_time() - 1)
             assert await turn == EXPIRED
             half.close()
@@ -144,25 +154,25 @@ class TestATurn:
 
     async def test_who_is_cancelled_already_does_not_go_on(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = Turn(conn._desc.read)
+            turn = ScheduledCheckpoint(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await turn
                 pytest.fail("went on")
             assert scope.cancelled_caught
             with assert_checkpoints():
-                assert await turn == READY
+                assert await turn == OK
 
     async def test_nor_who_is_cancelled_meanwhile(self) -> None:
         seen: list[str] = []
 
-        async def take(turn: Turn) -> None:
+        async def take(turn: ScheduledCheckpoint) -> None:
             for number in range(3):
                 await turn
                 seen.append(f"turn {number}")
 
         async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
-            nursery.start_soon(take, Turn(conn._desc.read))
+            nursery.start_soon(take, ScheduledCheckpoint(conn._desc.read))
             # begun, whichever task trio lets run first
             while not seen:
                 await trio.lowlevel.checkpoint()
@@ -174,29 +184,29 @@ class TestATurn:
 
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = Turn(conn._desc.read)
+                turn = ScheduledCheckpoint(conn._desc.read)
                 with trio.CancelScope() as scope:
                     await turn
                     scope.cancel()
                 went_on.append(await turn)
 
         trio.run(main)
-        assert went_on == [READY]
+        assert went_on == [OK]
 
     async def test_a_shielded_one_is_not_cancelled(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = Turn(conn._desc.read)
+            turn = ScheduledCheckpoint(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
                 with trio.CancelScope(shield=True):
-                    assert await turn == READY
+                    assert await turn == OK
                 await turn
             assert scope.cancelled_caught
 
     def test_ctrl_c_that_comes_meanwhile_is_raised(self) -> None:
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = Turn(conn._desc.read)
+                turn = ScheduledCheckpoint(conn._desc.read)
                 await turn
                 trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
                 for _ in range(100):
@@ -208,7 +218,7 @@ class TestATurn:
 
 
 async def give_way_and_note(seen: list[str]) -> None:
-    await give_way
+    await yield_shielded
     seen.append("gave way")
     try:
         await trio.lowlevel.checkpoint()
@@ -222,7 +232,7 @@ class TestABed:
 
     async def test_each_sleep_ends_by_a_wake_of_its_own(self) -> None:
         woken: list[int] = []
-        bed = Bed(pytest.fail)
+        bed = TaskParker(pytest.fail)
 
         async def sleeper() -> None:
             for number in range(3):
@@ -238,7 +248,7 @@ class TestABed:
 
     async def test_who_is_cancelled_leaves_it_at_once_and_can_come_back(self) -> None:
         left: list[str] = []
-        bed = Bed(lambda: left.append("left"))
+        bed = TaskParker(lambda: left.append("left"))
         for number in range(2):
             with trio.move_on_after(0) as scope:
                 await bed
@@ -250,7 +260,7 @@ class TestABed:
             bed.wake()
 
     async def test_who_is_woken_is_not_cancelled_any_more(self) -> None:
-        bed = Bed(pytest.fail)
+        bed = TaskParker(pytest.fail)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lie_down, bed)
@@ -259,7 +269,7 @@ class TestABed:
                 scope.cancel()
 
 
-async def lie_down(bed: Bed) -> None:
+async def lie_down(bed: TaskParker) -> None:
     await bed
 
 
@@ -498,7 +508,7 @@ class TestWaiting:
                 outcomes.append(await wait(half))
 
             async with trio.open_nursery() as nursery:
-                assert await wait(desc.write) == READY
+                assert await wait(desc.write) == OK
                 nursery.start_soon(outcome_of, desc.read)
                 nursery.start_soon(outcome_of, desc.write)
                 await wait_all_tasks_blocked()
@@ -683,7 +693,7 @@ class TestLooking:
                 await trio.sleep(1)
             said.append("end")
 
-        await looking(task(), lambda: said.append("look"))
+        await with_suspend_hook(task(), lambda: said.append("look"))
         assert said == ["step 0", "look", "step 1", "look", "step 2", "look", "end"]
 
     async def test_one_that_does_not_sleep_is_not_looked_at(self) -> None:
@@ -691,7 +701,7 @@ class TestLooking:
             said.append("end")
 
         said: list[str] = []
-        await looking(task(), lambda: said.append("look"))
+        await with_suspend_hook(task(), lambda: said.append("look"))
         assert said == ["end"]
 
     async def test_an_error_passes(self) -> None:
@@ -700,7 +710,7 @@ class TestLooking:
             raise ValueError("inside")
 
         with pytest.raises(ValueError, match="inside"):
-            await looking(task(), lambda: None)
+            await with_suspend_hook(task(), lambda: None)
 
     async def test_a_cancellation_passes_and_the_task_may_stay(self, autojump_clock: MockClock) -> None:
         said: list[float] = []
@@ -714,7 +724,7 @@ class TestLooking:
                 said.append(trio.current_time())
 
         with trio.move_on_after(1) as scope:
-            await looking(task(), lambda: None)
+            await with_suspend_hook(task(), lambda: None)
         assert scope.cancelled_caught
         assert said == [2.0]
 
@@ -729,7 +739,7 @@ class TestLooking:
             await trio.sleep_forever()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(looking, task(), lambda: None)
+            nursery.start_soon(with_suspend_hook, task(), lambda: None)
             await wait_all_tasks_blocked()
             error = NotedError()
             kept = weakref.ref(error)
@@ -753,7 +763,7 @@ class TestLooking:
                 said.append(str(error))
 
         said: list[str] = []
-        await looking(task(), lambda: None)
+        await with_suspend_hook(task(), lambda: None)
         assert "a word" in said[0]
 
 
@@ -837,7 +847,7 @@ class TestControlC:
                     task = expire(half)
                     try:
                         with interrupted_at(step, reached):
-                            await looking(task, lambda: None)
+                            await with_suspend_hook(task, lambda: None)
                         await trio.lowlevel.checkpoint()
                     except KeyboardInterrupt:
                         interrupted = True
@@ -856,7 +866,7 @@ class TestControlC:
         trio.run(main, clock=MockClock(autojump_threshold=0))
 
     @pytest.mark.skipif(COMPILED, reason="compiled code has no lines to interrupt")
-    @pytest.mark.parametrize("what", ["give way", "a turn", "a bed"])
+    @pytest.mark.parametrize("what", ["yield shielded", "scheduled checkpoint", "task parker"])
     def test_at_any_line_of_giving_way_no_wake_is_left_over(self, what: str) -> None:
         """One that is would end the task's next sleep, or be one too many for trio."""
 
@@ -866,8 +876,12 @@ class TestControlC:
             while True:
                 reached: list[str] = []
                 interrupted = False
-                bed = Bed(lambda: None)
-                ways: dict[str, Awaitable[object]] = {"give way": give_way, "a turn": Turn(half), "a bed": bed}
+                bed = TaskParker(lambda: None)
+                ways: dict[str, Awaitable[object]] = {
+                    "yield shielded": yield_shielded,
+                    "scheduled checkpoint": ScheduledCheckpoint(half),
+                    "task parker": bed,
+                }
                 try:
                     with interrupted_at(step, reached), trio.move_on_after(1):
                         await ways[what]

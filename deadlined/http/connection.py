@@ -19,7 +19,7 @@ import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..runtime import InCopy, Sleeper, checkpoint
+from ..runtime import ReadyCallback, RunInContextCopy, checkpoint
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
 from .exchange import Exchange
 from .goodbye import Goodbye
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("deadlined.http")
 
 
-class HttpConnection(Sleeper):
+class HttpConnection(ReadyCallback):
     """Serves one connection: `converse`, then `say_goodbye` unless it `can_leave`, and `close` in any case."""
 
     def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
@@ -118,7 +118,7 @@ class HttpConnection(Sleeper):
         _log.exception("the connection with %s failed inside the server", self.peer)
         self.finish(Reason.SERVER_ERROR)
 
-    def called(self) -> None:
+    def on_ready(self) -> None:
         """While it rests: there is something to read, or a deadline has passed."""
         if self._pool is not None:
             self._pool.serve(self)
@@ -311,7 +311,7 @@ class HttpConnection(Sleeper):
         handling.begin(exchange)
         try:
             try:
-                await InCopy(handling.pool.context, self.server.handler, exchange)
+                await RunInContextCopy(handling.pool.context, self.server.handler, exchange)
                 if not (exchange.writer.complete or exchange.over or self.reason):
                     raise ResponseError("the application returned before its response was complete")
             except Exception as error:

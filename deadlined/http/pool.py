@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..poll import Poller
-from ..runtime import Bed, looking
+from ..runtime import TaskParker, with_suspend_hook
 from .handling import Handling
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TaskPool:
             self.resting.pop().rise()
         else:
             handling = Handling(self)
-            self._nursery.start_soon(looking, _PooledTask(self, handling).run(), handling.look)
+            self._nursery.start_soon(with_suspend_hook, _PooledTask(self, handling).run(), handling.look)
 
 
 class _PooledTask:
@@ -93,7 +93,7 @@ class _PooledTask:
         self._pool = pool
         self._handling = handling
         # where it rests
-        self._bed: Bed | None = None
+        self._bed: TaskParker | None = None
         # there are tasks enough without this one
         self._surplus = False
 
@@ -166,7 +166,7 @@ class _PooledTask:
         self._handling.renew()
         self._pool.resting.append(self)
         if self._bed is None:
-            self._bed = Bed(self._rise)
+            self._bed = TaskParker(self._rise)
         await self._bed
         self._pool.arrived()
 

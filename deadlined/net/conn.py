@@ -21,8 +21,8 @@ from typing import Final
 import trio
 from trio.lowlevel import checkpoint
 
-from ..poll import PARKED, READY
-from ..runtime import Sleeper, Turn, current_pump, give_way
+from ..poll import OK, PARKED
+from ..runtime import ReadyCallback, ScheduledCheckpoint, current_pump, yield_shielded
 from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -88,13 +88,13 @@ class Conn(trio.abc.HalfCloseableStream):
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
         # on a unix socket a read ends where a descriptor was passed, whatever comes behind it (unix(7))
-        self._desc.read.wary = not is_tcp
+        self._desc.read.eof_or_urgent_seen = not is_tcp
         self._socket = socket
         self._pump = pump
         self._reading = Side("read", self._desc.read)
         self._writing = Side("write", self._desc.write)
         self._ended = False
-        self._turn: Turn | None = None
+        self._turn: ScheduledCheckpoint | None = None
         # the halves' own methods: a forwarding call would cost more than what it forwards to
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
@@ -150,10 +150,10 @@ class Conn(trio.abc.HalfCloseableStream):
             data = None
             if side.half.ready:
                 # bytes are there: they can wait a turn, which is the checkpoint
-                turn = self._turn = self._turn or Turn(side.half)
+                turn = self._turn = self._turn or ScheduledCheckpoint(side.half)
                 side.woken(await turn)
                 data = self._receive(size)
-            elif not side.half.drained or side.half.check() != READY:
+            elif not side.half.drained or side.half.check() != OK:
                 await side.begin()
                 data = self._receive(size)
             while data is None:
@@ -162,7 +162,7 @@ class Conn(trio.abc.HalfCloseableStream):
             if 0 < len(data) < size:
                 side.half.drain()
             if not side.slept:
-                await give_way
+                await yield_shielded
             return data
         finally:
             side.leave()
@@ -182,7 +182,7 @@ class Conn(trio.abc.HalfCloseableStream):
             if not isinstance(data, bytes) or self._offer(side, data) < len(data):
                 await self._send_rest(side, data)
             if not side.slept:
-                await give_way
+                await yield_shielded
         finally:
             side.leave()
 
@@ -195,7 +195,7 @@ class Conn(trio.abc.HalfCloseableStream):
             while not _writable(self._socket):
                 side.woken(await side.parking)
             if not side.slept:
-                await give_way
+                await yield_shielded
         finally:
             side.leave()
 
@@ -267,7 +267,7 @@ class Conn(trio.abc.HalfCloseableStream):
         """To be awaited after `try_receive` gave None: sleep until it is worth trying again, or the read deadline."""
         return self._reading.rest()
 
-    def call_when_readable(self, sleeper: Sleeper) -> bool:
+    def call_when_readable(self, sleeper: ReadyCallback) -> bool:
         """`wait_readable` without a task: True if `sleeper` will be called, False if it is worth trying now."""
         return self._reading.half.park(sleeper) == PARKED
 

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, give_way
+from ..runtime import current_pump, yield_shielded
 from .side import Side, require_open
 
 # bytes; no UDP datagram is longer
@@ -64,7 +64,7 @@ class PacketConn(trio.abc.AsyncResource):
                 except BlockingIOError:
                     side.woken(await side.parking)
             if not side.slept:
-                await give_way
+                await yield_shielded
             return received
         finally:
             side.leave()
@@ -81,7 +81,7 @@ class PacketConn(trio.abc.AsyncResource):
             while not self._try_send(data, address):
                 side.woken(await side.parking)
             if not side.slept:
-                await give_way
+                await yield_shielded
         finally:
             side.leave()
 

@@ -23,7 +23,7 @@ from typing import Any
 import trio
 from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, give_way
+from ..runtime import current_pump, yield_shielded
 from .conn import Conn, _broken, set_options
 from .side import Side, require_open
 
@@ -120,7 +120,7 @@ class Listener(trio.abc.Listener[Conn]):
                     shortage = error
                 delay = await self._pause(shortage, delay)
             if not side.slept:
-                await give_way
+                await yield_shielded
             return self._connected(socket)
         finally:
             side.leave()

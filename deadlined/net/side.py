@@ -5,11 +5,11 @@ Every operation of this package has the same shape, which keeps trio's contract 
     side.enter()                                    one user at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
     try; where the kernel says "would block"        side.woken(await side.parking), and try again
-    if not side.slept: await give_way               the checkpoint of an operation that did not sleep
+    if not side.slept: await yield_shielded               the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
-Where it is known that there is something to receive, a `Turn` comes before the act in place of what stands around it;
-a send that waited a turn would let its peer wait.
+Where bytes are known to be there, a `ScheduledCheckpoint` before the act replaces the two checks around it. A send does
+not do this: its peer would wait for the extra turn.
 
 Each await costs an object and a call, so that the pattern is written out where it is used, and a coroutine that only
 forwards to another is none.
@@ -24,8 +24,8 @@ import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from ..errors import DeadlineExceeded
-from ..poll import CLOSED, EXPIRED, READY, Half
-from ..runtime import Parking, give_way
+from ..poll import CLOSED, EXPIRED, OK, Half
+from ..runtime import Parking, yield_shielded
 
 # a name of this module, which compiled code finds faster than another's
 _checkpoint_if_cancelled: Final = checkpoint_if_cancelled
@@ -65,12 +65,12 @@ class Side:
         """To be awaited: raises Cancelled or DeadlineExceeded instead of acting."""
         state = self.half.reset()
         # handed to the caller to await, which saves a coroutine that would only forward
-        return _checkpoint_if_cancelled() if state == READY else self._refuse(state)
+        return _checkpoint_if_cancelled() if state == OK else self._refuse(state)
 
     def woken(self, state: int) -> None:
         """The operation has slept; DeadlineExceeded and its like unless it is worth trying again."""
         self.slept = True
-        if state != READY:
+        if state != OK:
             self._fail(state)
 
     async def rest(self) -> None:
@@ -89,12 +89,12 @@ class Side:
         self.enter()
         self._busy = False
         state = self.half.reset()
-        if state != READY:
+        if state != OK:
             self._fail(state)
 
     async def _refuse(self, state: int) -> None:
         await _checkpoint_if_cancelled()
-        await give_way
+        await yield_shielded
         self._fail(state)
 
     def _fail(self, state: int) -> None:

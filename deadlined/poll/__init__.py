@@ -6,7 +6,7 @@ from __future__ import annotations
 import select
 
 from .clock import Clock
-from .desc import CLOSED, EXPIRED, NOT_POLLABLE, PARKED, READY, Half, PollDesc
+from .desc import CLOSED, EXPIRED, NOT_POLLABLE, OK, PARKED, Half, PollDesc
 from .fake import FakePort
 from .poller import Poller, PollerStatistics
 from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
@@ -31,9 +31,9 @@ __all__ = [
     "EXPIRED",
     "HANGUP",
     "NOT_POLLABLE",
+    "OK",
     "PARKED",
     "READ",
-    "READY",
     "URGENT",
     "WRITE",
     "Clock",

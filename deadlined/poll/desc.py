@@ -25,8 +25,8 @@ from ..timers.timer import INF, Timer
 if TYPE_CHECKING:
     from .poller import Poller
 
-# What a look at a half says. READY is the only good news; PARKED means that the waiter must sleep.
-READY: Final = 0
+# What a look at a half says. OK is the only good news; PARKED means that the waiter must sleep.
+OK: Final = 0
 CLOSED: Final = 1
 EXPIRED: Final = 2
 NOT_POLLABLE: Final = 3
@@ -42,13 +42,13 @@ class Half(Timer):
     __slots__ = (
         "closed",
         "drained",
+        "eof_or_urgent_seen",
         "event_error",
         "expired",
         "missed",
         "poller",
         "ready",
         "waiter",
-        "wary",
     )  # fmt: skip
 
     def __init__(self, poller: Poller) -> None:
@@ -65,7 +65,7 @@ class Half(Timer):
         self.drained: bool = False
         # behind what was read there may be something that makes no edge a second time, the peer's end or what follows
         # urgent data: from now on one must always ask
-        self.wary: bool = False
+        self.eof_or_urgent_seen: bool = False
         # whoever sleeps here, an opaque token that the poller's `wake` understands
         self.waiter: Any = None
 
@@ -99,23 +99,23 @@ class Half(Timer):
             self._move_deadline(when)
 
     def check(self) -> int:
-        """CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else READY."""
+        """CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else OK."""
         if self.closed:
             return CLOSED
         if self.expired:
             return EXPIRED
-        return NOT_POLLABLE if self.event_error else READY
+        return NOT_POLLABLE if self.event_error else OK
 
     def reset(self) -> int:
         """Begin an operation: `check`, and if all is well forget old readiness, because the operation is tried now."""
         state = self.check()
-        if state == READY:
+        if state == OK:
             self.ready = False
         return state
 
     def drain(self) -> None:
-        """The kernel gave less than it was asked for: until the next edge it has nothing, unless one must be `wary`."""
-        self.drained = not self.wary
+        """Note a short read: the kernel's buffer is empty until the next edge. No effect once `eof_or_urgent_seen`."""
+        self.drained = not self.eof_or_urgent_seen
 
     def park(self, waiter: Any) -> int:
         """After an operation would have blocked: PARKED if `waiter` must sleep, else why it need not.
@@ -123,21 +123,21 @@ class Half(Timer):
         RuntimeError if another waiter sleeps here: the layer above lets one in at a time.
         """
         state = self.check()
-        if state != READY:
+        if state != OK:
             return state
         if self.ready:
             self.ready = False
-            return READY
+            return OK
         if self.waiter is not None:
             raise RuntimeError("double wait: this half of the descriptor has a waiter already")
         self.waiter = waiter
         return PARKED
 
     def resume(self, waiter: Any) -> int:
-        """After a wake: READY to try again, the reason to fail, or PARKED again because the reason has gone away."""
+        """After a wake: OK to try again, the reason to fail, or PARKED again because the reason has gone away."""
         if self.ready and not self.closed:
             self.ready = False
-            return READY
+            return OK
         return self.park(waiter)
 
     def unpark(self) -> None:

@@ -3,8 +3,8 @@
 Facts      The nearest deadline bounds the sleep, so one wait serves readiness and time alike (Go's netpoll since 1.14).
 Hazard     A sleeper that does not hear of an earlier deadline oversleeps; one that is told of every deadline never
            sleeps.
-Answer     `armed` is the time by which the sleeper will wake by itself. It is kicked only when a deadline is set
-           before that time. Of a deadline that is removed it hears only where time is virtual and would jump to it;
+Answer     `sleeping_until` is the time by which the sleeper will wake by itself. It is kicked only when a deadline is
+           set before that time. Of a deadline that is removed it hears only where time is virtual and would jump to it;
            where time passes by itself it wakes once in vain, as in Go, which costs less than to tell it.
 Cost       One comparison where a deadline is set for the first time or moved earlier; none where it is moved later.
 
@@ -66,10 +66,10 @@ class Poller:
         "_polls",
         "_unknown",
         "_worst_lateness",
-        "armed",
         "clock",
         "kick",
         "port",
+        "sleeping_until",
         "stale",
         "timers",
         "wake",
@@ -89,7 +89,7 @@ class Poller:
         self.kick: Callable[[float], object] = kick
         self.timers: Timers = Timers(queue)
         # -inf while nobody sleeps: whoever goes to sleep asks for the wake time then
-        self.armed: float = -INF
+        self.sleeping_until: float = -INF
         self.stale: int = 0
         self._descs: dict[int, PollDesc] = {}
         self._closed: bool = False
@@ -125,7 +125,7 @@ class Poller:
             del self._descs[desc.fd]
             self._deregister(desc.fd)
 
-    def sleep_time(self, alarm: float = INF) -> float:
+    def wake_deadline(self, alarm: float = INF) -> float:
         """Go to sleep: the time at which the sleeper must call `poll` even if the port stays silent. It is kicked if
         that changes.
 
@@ -135,7 +135,7 @@ class Poller:
         wake = self.timers.wake_time()
         if alarm < wake and self.clock.steady and alarm > self.clock.now():
             wake = alarm
-        self.armed = wake
+        self.sleeping_until = wake
         return wake
 
     def poll(self, timeout: float = INF) -> None:
@@ -146,7 +146,7 @@ class Poller:
         """
         if timeout > 0.0:
             timeout = min(timeout, self.timers.wake_time() - self.clock.now())
-        self.armed = -INF
+        self.sleeping_until = -INF
         self._polls += 1
         for fd, mask in self.port.wait(timeout):
             self._deliver(fd, mask)
@@ -161,8 +161,8 @@ class Poller:
                 self._disarmed(timer.key)
             return pending
         pending = self.timers.modify(timer, when)
-        if when < self.armed:
-            self.armed = when
+        if when < self.sleeping_until:
+            self.sleeping_until = when
             self.kick(when)
         return pending
 
@@ -175,7 +175,7 @@ class Poller:
     def shutdown(self) -> None:
         """Evict everything and close the port. Descriptors can still be closed afterwards. Idempotent."""
         self._closed = True
-        self.armed = -INF
+        self.sleeping_until = -INF
         for desc in list(self._descs.values()):
             desc.evict()
         self._descs.clear()
@@ -184,7 +184,7 @@ class Poller:
     def disown(self) -> None:
         """In a forked child: let go of the parent's event queue, and change nothing in it. Idempotent."""
         self._closed = True
-        self.armed = -INF
+        self.sleeping_until = -INF
         for desc in self._descs.values():
             # the parent's waiters do not run here, and closing what was inherited must not wake them
             desc.read.unpark()
@@ -212,10 +212,10 @@ class Poller:
         """What was removed lies at `key`; no virtual clock must jump to it."""
         if self.clock.steady:
             return
-        if key <= self.armed or self.timers.wakes_early:
+        if key <= self.sleeping_until or self.timers.wakes_early:
             wake = self.timers.wake_time()
-            if wake > self.armed:
-                self.armed = wake
+            if wake > self.sleeping_until:
+                self.sleeping_until = wake
                 self.kick(wake)
 
     def _deliver(self, fd: int, mask: int) -> None:
@@ -228,7 +228,7 @@ class Poller:
         # only reads report it: a write will hear it from the kernel
         read.event_error = mask & ERROR != 0
         if mask & (HANGUP | URGENT):
-            read.wary = True
+            read.eof_or_urgent_seen = True
         if mask & READ:
             read.unblock(True)
         if mask & WRITE:

@@ -9,26 +9,26 @@ if sys.platform == "win32":
 
 from trio.lowlevel import checkpoint
 
-from .context import InCopy, TaskContext
-from .parking import Bed, Parking, Sleeper, Turn, give_way
+from .context import RunInContextCopy, TaskContext
+from .parking import Parking, ReadyCallback, ScheduledCheckpoint, TaskParker, yield_shielded
 from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
-from .steps import looking
+from .suspend_hook import with_suspend_hook
 from .waiter import Waiter
 
 __all__ = [
-    "Bed",
-    "InCopy",
     "Parking",
     "Pump",
+    "ReadyCallback",
+    "RunInContextCopy",
     "RuntimeStatistics",
-    "Sleeper",
+    "ScheduledCheckpoint",
     "TaskContext",
-    "Turn",
+    "TaskParker",
     "Waiter",
     "call_soon",
     "checkpoint",
     "current_pump",
-    "give_way",
-    "looking",
     "statistics",
+    "with_suspend_hook",
+    "yield_shielded",
 ]

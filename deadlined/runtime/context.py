@@ -36,10 +36,10 @@ class TaskContext:
         self._task.context = self._origin.copy()
 
 
-class InCopy:
-    """`await InCopy(origin, function, argument)`: `await function(argument)`, all of it in a copy of `origin`.
+class RunInContextCopy:
+    """`await RunInContextCopy(origin, function, argument)` runs `function(argument)` in a copy of the context `origin`.
 
-    If it sleeps, the task is in that copy from then on.
+    If the function suspends, the copy becomes the context of the task and stays it.
     """
 
     __slots__ = ("_argument", "_function", "_origin")
@@ -54,18 +54,18 @@ class InCopy:
         begun = context.run(_begin, self._function, self._argument)
         if begun is None:
             return
-        steps, word = begun
+        steps, trap = begun
         current_task().context = context
         try:
             while True:
                 try:
-                    news = yield word
+                    outcome = yield trap
                 except BaseException as error:
-                    word = steps.throw(error)
+                    trap = steps.throw(error)
                 else:
-                    word = steps.send(news)
+                    trap = steps.send(outcome)
                     # an error, with all its frames, would live for as long as the task sleeps
-                    del news
+                    del outcome
         except StopIteration:
             return
 
@@ -73,6 +73,6 @@ class InCopy:
 def _begin(function: Any, argument: Any) -> tuple[Any, Any] | None:
     steps = function(argument).__await__()
     # a loop hears of the end without an exception
-    for word in steps:
-        return steps, word
+    for trap in steps:
+        return steps, trap
     return None

@@ -30,7 +30,7 @@ from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
 from ..timers.timer import INF
-from .parking import Bed, GiveWay, Parking, Turn, wake
+from .parking import Parking, ScheduledCheckpoint, TaskParker, YieldShielded, wake
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Pump:
     async def _poll_until_a_deadline(self) -> None:
         fd = self._poller.port.fileno()
         while True:
-            wake = self._poller.sleep_time(self._alarm)
+            wake = self._poller.wake_deadline(self._alarm)
             if self._alarm != wake:
                 self._wake_at(wake)
             await trio.lowlevel.wait_readable(fd)
@@ -202,9 +202,9 @@ def _disown_all() -> None:
 # (Compiled, these have no bytecode and are not interrupted anyway.)
 for _entry in (
     Parking.__await__,
-    Bed.__await__,
-    GiveWay.__await__,
-    Turn.__await__,
+    TaskParker.__await__,
+    YieldShielded.__await__,
+    ScheduledCheckpoint.__await__,
     wake,
     Half.set_deadline,
     Half.set_timeout,

@@ -19,7 +19,7 @@ _ALLOCATIONS = 50_000
 _GENERATIONS = 50
 
 
-def relax() -> None:
+def tune_gc() -> None:
     """To be called once, when everything that stays has been imported and made."""
     gc.collect()
     gc.freeze()

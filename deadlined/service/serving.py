@@ -17,7 +17,7 @@ from ..http import HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..timing import after_func
 from .access import AccessLog
-from .collector import relax
+from .collector import tune_gc
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .link import Link
 from .loading import load_app
@@ -113,7 +113,7 @@ async def _serve(
                 observer=access,
                 parser=config.http,
             )
-            relax()
+            tune_gc()
             ended = await _serve_until_drained(server, listeners, config, log, link)
             lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
     except LifespanFailed as error:

@@ -79,7 +79,7 @@ class Supervisor:
                 self._let_go()
                 return self._code
             self._wait()
-            self._bury()
+            self._reap()
             self._kill_late()
 
     def _hear_signals(self) -> None:
@@ -184,7 +184,7 @@ class Supervisor:
         for pid in self._workers:
             os.kill(pid, number)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for pid in list(self._workers):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -7,7 +7,7 @@ pass, some are cleared, some connections are closed by either side and opened an
 Facts      A server that is asked for a fixed rate below its limit is compared by what that costs it, not by how fast
            it is. CPython's collector of cycles walks through the objects of all connections now and then.
 Hazard     That walk takes a tenth of a second with 15,000 connections, whatever the timers do.
-Answer     All Python servers ask the collector for what `deadlined serve` asks for (`deadlined.service.relax`); ours is
+Answer     All Python servers ask the collector for what `deadlined serve` sets (`deadlined.service.tune_gc`); ours is
            measured a second time with the collector as it comes.
 Cost       In the profile "herd" all deadlines are at one instant: who is served last is late by all the others. No p99
            of milliseconds can be asked for there (15,000 tasks in 5 ms would be 0.3 us each); trio's is the bar.

@@ -6,7 +6,7 @@ import asyncio
 import math
 from contextlib import closing, suppress
 
-from deadlined.service import relax
+from deadlined.service import tune_gc
 
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
@@ -57,5 +57,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    relax()
+    tune_gc()
     asyncio.run(main())

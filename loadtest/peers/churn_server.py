@@ -10,7 +10,7 @@ import trio
 
 import deadlined
 from deadlined import Conn, DeadlineExceeded
-from deadlined.service import relax
+from deadlined.service import tune_gc
 
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
@@ -66,5 +66,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     if "--collector-as-it-comes" not in sys.argv:
-        relax()
+        tune_gc()
     trio.run(main)

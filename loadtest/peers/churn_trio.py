@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import trio
 
-from deadlined.service import relax
+from deadlined.service import tune_gc
 
 from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
 
@@ -62,5 +62,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    relax()
+    tune_gc()
     trio.run(main)

@@ -16,7 +16,7 @@ from trio.lowlevel import checkpoint_if_cancelled
 
 import deadlined
 from deadlined import Conn
-from deadlined.runtime import give_way
+from deadlined.runtime import yield_shielded
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
 
@@ -52,10 +52,10 @@ async def least(conn: Conn) -> None:
         if not data:
             return
         if not slept:
-            await give_way
+            await yield_shielded
         slept = False
         socket.send(data)
-        await give_way
+        await yield_shielded
 
 
 async def contract(conn: Conn) -> None:
@@ -73,11 +73,11 @@ async def contract(conn: Conn) -> None:
         if not data:
             return
         if not slept:
-            await give_way
+            await yield_shielded
         slept = False
         await checkpoint_if_cancelled()
         socket.send(data)
-        await give_way
+        await yield_shielded
         await checkpoint_if_cancelled()
 
 

@@ -63,7 +63,7 @@ async def main() -> None:
     """Serve on a free port until the process is ended."""
     load = Load(sys.argv[1])
     listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
-    service.relax()
+    service.tune_gc()
     print(f"listening on http://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.meter.alternate)

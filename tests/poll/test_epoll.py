@@ -19,7 +19,7 @@ from poll_support import many_descriptors, park, socket_pair
 if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)
 
-from deadlined.poll import ERROR, EXPIRED, HANGUP, READ, READY, URGENT, WRITE, Poller, open_port
+from deadlined.poll import ERROR, EXPIRED, HANGUP, OK, READ, URGENT, WRITE, Poller, open_port
 from deadlined.poll.epoll import EpollPort, _translate
 from deadlined.poll.port import MAX_EVENTS
 
@@ -319,7 +319,7 @@ class TestPollerAlone:
         while not woken:
             poller.poll()
         assert woken == ["reader"]
-        assert desc.read.resume("reader") == READY
+        assert desc.read.resume("reader") == OK
         assert left.recv(100) == b"hello"
         poller.close(desc)
 
@@ -390,8 +390,8 @@ class TestPollerAlone:
             poller.poll(SURELY)
             assert woken == ["reader"]
             poller.close(old)
-            assert new.read.resume("reader") == READY
-            assert new.read.reset() == READY
+            assert new.read.resume("reader") == OK
+            assert new.read.reset() == OK
             park(new.read, "reader")
             right.send(b"more")
             poller.poll(SURELY)

@@ -15,7 +15,7 @@ import pytest
 from poll_support import NOW, park
 
 import deadlined.poll.kqueue
-from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, READ, READY, URGENT, WRITE, Poller
+from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, OK, READ, URGENT, WRITE, Poller
 from deadlined.poll.kqueue import KqueuePort
 from deadlined.poll.port import MAX_EVENTS, MAX_WAIT
 
@@ -303,12 +303,12 @@ class TestPollerOnKqueue:
     def test_readiness(self, kernel: Kernel, poller: Poller, woken: list[Any]) -> None:
         desc = poller.open(FD)
         poller.poll(0.0)
-        assert desc.write.park("writer") == READY
+        assert desc.write.park("writer") == OK
         park(desc.read, "reader")
         kernel.readable(FD)
         poller.poll()
         assert woken == ["reader"]
-        assert desc.read.resume("reader") == READY
+        assert desc.read.resume("reader") == OK
 
     def test_a_deadline_ends_the_sleep(self, kernel: Kernel, poller: Poller, woken: list[Any]) -> None:
         desc = poller.open(FD)

@@ -134,7 +134,7 @@ class TestSleep:
         """So it moves no virtual time, and stores nothing."""
         half.set_deadline(SOON)
         half.set_deadline(INF)
-        assert rig.poller.sleep_time() == INF
+        assert rig.poller.wake_deadline() == INF
         assert len(rig.poller.timers) == 0
 
     def test_removed_deadlines_are_pruned_down_to_the_first_live_one(self, rig: Rig) -> None:
@@ -143,18 +143,18 @@ class TestSleep:
             desc.read.set_deadline(SOON + i)
         for desc in descs[:7]:
             desc.read.set_deadline(INF)
-        assert rig.poller.sleep_time() == SOON + 7
+        assert rig.poller.wake_deadline() == SOON + 7
         assert len(rig.poller.timers) == 3
         assert_sound(rig.poller, *descs)
 
     def test_the_first_deadline_kicks_the_sleeper(self, rig: Rig, half: Half) -> None:
-        assert rig.poller.sleep_time() == INF
+        assert rig.poller.wake_deadline() == INF
         half.set_deadline(SOON)
         assert rig.kicked() == [SOON]
 
     def test_only_an_earlier_deadline_kicks(self, rig: Rig, half: Half, other: Half) -> None:
         half.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         for when in (LATER, SOON + 0.5, SOON):
             other.set_deadline(when)
         assert rig.kicked() == []
@@ -166,7 +166,7 @@ class TestSleep:
         half.set_deadline(SOON)
         half.set_deadline(INF)
         assert rig.kicked() == []
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         rig.poller.poll(0.0)
         half.set_deadline(SOON)
         half.set_deadline(PAST)
@@ -175,7 +175,7 @@ class TestSleep:
     def test_removing_the_armed_deadline_kicks_to_the_next(self, rig: Rig, half: Half, other: Half) -> None:
         half.set_deadline(SOON)
         other.set_deadline(LATER)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         half.set_deadline(INF)
         assert rig.kicked() == [LATER]
         other.set_deadline(INF)
@@ -186,7 +186,7 @@ class TestSleep:
         self, rig: Rig, desc: PollDesc, half: Half, by: str
     ) -> None:
         half.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         if by == "past":
             half.set_deadline(PAST)
         else:
@@ -196,26 +196,26 @@ class TestSleep:
     def test_removing_another_deadline_does_not_kick(self, rig: Rig, half: Half, other: Half) -> None:
         half.set_deadline(SOON)
         other.set_deadline(LATER)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         other.set_deadline(INF)
         assert rig.kicked() == []
 
     def test_removing_one_of_two_equal_deadlines_does_not_kick(self, rig: Rig, desc: PollDesc, half: Half) -> None:
         desc.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         half.set_deadline(INF)
         assert rig.kicked() == []
 
     def test_removing_an_extended_deadline_kicks_away_the_wake_at_its_old_time(self, rig: Rig, half: Half) -> None:
         half.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         half.set_deadline(LATER)
         half.set_deadline(INF)
         assert rig.kicked() == [INF]
 
     def test_each_kick_says_when_to_wake_from_now_on(self, rig: Rig, half: Half, other: Half) -> None:
         """After a kick the sleeper sleeps for the new time; the next kick is judged against that."""
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         half.set_deadline(LATER)
         other.set_deadline(SOON)
         half.set_deadline(SOON + 0.5)
@@ -229,27 +229,27 @@ class TestSleep:
         poller = Poller(FakePort(), clock, print, kicks.append)
         half = poller.open(FD).read
         half.set_deadline(clock.now() + 3600)
-        armed = poller.sleep_time()
+        armed = poller.wake_deadline()
         half.set_deadline(INF)
         assert kicks == []
-        assert poller.armed == armed
+        assert poller.sleeping_until == armed
         half.set_deadline(clock.now() + 7200)
         assert kicks == []
         half.set_deadline(clock.now() + 60)
         assert len(kicks) == 1
         half.set_deadline(INF)
         poller.poll(0.0)
-        assert poller.sleep_time() == INF
+        assert poller.wake_deadline() == INF
 
     def test_where_time_passes_by_itself_a_sleeper_that_wakes_too_early_may_stay_so(self) -> None:
         clock = Clock(perf_counter, 0.0)
         poller = Poller(FakePort(), clock, print)
         alarm = clock.now() + 60
-        assert poller.sleep_time(alarm) == alarm
+        assert poller.wake_deadline(alarm) == alarm
         half = poller.open(FD).read
         half.set_deadline(alarm + 60)
-        assert poller.sleep_time(alarm) == alarm
-        assert poller.armed == alarm
+        assert poller.wake_deadline(alarm) == alarm
+        assert poller.sleeping_until == alarm
 
     def test_but_not_one_whose_alarm_is_over_or_too_late(self) -> None:
         clock = Clock(perf_counter, 0.0)
@@ -257,24 +257,24 @@ class TestSleep:
         half = poller.open(FD).read
         when = clock.now() + 60
         half.set_deadline(when)
-        assert poller.sleep_time(clock.now()) == when
-        assert poller.sleep_time(when + 1) == when
-        assert poller.armed == when
+        assert poller.wake_deadline(clock.now()) == when
+        assert poller.wake_deadline(when + 1) == when
+        assert poller.sleeping_until == when
 
     def test_where_time_is_virtual_the_sleeper_wakes_for_what_there_is(self, rig: Rig, half: Half) -> None:
-        assert rig.poller.sleep_time(SOON) == INF
+        assert rig.poller.wake_deadline(SOON) == INF
         half.set_deadline(LATER)
-        assert rig.poller.sleep_time(SOON) == LATER
-        assert rig.poller.armed == LATER
+        assert rig.poller.wake_deadline(SOON) == LATER
+        assert rig.poller.sleeping_until == LATER
 
     def test_the_kick_is_optional(self) -> None:
         """A poller that sleeps only inside poll needs none."""
         poller = Poller(FakePort(), lambda: NOW, print)
         half = poller.open(FD).read
-        poller.sleep_time()
+        poller.wake_deadline()
         half.set_deadline(SOON)
         half.set_deadline(INF)
-        assert poller.sleep_time() == INF
+        assert poller.wake_deadline() == INF
 
 
 class TestEnd:
@@ -327,7 +327,7 @@ class TestEnd:
     @pytest.mark.parametrize("end", [Poller.shutdown, Poller.disown])
     def test_a_deadline_set_afterwards_kicks_nobody(self, rig: Rig, desc: PollDesc, half: Half, end: Any) -> None:
         half.set_deadline(LATER)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         end(rig.poller)
         rig.kicked()
         half.set_deadline(SOON)

@@ -26,9 +26,9 @@ from deadlined.poll import (
     ERROR,
     EXPIRED,
     NOT_POLLABLE,
+    OK,
     PARKED,
     READ,
-    READY,
     WRITE,
     FakePort,
     Half,
@@ -105,10 +105,10 @@ class TestSetDeadline:
     def test_1_3_3_overflow_is_not_expiry(self, rig: Rig, half: Half) -> None:
         for huge in (sys.float_info.max, NOW + sys.float_info.max, 1e300):
             half.set_deadline(huge)
-            assert half.check() == READY
+            assert half.check() == OK
             assert half.deadline == huge
             rig.pass_to(1e299)
-            assert half.check() == READY
+            assert half.check() == OK
             rig.now = NOW
 
     def test_1_3_3_infinity_is_no_deadline(self, rig: Rig, half: Half) -> None:
@@ -123,7 +123,7 @@ class TestSetDeadline:
 
     def test_1_3_4_one_direction_leaves_the_other_alone(self, half: Half, other: Half) -> None:
         half.set_deadline(PAST)
-        assert (half.check(), other.check()) == (EXPIRED, READY)
+        assert (half.check(), other.check()) == (EXPIRED, OK)
         assert other.deadline == INF
 
     def test_1_3_4_both_directions_at_once(self, desc: PollDesc) -> None:
@@ -140,7 +140,7 @@ class TestSetDeadline:
         """Go: the read timer carries both. Here two timers are due at the same reading of the clock."""
         desc = rig.open_parked(FD)
         desc.set_deadline(SOON)
-        assert rig.poller.sleep_time() == SOON
+        assert rig.poller.wake_deadline() == SOON
         rig.pass_to(SOON)
         assert rig.woken() == ["reader", "writer"]
         assert (desc.read.check(), desc.write.check()) == (EXPIRED, EXPIRED)
@@ -185,7 +185,7 @@ class TestSetDeadline:
         desc.set_deadline(SOON)
         desc.read.set_deadline(INF)
         rig.pass_to(SOON)
-        assert (desc.read.check(), desc.write.check()) == (READY, EXPIRED)
+        assert (desc.read.check(), desc.write.check()) == (OK, EXPIRED)
 
     @pytest.mark.parametrize("past", [PAST, NOW, 0.0, -5.0, -INF])
     def test_1_3_8_a_past_deadline_wakes_the_waiter_at_once(self, rig: Rig, half: Half, past: float) -> None:
@@ -238,7 +238,7 @@ class TestSetDeadline:
         half.set_deadline(INF)
         with pytest.raises(ValueError, match="NaN"):
             half.set_deadline(float("nan"))
-        assert half.check() == READY
+        assert half.check() == OK
 
 
 class TestConsequences:
@@ -251,7 +251,7 @@ class TestConsequences:
         desc.write.set_deadline(LATER)
         rig.pass_to(SOON)
         assert rig.woken() == ["reader"]
-        assert desc.write.check() == READY
+        assert desc.write.check() == OK
         rig.pass_to(LATER)
         assert rig.woken() == ["writer"]
 
@@ -262,7 +262,7 @@ class TestConsequences:
         desc.read.set_deadline(INF)
         rig.pass_to(SOON)
         assert rig.woken() == ["writer"]
-        assert desc.read.check() == READY
+        assert desc.read.check() == OK
         rig.pass_to(SOON + 3600)
         assert rig.woken() == []
 
@@ -288,7 +288,7 @@ class TestConsequences:
         rig.pass_to(SOON)
         assert half.check() == EXPIRED
         half.set_deadline(LATER)
-        assert half.check() == READY
+        assert half.check() == OK
         park(half, "waiter")
         rig.pass_to(LATER)
         assert rig.woken() == ["waiter"]
@@ -298,7 +298,7 @@ class TestConsequences:
         half.set_deadline(SOON)
         rig.pass_to(SOON)
         half.set_deadline(INF)
-        assert half.check() == READY
+        assert half.check() == OK
         assert half.deadline == INF
         park(half, "waiter")
         rig.pass_to(SOON + 3600)
@@ -313,7 +313,7 @@ class TestConsequences:
 
     def test_the_same_deadline_twice_is_no_change_to_the_queue(self, rig: Rig, half: Half) -> None:
         half.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         before = entry(half), len(rig.poller.timers)
         half.set_deadline(SOON)
         assert (entry(half), len(rig.poller.timers)) == before
@@ -323,7 +323,7 @@ class TestConsequences:
 
     def test_extending_is_a_store(self, rig: Rig, half: Half) -> None:
         half.set_deadline(SOON)
-        rig.poller.sleep_time()
+        rig.poller.wake_deadline()
         _, key, order = entry(half)
         for step in range(1000):
             half.set_deadline(SOON + step)
@@ -337,7 +337,7 @@ class TestConsequences:
         half.set_deadline(LATER)
         rig.pass_to(SOON)
         assert rig.woken() == []
-        assert rig.poller.sleep_time() == LATER
+        assert rig.poller.wake_deadline() == LATER
         assert rig.poller.statistics().timers.refiled == 1
         rig.pass_to(LATER)
         assert rig.woken() == ["waiter"]
@@ -353,7 +353,7 @@ class TestFire:
         park(half, "waiter")
         half.callback(half.arg, overtaken, 0.0)
         assert rig.woken() == []
-        assert half.check() == READY
+        assert half.check() == OK
         assert half.deadline == LATER
         statistics = rig.poller.statistics()
         assert (statistics.stale, statistics.expired) == (1, 0)
@@ -386,16 +386,16 @@ class TestFire:
         now = SOON
         poller.poll(0.0)
         assert wakes == [FD]
-        assert halves[1].check() == READY
+        assert halves[1].check() == OK
         assert halves[1].deadline == SOON + 5
 
     def test_1_4_2_firing_expires_the_reader_and_leaves_no_token(self, rig: Rig, desc: PollDesc) -> None:
         self.assert_fires(rig, desc.read)
-        assert desc.write.check() == READY
+        assert desc.write.check() == OK
 
     def test_1_4_3_firing_expires_the_writer_and_leaves_no_token(self, rig: Rig, desc: PollDesc) -> None:
         self.assert_fires(rig, desc.write)
-        assert desc.read.check() == READY
+        assert desc.read.check() == OK
 
     def assert_fires(self, rig: Rig, half: Half) -> None:
         park(half, "waiter")
@@ -433,9 +433,9 @@ class TestFire:
         overtaken = half.seq
         half.set_deadline(INF)
         half.callback(half.arg, overtaken, 0.0)
-        assert (half.check(), other.check()) == (READY, READY)
+        assert (half.check(), other.check()) == (OK, OK)
         rig.pass_to(SOON)
-        assert (half.check(), other.check()) == (READY, EXPIRED)
+        assert (half.check(), other.check()) == (OK, EXPIRED)
 
     def test_lateness_is_measured_and_the_worst_is_kept(self, rig: Rig, desc: PollDesc) -> None:
         desc.read.set_deadline(SOON)
@@ -467,11 +467,11 @@ class TestResetWaitReady:
         """A write hears it from the kernel."""
         rig.deliver((FD, READ | WRITE | ERROR))
         assert desc.read.check() == NOT_POLLABLE
-        assert desc.write.check() == READY
+        assert desc.write.check() == OK
 
     def test_1_5_2_reset_forgets_old_readiness(self, rig: Rig, half: Half, edge: int) -> None:
         rig.deliver((FD, edge))
-        assert half.reset() == READY
+        assert half.reset() == OK
         assert half.park("waiter") == PARKED
 
     def test_1_5_2_reset_reports_an_error_and_keeps_the_readiness(self, rig: Rig, half: Half, edge: int) -> None:
@@ -479,7 +479,7 @@ class TestResetWaitReady:
         half.set_deadline(PAST)
         assert half.reset() == EXPIRED
         half.set_deadline(INF)
-        assert half.park("waiter") == READY
+        assert half.park("waiter") == OK
 
     def test_1_5_3_errors_come_before_parking(self, rig: Rig, half: Half, edge: int) -> None:
         rig.deliver((FD, edge))
@@ -499,7 +499,7 @@ class TestResetWaitReady:
         assert half.resume("waiter") == PARKED
         rig.deliver((FD, edge))
         assert rig.woken() == ["waiter"]
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
 
     def test_1_5_4a_after_a_wake_readiness_is_taken_without_a_look_at_the_deadline(
         self, rig: Rig, half: Half, edge: int
@@ -507,12 +507,12 @@ class TestResetWaitReady:
         park(half, "waiter")
         rig.deliver((FD, edge))
         half.set_deadline(PAST)
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
         assert half.check() == EXPIRED
 
     def test_1_5_4b_readiness_that_came_before_parking_is_consumed_once(self, rig: Rig, half: Half, edge: int) -> None:
         rig.deliver((FD, edge))
-        assert half.park("waiter") == READY
+        assert half.park("waiter") == OK
         assert half.park("waiter") == PARKED
 
     def test_1_5_4c_whatever_happened_before_the_waiter_is_noted_keeps_it_awake(
@@ -532,11 +532,11 @@ class TestResetWaitReady:
         half.unblock(False)
         assert half.resume("waiter") == PARKED
         half.unblock(True)
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
 
     def test_1_5_5_ready_twice_is_ready_once(self, rig: Rig, half: Half, edge: int) -> None:
         rig.deliver((FD, edge), (FD, edge))
-        assert half.park("waiter") == READY
+        assert half.park("waiter") == OK
         assert half.park("waiter") == PARKED
         rig.deliver((FD, edge), (FD, edge))
         assert rig.woken() == ["waiter"]
@@ -573,7 +573,7 @@ class TestResetWaitReady:
 
     def test_1_5_6_an_event_error_goes_with_the_next_event(self, rig: Rig, desc: PollDesc) -> None:
         rig.deliver((FD, READ | WRITE | ERROR), (FD, READ))
-        assert desc.read.check() == READY
+        assert desc.read.check() == OK
 
     def test_1_5_7_before_parking_expiry_beats_readiness(self, rig: Rig, half: Half, edge: int) -> None:
         half.set_deadline(SOON)
@@ -589,7 +589,7 @@ class TestResetWaitReady:
         rig.pass_to(SOON)
         assert rig.woken() == ["waiter"]
         assert half.expired
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
 
     def test_1_5_7_while_parked_readiness_beats_expiry_that_came_first(self, rig: Rig, half: Half, edge: int) -> None:
         """The timer woke the waiter, and an event came before it ran: it tries again, a little after its deadline."""
@@ -598,14 +598,14 @@ class TestResetWaitReady:
         rig.pass_to(SOON)
         rig.deliver((FD, edge))
         assert rig.woken() == ["waiter"]
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
 
     def test_1_5_7_a_spurious_event_ends_in_the_timeout(self, rig: Rig, half: Half, edge: int) -> None:
         park(half, "waiter")
         half.set_deadline(SOON)
         rig.port.post(FD, edge)
         rig.pass_to(SOON)
-        assert half.resume("waiter") == READY
+        assert half.resume("waiter") == OK
         assert half.park("waiter") == EXPIRED
 
     def test_one_waiter_per_half(self, rig: Rig, half: Half, other: Half) -> None:
@@ -627,7 +627,7 @@ class TestResetWaitReady:
         half.unpark()
         rig.deliver((FD, edge))
         assert rig.woken() == []
-        assert half.park("waiter") == READY
+        assert half.park("waiter") == OK
 
 
 class TestCloseAndReuse:
@@ -643,7 +643,7 @@ class TestCloseAndReuse:
         assert desc.write.seq > generations[1]
         assert not desc.read.pending
         assert not desc.write.pending
-        assert rig.poller.sleep_time() == INF
+        assert rig.poller.wake_deadline() == INF
 
     def test_1_6_1_close_is_idempotent(self, rig: Rig) -> None:
         """In Go the second close is fatal here, because the layer above has refused it already."""
@@ -686,7 +686,7 @@ class TestCloseAndReuse:
         new = rig.poller.open(FD)
         for half in (new.read, new.write):
             assert half.deadline == INF
-            assert half.check() == READY
+            assert half.check() == OK
             assert half.park("waiter") == PARKED
 
     def test_1_6_4_a_firing_left_over_from_the_user_before_is_stale(self, rig: Rig, side: str) -> None:
@@ -700,7 +700,7 @@ class TestCloseAndReuse:
         half.callback(arg, seq, 0.0)
         rig.pass_to(SOON)
         assert rig.woken() == []
-        assert (new.read.check(), new.write.check()) == (READY, READY)
+        assert (new.read.check(), new.write.check()) == (OK, OK)
         assert rig.poller.statistics().stale == 1
 
     def test_1_6_4_the_entry_of_a_closed_half_keeps_nothing_alive(self, rig: Rig, desc: PollDesc, half: Half) -> None:

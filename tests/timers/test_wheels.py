@@ -34,7 +34,7 @@ DELAYS = st.tuples(st.floats(-13.0, 35.0), st.floats(1.0, 2.0)).map(lambda pair:
 STARTS = st.sampled_from([0.0, -1.0, -1e5, 0.1, 1e6, 123456.789, 1.7e9])
 
 
-class Sleeper:
+class ReadyCallback:
     """A facility, its clock, and when each timer fired."""
 
     def __init__(self, name: str, now: float = 0.0) -> None:
@@ -75,7 +75,7 @@ def test_no_timer_is_early_and_none_later_than_the_queue_says(
     name: str, start: float, steps: list[tuple[float, bool, float]]
 ) -> None:
     """Timers start at all times, with and without a check before and after; only wake times fire them."""
-    sleeper = Sleeper(name, start)
+    sleeper = ReadyCallback(name, start)
     started: list[tuple[Timer, float, float]] = []
     for delay, checks, pause in steps:
         timer = sleeper.timer()
@@ -98,7 +98,7 @@ def test_no_timer_is_early_and_none_later_than_the_queue_says(
 def test_any_float_is_a_time(name: str, now: float, when: float) -> None:
     """Near or far, past or future, before and after the queue knows what time it is."""
     for checks in (False, True):
-        sleeper = Sleeper(name, now)
+        sleeper = ReadyCallback(name, now)
         if checks:
             sleeper.check()
         timer, other = sleeper.timer(), sleeper.timer()
@@ -118,7 +118,7 @@ def test_any_float_is_a_time(name: str, now: float, when: float) -> None:
 def test_a_wheel_of_single_ticks_is_late_up_to_a_tick(name: str) -> None:
     worst = 0.0
     for delay in (TICK * (number + 1 / 512) for number in range(1, 3000, 7)):
-        sleeper = Sleeper(name)
+        sleeper = ReadyCallback(name)
         sleeper.check()
         sleeper.timers.modify(timer := sleeper.timer(), delay)
         sleeper.check()
@@ -129,7 +129,7 @@ def test_a_wheel_of_single_ticks_is_late_up_to_a_tick(name: str) -> None:
 
 def kernel_lateness(start: int, delay: int) -> float:
     """In parts of the delay, both in ticks, for a timer that is placed at `start`."""
-    sleeper = Sleeper("kernel", start * TICK)
+    sleeper = ReadyCallback("kernel", start * TICK)
     sleeper.timers.modify(timer := sleeper.timer(), (start + delay) * TICK)
     sleeper.check()
     sleeper.sleep()
@@ -161,7 +161,7 @@ def test_the_kernels_wheel_is_exact_below_63_ticks() -> None:
 @on_all_queues
 def test_after_an_idle_hour_a_short_deadline_is_not_taken_for_a_long_one(name: str) -> None:
     """A wheel's clock is the last check: what is filed by it would be too coarse by that hour."""
-    sleeper = Sleeper(name)
+    sleeper = ReadyCallback(name)
     sleeper.check()
     sleeper.now = HOUR
     soon, later = sleeper.timer(), sleeper.timer()
@@ -175,7 +175,7 @@ def test_after_an_idle_hour_a_short_deadline_is_not_taken_for_a_long_one(name: s
 @on_all_queues
 def test_what_is_due_when_it_is_filed_fires_at_the_next_check(name: str) -> None:
     """Between two ticks, too."""
-    sleeper = Sleeper(name, 0.3)
+    sleeper = ReadyCallback(name, 0.3)
     sleeper.check()
     for when in (0.3, 0.3 - 1e-9, -INF, 0.0):
         sleeper.timers.modify(timer := sleeper.timer(), when)
@@ -186,7 +186,7 @@ def test_what_is_due_when_it_is_filed_fires_at_the_next_check(name: str) -> None
 @on_all_queues
 def test_one_check_fires_by_time_even_what_was_due_in_different_slots(name: str) -> None:
     rng = random.Random(4)
-    sleeper = Sleeper(name)
+    sleeper = ReadyCallback(name)
     journal = Journal()
     times = [rng.choice([rng.uniform(0.0, 0.1), rng.uniform(0.0, 10.0), rng.uniform(0.0, DAY)]) for _ in range(2000)]
     for number, when in enumerate(times):
@@ -209,7 +209,7 @@ def test_one_check_fires_by_time_even_what_was_due_in_different_slots(name: str)
 @given(STARTS, DELAYS)
 def test_nobody_ticks_while_a_timer_is_far_away(name: str, start: float, delay: float) -> None:
     """One wake, in which it fires; only a hierarchical wheel wakes once more per hand that it moves down."""
-    sleeper = Sleeper(name, start)
+    sleeper = ReadyCallback(name, start)
     sleeper.timers.modify(timer := sleeper.timer(), start + delay)
     sleeper.check()
     wake = sleeper.timers.wake_time()
@@ -221,7 +221,7 @@ def test_nobody_ticks_while_a_timer_is_far_away(name: str, start: float, delay: 
 
 def test_a_hierarchical_wheel_wakes_once_per_hand() -> None:
     """Each of the six digits of this tick takes one wake; the last of them fires."""
-    sleeper = Sleeper("hierarchical")
+    sleeper = ReadyCallback("hierarchical")
     sleeper.timers.modify(timer := sleeper.timer(), sum(64**level for level in range(6)) * TICK)
     sleeper.check()
     sleeper.sleep()
@@ -233,7 +233,7 @@ def test_a_hierarchical_wheel_wakes_once_per_hand() -> None:
 def test_a_stopped_timer_wakes_nobody_wherever_it_lies(name: str) -> None:
     """Beside one in the same slot, in another, in none; before and after a check has placed them."""
     for checks, delay in itertools.product([False, True], [0.01, 0.5, 7.0, 7.25, 100.0, 1e6, 1e12]):
-        sleeper = Sleeper(name)
+        sleeper = ReadyCallback(name)
         sleeper.check()
         sleeper.timers.modify(stopped := sleeper.timer(), delay)
         sleeper.timers.modify(other := sleeper.timer(), 1e13)
@@ -253,7 +253,7 @@ def test_a_stopped_timer_wakes_nobody_wherever_it_lies(name: str) -> None:
 
 @on_all_queues
 def test_a_cleared_deadline_leaves_the_wake_time_of_the_others(name: str) -> None:
-    sleeper = Sleeper(name)
+    sleeper = ReadyCallback(name)
     sleeper.timers.modify(sleeper.timer(), 60.0)
     sleeper.timers.modify(stopped := sleeper.timer(), 7.0)
     assert sleeper.timers.wake_time() == 7.0
@@ -266,7 +266,7 @@ def test_a_cleared_deadline_leaves_the_wake_time_of_the_others(name: str) -> Non
 
 @on_all_queues
 def test_a_mass_expires_in_one_check(name: str) -> None:
-    sleeper = Sleeper(name)
+    sleeper = ReadyCallback(name)
     journal = Journal()
     rng = random.Random(9)
     # a sorted or an unsorted list is for few timers, and yet takes these
@@ -284,7 +284,7 @@ def test_a_mass_expires_in_one_check(name: str) -> None:
 @pytest.mark.parametrize("checks", [False, True], ids=["before any check", "after a check"])
 def test_a_crowd_of_stopped_timers_is_swept_at_once_when_one_is_at_the_head(name: str, checks: bool) -> None:
     """One by one would be slow in a queue without order. So those behind the first that lives go, too."""
-    sleeper = Sleeper(name)
+    sleeper = ReadyCallback(name)
     sleeper.timers.modify(live := sleeper.timer(), 5.0)
     stopped = [sleeper.timer() for _ in range(2000)]
     for number, timer in enumerate(stopped):
@@ -303,7 +303,7 @@ def test_a_crowd_of_stopped_timers_is_swept_at_once_when_one_is_at_the_head(name
 def test_a_busy_hour_of_many_connections(name: str) -> None:
     """Timeouts that are extended, cleared and started anew, with checks at wake times and in between."""
     rng = random.Random(7)
-    sleeper = Sleeper(name, 1e5)
+    sleeper = ReadyCallback(name, 1e5)
     pool = [sleeper.timer() for _ in range(60)]
     late_by = 0.0
     for _ in range(6000):
@@ -330,7 +330,7 @@ def test_a_busy_hour_of_many_connections(name: str) -> None:
 
 @pytest.mark.parametrize(("giver", "heir"), list(itertools.permutations(QUEUES, 2)))
 def test_a_queue_takes_over_the_timers_of_another_kind(giver: str, heir: str) -> None:
-    old, new = Sleeper(giver), Timers(heir)
+    old, new = ReadyCallback(giver), Timers(heir)
     journal = Journal()
     timers = [journal.timer(number) for number in range(40)]
     for number, timer in enumerate(timers):
@@ -398,7 +398,7 @@ def test_a_wheel_may_have_another_tick(name: str) -> None:
 
 @on_all_wheels
 def test_a_wheel_whose_clock_is_set_back_still_fires_at_its_times(name: str) -> None:
-    sleeper = Sleeper(name, 1e6)
+    sleeper = ReadyCallback(name, 1e6)
     sleeper.check()
     sleeper.now = 10.0
     sleeper.timers.modify(timer := sleeper.timer(), 20.0)

@@ -23,7 +23,7 @@ def poll_now() -> None:
     """What the pump does when it wakes, without letting any other task run."""
     pump = current_pump()
     pump._poller.poll(0.0)
-    pump._kick(pump._poller.sleep_time())
+    pump._kick(pump._poller.wake_deadline())
 
 
 def jump_and_poll(clock: MockClock, seconds: float) -> None:
