@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_support import Starter, starter
 from hypothesis import settings
-from parser_support import PARSERS, Choice
 
 import deadlined.runtime.pump
+from tests.support.command import Starter, starter
+from tests.support.parsers import PARSERS, Choice
 
 _FDS = "/proc/self/fd"
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import lying_server as lying
 import pytest
+
+from tests.support import lying_server as lying
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
