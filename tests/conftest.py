@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import deadlined.runtime.pump
 from tests.support.command import Starter, starter
@@ -24,13 +24,13 @@ from tests.support.parsers import PARSERS, Choice
 
 _FDS = "/proc/self/fd"
 
-settings.register_profile("repeatable", derandomize=True)
+# the time that an example takes is the machine's affair
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "leaks_fds: the test leaves descriptors open, and the leak check lets it")
+def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # started in the background by a shell, which ignores Ctrl-C for this process and its children; the tests send
         # it
