@@ -7,10 +7,11 @@ import logging
 import os
 import resource
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -246,14 +247,29 @@ async def test_a_closed_listener_stays_closed() -> None:
         await listener.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await listener.accept()
-        with pytest.raises(trio.ClosedResourceError):
-            listener.set_deadline(INF)
+        for setter in (listener.set_deadline, listener.set_timeout):
+            with pytest.raises(trio.ClosedResourceError):
+                setter(INF)
 
 
 async def test_nan_is_no_deadline() -> None:
     async with local_listener() as (listener, _):
-        with pytest.raises(ValueError, match="NaN"):
-            listener.set_deadline(float("nan"))
+        for setter in (listener.set_deadline, listener.set_timeout):
+            with pytest.raises(ValueError, match="NaN"):
+                setter(float("nan"))
+
+
+async def test_a_timeout_is_a_deadline_from_now(autojump_clock: MockClock) -> None:
+    async with local_listener() as (listener, port):
+        await trio.sleep(5.0)
+        listener.set_timeout(2.0)
+        await fails_at_its_deadline(listener.accept)
+        assert trio.current_time() == 7.0
+        listener.set_timeout(INF)
+        async with await open_tcp_stream(LOCALHOST, port), await listener.accept():
+            pass
+        listener.set_timeout(0.0)
+        await fails_at_its_deadline(listener.accept)
 
 
 async def test_from_socket_wants_a_socket_that_listens() -> None:
@@ -621,9 +637,97 @@ async def test_a_unix_socket_that_somebody_listens_on_is_not_taken_away(tmp_path
 async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data", encoding="ascii")
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(FileExistsError, match="is not a socket") as caught:
         await open_unix_listener(path)
+    assert caught.value.filename == str(path)
     assert path.read_text(encoding="ascii") == "data"
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+async def test_whatever_else_is_at_the_path_is_told_from_a_socket_in_use(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "taken"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(FileExistsError, match="is not a socket"):
+        await open_unix_listener(path)
+
+
+async def test_the_close_leaves_a_successors_socket_alone(tmp_path: Path) -> None:
+    """Another process has replaced the socket while this one still listened."""
+    path = tmp_path / "s"
+    first = await open_unix_listener(path)
+    path.unlink()
+    async with await open_unix_listener(path) as second:
+        await first.aclose()
+        assert path.is_socket()
+        async with await open_unix_stream(path), await second.accept():
+            pass
+    assert not path.exists()
+
+
+async def test_a_relative_path_is_removed_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with await open_unix_listener("s"):
+        monkeypatch.chdir("/")
+    assert not (tmp_path / "s").exists()
+
+
+async def test_a_path_that_cannot_be_removed_does_not_keep_the_socket_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "not yours any more")
+
+    listener = await open_unix_listener(tmp_path / "s")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        await listener.aclose()
+    assert listener.socket.fileno() == -1
+    await listener.aclose()
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode", "bits"), [(0o077, 0o660, 0o660), (0o000, 0o600, 0o600), (0o027, None, 0o750)]
+)
+async def test_the_mode_of_a_unix_socket(tmp_path: Path, umask: int, mode: int | None, bits: int) -> None:
+    path = tmp_path / "s"
+    before = os.umask(umask)
+    try:
+        async with await open_unix_listener(path, mode=mode):
+            assert stat.S_IMODE(path.stat().st_mode) == bits
+            assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+
+
+async def test_the_mode_is_set_before_anybody_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    set_mode = Path.chmod
+    refused: list[bool] = []
+
+    def chmod(file: Path, mode: int) -> None:
+        with socket.socket(socket.AF_UNIX) as early, pytest.raises(ConnectionRefusedError):
+            early.connect(str(path))
+        refused.append(True)
+        set_mode(file, mode)
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    async with await open_unix_listener(path, mode=0o600):
+        assert refused == [True]
+
+
+async def test_a_unix_listener_that_cannot_be_opened_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "not allowed")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(PermissionError):
+        await open_unix_listener(tmp_path / "s", mode=0o600)
+    assert not (tmp_path / "s").exists()
 
 
 async def test_closing_again_does_not_remove_a_successors_socket(tmp_path: Path) -> None:
@@ -685,6 +789,28 @@ async def test_serve_tcp_closes_a_conn_when_its_handler_returns(nursery: trio.Nu
     (listener,) = await nursery.start(serve)
     assert await ask(port_of(listener), b"") == b""
     assert seen[0].socket.fileno() == -1
+    nursery.cancel_scope.cancel()
+
+
+async def test_serve_tcp_accepts_all_that_wait_in_one_turn(nursery: trio.Nursery) -> None:
+    """One per turn would let newcomers starve beside busy handlers."""
+    served: list[int] = []
+
+    async def count(conn: Conn) -> None:
+        served.append(current_pump().statistics().poller.descriptors)
+
+    async def serve(task_status: trio.TaskStatus[list[Listener]]) -> None:
+        await serve_tcp(count, 0, host=LOCALHOST, task_status=task_status)
+
+    (listener,) = await nursery.start(serve)
+    before = current_pump().statistics().poller.descriptors
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(listener.socket.getsockname()))
+        while len(served) < 40:
+            await trio.lowlevel.checkpoint()
+        # with one connection per turn, the first handlers would be over before the last connections are accepted
+        assert max(served) - before >= 32
     nursery.cancel_scope.cancel()
 
 
