@@ -27,10 +27,9 @@ from .handling import Handling
 from .handshake import shake_hands
 from .phases import DETAILS, NEW_GRACE, RULES, Phase, Reason, age_deadline, farewell, header_deadline, idle_deadline
 from .records import ConnectionInfo, connection_record, request_record
-from .request import Request, RequestParser
-from .response import canned
 from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of
+from .wire import Request, RequestParser, canned
 
 if TYPE_CHECKING:
     from .phases import Rule

@@ -23,7 +23,7 @@ from typing import Any
 import trio
 from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, yield_shielded
+from ..runtime import ScheduledCheckpoint, current_pump, yield_shielded
 from .conn import Conn, _broken, set_options
 from .side import Side, require_open
 
@@ -99,42 +99,67 @@ class Listener(trio.abc.Listener[Conn]):
         self._desc.read.set_deadline(when)
 
     async def accept(self) -> Conn:
-        """The next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
+        """Wait for the next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
         side = self._accepting
         side.enter()
         try:
             await side.begin()
             delay = _BACKOFF_FIRST
             while True:
-                shortage = None
                 try:
-                    socket = self._socket.accept()[0]
+                    conn = self._accept_now()
                     break
                 except BlockingIOError:
-                    pass
+                    side.woken(await side.parking)
+                    delay = _BACKOFF_FIRST
                 except OSError as error:
-                    if error.errno in _SKIPPED:
-                        continue
-                    if error.errno not in _SHORTAGES:
+                    if error.errno in _SHORTAGES:
+                        delay = await self._back_off(error, delay)
+                    elif error.errno in _SKIPPED:
+                        # an error that persists must leave room for other tasks, a cancellation and a deadline
+                        side.woken(await ScheduledCheckpoint(side.half))
+                    else:
                         raise _broken(error) from error
-                    shortage = error
-                delay = await self._pause(shortage, delay)
             if not side.slept:
                 await yield_shielded
-            return self._connected(socket)
+            return conn
         finally:
             side.leave()
 
-    def _connected(self, socket: stdlib.socket) -> Conn:
-        """`Conn.from_socket`, without its questions: most are answered by the listening socket."""
-        socket.setblocking(False)
-        return Conn(socket, self._has_options or set_options(socket))
+    def try_accept(self) -> Conn | None:
+        """Accept a connection that is waiting already. No checkpoint: a caller that loops on it must make room for
+        others.
 
-    async def _pause(self, shortage: OSError | None, delay: float) -> float:
-        """Wait for a connection, or out a shortage; return the next delay."""
-        if shortage is None:
-            self._accepting.woken(await self._accepting.parking)
-            return _BACKOFF_FIRST
+        None if no connection is waiting, or if the next one cannot be accepted now: `accept` then does what is right,
+        which is to wait, to skip it or to wait out a shortage. Errors as `accept`, and BusyResourceError while a task
+        is in `accept`.
+        """
+        self._accepting.admit()
+        try:
+            return self._accept_now()
+        except OSError as error:
+            if error.errno in _SHORTAGES or error.errno in _SKIPPED or isinstance(error, BlockingIOError):
+                return None
+            raise _broken(error) from error
+
+    def _accept_now(self) -> Conn:
+        """Accept without waiting; OSError as accept(2), with ECONNABORTED also for a connection that was closed here
+        because it could not be set up."""
+        socket = self._socket.accept()[0]
+        try:
+            socket.setblocking(False)
+            return Conn(socket, self._has_options or set_options(socket))
+        except OSError as error:
+            # of one connection, or a limit of the event queue (ENOSPC: fs.epoll.max_user_watches)
+            socket.close()
+            _log.warning("closed a new connection, which could not be set up: %s", error.strerror or error)
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the connection could not be set up") from error
+        except BaseException:
+            socket.close()
+            raise
+
+    async def _back_off(self, shortage: OSError, delay: float) -> float:
+        """Wait for `delay` seconds; return the next delay."""
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         with trio.move_on_after(delay):
             # not for readiness, which is there already: for the deadline and for close

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import BadRequest, Limits, Reason, Request
-from deadlined.http.head import _hosts, build_request, check_bytes
-from deadlined.http.parsers import head_parser
-from deadlined.http.request import RequestParser
+from deadlined.http.wire.head import _hosts, build_request, check_bytes
+from deadlined.http.wire.parsers import head_parser
+from deadlined.http.wire.request import RequestParser
 
 Message = tuple[tuple[object, ...], bytes]
 

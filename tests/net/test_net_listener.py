@@ -39,6 +39,8 @@ from deadlined import (
     serve_tcp,
 )
 from deadlined.net.listener import _SKIPPED as SKIPPED
+from deadlined.poll import PollDesc
+from deadlined.runtime import Pump, current_pump
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM]
 BACKOFF = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
@@ -263,6 +265,101 @@ async def test_from_socket_wants_a_socket_that_listens() -> None:
         assert not listener.socket.getblocking()
 
 
+# accepting without waiting
+
+
+async def try_accept_all(listener: Listener, stack: AsyncExitStack) -> int:
+    """Accept until there is nothing more; how many there were."""
+    number = 0
+    while (conn := listener.try_accept()) is not None:
+        await stack.enter_async_context(conn)
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 7])
+async def test_try_accept_takes_all_that_wait_in_one_turn(waiting: int) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port)) for _ in range(waiting)]
+        accepted: list[Conn] = []
+
+        async def accept_all() -> None:
+            while (conn := listener.try_accept()) is not None:
+                accepted.append(await stack.enter_async_context(conn))
+
+        assert await count_sleeps(accept_all) == 0
+        assert [conn.socket.getpeername() for conn in accepted] == [conn.socket.getsockname() for conn in clients]
+        for client, server in zip(clients, accepted, strict=True):
+            await client.send_all(b"ping")
+            assert await server.receive_some() == b"ping"
+            await server.send_all(b"pong")
+            assert await client.receive_some() == b"pong"
+
+
+async def test_accept_waits_after_try_accept_has_found_nothing(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+            await stack.enter_async_context(await listener.accept())
+            assert await try_accept_all(listener, stack) == 0
+            accept = Attempt(nursery, listener.accept)
+            await wait_all_tasks_blocked()
+            assert accept.pending
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+            await accept.done()
+            assert accept.result is not None
+            await stack.enter_async_context(accept.result)
+
+
+async def test_what_try_accept_leaves_accept_finds(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+        first = listener.try_accept()
+        assert first is not None
+        await stack.enter_async_context(first)
+        for _ in range(2):
+            await stack.enter_async_context(await listener.accept())
+
+
+async def test_try_accept_keeps_the_rules_of_accept(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        accept = Attempt(nursery, listener.accept)
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            listener.try_accept()
+        for _ in range(2):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+        await accept.done()
+        assert accept.result is not None
+        await stack.enter_async_context(accept.result)
+        listener.set_deadline(past())
+        with pytest.raises(DeadlineExceeded) as caught:
+            listener.try_accept()
+        assert caught.value.op == "accept"
+        listener.set_deadline(INF)
+        assert await try_accept_all(listener, stack) == 1
+        await listener.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            listener.try_accept()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNABORTED, *SHORTAGES], ids=errno.errorcode.get)
+async def test_try_accept_leaves_trouble_to_accept(number: int, autojump_clock: MockClock) -> None:
+    troubled = Troubled(number, number)
+    async with Listener.from_socket(troubled) as listener, await troubled.connect_to_it():
+        assert listener.try_accept() is None
+        async with await listener.accept():
+            pause = BACKOFF[0] if number in SHORTAGES else 0.0
+            assert troubled.calls == pytest.approx([0.0, 0.0, pause])
+
+
+async def test_try_accept_reports_an_unforeseen_error() -> None:
+    async with Listener.from_socket(Troubled(errno.EINVAL)) as listener:
+        with pytest.raises(trio.BrokenResourceError):
+            listener.try_accept()
+
+
 # what accept(2) throws
 
 
@@ -292,6 +389,82 @@ async def test_an_error_of_one_connection_is_skipped_at_once(number: int, autoju
     troubled = Troubled(number, number, number)
     async with Listener.from_socket(troubled) as listener, await troubled.connect_to_it(), await listener.accept():
         assert troubled.calls == [0.0] * 4
+
+
+class AlwaysTroubled(Troubled):
+    """Fails for ever, which `accept` must survive, and others beside it."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if len(self.calls) > 10_000:
+            pytest.fail("spins, and nobody else runs")
+        self.troubles = [errno.ECONNABORTED]
+        return super().accept()
+
+
+@pytest.mark.parametrize("how", ["deadline", "close", "cancel"])
+async def test_an_error_that_persists_starves_nobody(how: str) -> None:
+    troubled = AlwaysTroubled()
+    async with Listener.from_socket(troubled) as listener:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                accept = Attempt(nursery, listener.accept)
+                while len(troubled.calls) < 10:
+                    await trio.lowlevel.checkpoint()
+                if how == "deadline":
+                    listener.set_deadline(past())
+                elif how == "close":
+                    await listener.aclose()
+                else:
+                    scope.cancel()
+        assert scope.cancelled_caught == (how == "cancel")
+        if how != "cancel":
+            assert accept.raised(DeadlineExceeded if how == "deadline" else trio.ClosedResourceError)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM], ids=errno.errorcode.get)
+@pytest.mark.parametrize("way", ["accept", "try_accept"])
+async def test_a_connection_that_the_event_queue_does_not_take_is_closed(
+    way: str, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over fs.epoll.max_user_watches: the listener goes on with the next."""
+    async with (
+        local_listener() as (listener, port),
+        await open_tcp_stream(LOCALHOST, port) as refused,
+        await open_tcp_stream(LOCALHOST, port) as served,
+    ):
+        watch = Pump.open
+        failures = [number]
+
+        def open_(pump: Pump, fd: int) -> PollDesc:
+            if failures:
+                raise OSError(failures.pop(), "the event queue is full")
+            return watch(pump, fd)
+
+        monkeypatch.setattr(Pump, "open", open_)
+        descriptors = current_pump().statistics().poller.descriptors
+        if way == "try_accept":
+            assert listener.try_accept() is None
+        async with await listener.accept() as server:
+            assert server.socket.getpeername() == served.socket.getsockname()
+            assert current_pump().statistics().poller.descriptors == descriptors + 1
+        assert await refused.receive_some() == b""
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "the event queue is full" in record.getMessage()
+
+
+@pytest.mark.parametrize("way", ["accept", "try_accept"])
+async def test_a_connection_is_closed_whatever_setting_it_up_raises(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_(pump: Pump, fd: int) -> PollDesc:
+        raise ZeroDivisionError("not foreseen")
+
+    async with local_listener() as (listener, port), await open_tcp_stream(LOCALHOST, port) as client:
+        monkeypatch.setattr(Pump, "open", open_)
+        with pytest.raises(ZeroDivisionError) as caught:
+            listener.try_accept() if way == "try_accept" else await listener.accept()
+        # kept alive by its frames until here: the end comes from a close, not from the collector
+        assert await client.receive_some() == b""
+        del caught
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .errors import BadRequest
+from ..errors import BadRequest
+from ..phases import Reason
+from ..timeouts import Limits
 from .head import HeadParser, Request, check_bytes
-from .phases import Reason
-from .timeouts import Limits
 from .with_h11 import ChunkedBody, parse_with_h11
-
-__all__ = ["Request", "RequestParser"]
 
 # a line end that is not CRLF, a CR elsewhere, or a NUL
 _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\x00")

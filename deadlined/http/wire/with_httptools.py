@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import httptools  # type: ignore[import-not-found,unused-ignore]  # it need not be there when this is compiled
 
-from .errors import BadRequest
+from ..errors import BadRequest
 from .head import Headers, Request, build_request
 from .with_h11 import parse_with_h11
 

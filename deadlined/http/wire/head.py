@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from .errors import BadRequest
-from .phases import Reason
-from .timeouts import Limits
+from ..errors import BadRequest
+from ..phases import Reason
+from ..timeouts import Limits
 
 # RFC 3986, 3.2.2 and 3.2.3, without user information
 _HOST: Final = b"!$&'()*+,;=-._~%:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import h11
 
-from .errors import BadRequest
+from ..errors import BadRequest
 from .head import Request, build_request
 
 _LENGTHS: Final = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
