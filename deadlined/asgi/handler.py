@@ -146,7 +146,6 @@ class AsgiHandler:
 
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
-        link = exchange.link
         scope = self._template.copy()
         raw_path = request.path_and_query
         # looked at as text, because searching bytes costs more than all this; a target is ASCII
@@ -156,15 +155,14 @@ class AsgiHandler:
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
-        if link.server.ssl_context is not None:
-            scope["scheme"] = "https"
         scope["http_version"] = request.version
         scope["method"] = request.method
         scope["path"] = path
         scope["raw_path"] = raw_path
         scope["headers"] = request.headers
-        scope["client"] = link.client
-        scope["server"] = link.local
+        scope["scheme"] = exchange.scheme
+        scope["client"] = exchange.client
+        scope["server"] = exchange.server_address
         scope["state"] = self._state.copy()
         scope["extensions"] = {"deadlined": DeadlinesExtension(exchange)}
         return scope

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..errors import BadRequest
-from ..phases import Reason
+from ..state import Reason
 from ..timeouts import Limits
 from .chunks import LARGEST
 from .grammar import METHOD_START, advance

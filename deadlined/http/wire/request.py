@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import BadRequest
-from ..phases import Reason
+from ..state import Reason
 from ..timeouts import Limits
 from .chunks import ChunkDecoder
 from .grammar import METHOD_START, advance
