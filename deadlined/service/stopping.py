@@ -69,5 +69,12 @@ class Stopper:
 
 
 def _end_process(drain: float) -> None:
-    print(f"deadlined: the process did not end within the drain of {drain:g} s; ending it", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        print(
+            f"deadlined: the process did not end within the drain of {drain:g} s; ending it",
+            file=sys.stderr,
+            flush=True,
+        )
+    finally:
+        # also if stderr is closed or broken
+        os._exit(1)
