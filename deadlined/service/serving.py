@@ -6,18 +6,19 @@ import errno
 import os
 import resource
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..http import HttpServer, Limits, Timeouts, head_parser
+from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..timing import after_func
 from .access import AccessLog
-from .collector import tune_gc
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .link import Link
 from .loading import load_app
 from .logs import Log, configure
@@ -117,12 +118,17 @@ class _Service:
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
+        with watch_garbage() as garbage:
+            await self._run(app, page, context, garbage)
+
+    async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
         listeners = await _listen(self._config)
         lifespan = Lifespan(app)
         try:
             async with lifespan as state:
-                server = page.server = self._server(AsgiHandler(app, state), context)
                 tune_gc()
+                handler = garbage.watching(AsgiHandler(app, state))
+                server = page.server = self._server(handler, context)
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
@@ -140,7 +146,7 @@ class _Service:
         statistics = server.statistics()
         self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
 
-    def _server(self, handler: AsgiHandler, context: ssl.SSLContext | None) -> HttpServer:
+    def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(
             handler,
             timeouts=self._config.timeouts,

@@ -7,4 +7,4 @@ Modules that run inside a measured process import of this package only what they
 
 from __future__ import annotations
 
-NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "lateness")
+NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "garbage", "lateness")
