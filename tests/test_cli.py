@@ -19,12 +19,12 @@ from pathlib import Path
 import click
 import pytest
 import trustme
-from command_support import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
 from deadlined import __version__
 from deadlined.cli import serve_command
 from deadlined.http import Limits, Timeouts
 from deadlined.timers import SCHEMES
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
 # what it says of itself
 

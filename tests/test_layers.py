@@ -34,6 +34,7 @@ FLOORS = {
     "threads": 10,
     "timers": 0,
     "errors": 0,
+    "freshness": 0,
 }
 
 # shadowed by a script's own directory on sys.path, or read as the standard library's by everyone

@@ -166,7 +166,7 @@ def test_whatever_the_package_has_beside_its_modules_is_in_its_distributions() -
         for pattern in patterns
     ]
     assert all(found)
-    made = {".py", ".pyc", ".so"}
+    made = {".py", ".pyc", ".so", ".sha256"}
     assert set().union(*found) == {file for file in package.rglob("*") if file.is_file() and file.suffix not in made}
 
 

@@ -394,5 +394,6 @@ class HttpConnection(ReadyCallback):
         exchange = self._exchange
         if exchange is not None:
             exchange.give_up(status)
-        words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
+        head_only = self.parser.asks_for_head if exchange is None else exchange.request.method == "HEAD"
+        words = canned(status, detail, head_only)
         self._goodbye.tell(words, self.transport)

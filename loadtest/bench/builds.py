@@ -31,7 +31,7 @@ _PACKAGE = Path(deadlined.__file__).resolve().parent
 
 def contestants() -> tuple[Contestant, Contestant]:
     """Both builds; the compiled one is missing where the installed one is not compiled."""
-    why = None if COMPILED else "not compiled (install with a C compiler)"
+    why = None if COMPILED else "not compiled (pip install -e . with a C compiler)"
     return Contestant(INSTALLED, why), Contestant(PURE)
 
 

@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from poll_support import INF, NOW, Rig, assert_sound, park, socket_pair
 
 from deadlined.poll import CLOSED, EXPIRED, READ, WRITE, Clock, FakePort, Half, PollDesc, Poller, open_port
+from tests.support.poll import INF, NOW, Rig, assert_sound, park, socket_pair
 
 FD = 4
 PAST = NOW - 1

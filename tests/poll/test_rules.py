@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from poll_support import INF, NOW, Rig, park
 
 from deadlined.poll import (
     CLOSED,
@@ -35,6 +34,7 @@ from deadlined.poll import (
     PollDesc,
     Poller,
 )
+from tests.support.poll import INF, NOW, Rig, park
 
 FD = 4
 PAST = NOW - 1
