@@ -51,8 +51,8 @@ class Growth:
     errors: Mapping[str, float]
 
     @property
-    def words(self) -> str:
-        """For a table: "about O(1)" where the fit is a rough one."""
+    def label(self) -> str:
+        """The order as tables show it: "about O(1)" where the fit is rough."""
         return f"about {self.order}" if self.errors[self.order] > ROUGH else self.order
 
 
