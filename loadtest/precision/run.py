@@ -1,4 +1,4 @@
-"""`python -m loadtest precision`: every driver in every situation, in turns, and the clocks; tables and a picture."""
+"""`python -m loadtest precision`: measure every driver in every situation in turns, and the clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m loadtest schemes`: the queues in turns, each in a process of its own, then tables, pictures and JSON."""
+"""`python -m loadtest schemes`: measure the queues in turns, each in a process, and write tables, pictures and JSON."""
 
 from __future__ import annotations
 
