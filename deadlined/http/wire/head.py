@@ -184,7 +184,7 @@ def _only(name: bytes, known: bytes | None, value: bytes) -> bytes:
 
 
 def _joined(known: bytes | None, value: bytes) -> bytes:
-    """Repeated fields are one list (RFC 9110, 5.3)."""
+    """Join repeated fields into one list (RFC 9110, 5.3)."""
     return value if known is None else known + b"," + value
 
 
