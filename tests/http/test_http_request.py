@@ -21,7 +21,8 @@ Message = tuple[tuple[object, ...], bytes]
 
 
 PARSERS = ("h11", "httptools")
-FIELDS = [name for name in Request.__slots__ if not name.startswith("_")]
+FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
+FIELDS += ["expects_continue"]
 
 
 def as_tuple(request: Request) -> tuple[object, ...]:
