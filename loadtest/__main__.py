@@ -38,11 +38,16 @@ def main() -> None:
 
 @main.command("bench")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
-@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each measurement.  [default: 5; quick: 1]")
+@click.option(
+    "--repetitions", type=click.IntRange(1, 100), help="Of each measurement.  [default: 5, instructions: 1, quick: 1]"
+)
 @click.option("--quick", is_flag=True, help="Seconds, not minutes: tries everything, its figures mean nothing.")
 @click.option("--case", "cases", metavar="NAME", multiple=True, help="Only this case; may be given several times.")
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True, help="May be given several times.")
 @click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run.")
+@click.option("--python", "pythons", metavar="PATH", multiple=True,
+              help="With `instructions`: also measure the deadlined of this Python's environment; may be given several "
+                   "times.")  # fmt: skip
 @click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
               help="Where the files go.  [default: loadtest/results]")  # fmt: skip
 @click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
@@ -53,6 +58,7 @@ def bench_command(
     cases: tuple[str, ...],
     only: tuple[str, ...],
     add: bool,
+    pythons: tuple[str, ...],
     results: Path,
     listing: bool,
 ) -> None:
@@ -71,10 +77,11 @@ def bench_command(
 
     Exit codes: 0 all targets reached; 1 a contestant failed, or a target was not reached; 2 a tool is missing.
     """
-    chosen = names or bench.NAMES
+    known = (*bench.NAMES, *bench.ON_REQUEST)
+    chosen = names or (known if listing else bench.NAMES)
     for name in chosen:
-        if name not in bench.NAMES:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(bench.NAMES)}", param_hint="NAMES")
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="NAMES")
     if listing:
         _finish(lambda: runner.listing(chosen))
     if unknown := set(only).difference(runner.contestants(chosen) if only else ()):
@@ -83,7 +90,7 @@ def bench_command(
         )
     if unknown := set(cases).difference(runner.cases(chosen)):
         raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
-    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases, add)
+    plan = runner.Plan(repetitions, quick, only, cases, add, pythons)
     _finish(lambda: runner.run(chosen, plan, results))
 
 

@@ -120,11 +120,17 @@ def _family(pid: int) -> list[Path]:
 class Server:
     """A server process that has said where it listens, and whose output is read as it comes.
 
-    JSON lines are kept in `records`, in their order. `environment`: all of it; None for this process's own.
+    JSON lines are kept in `records`, in their order. `environment` replaces this process's own; None keeps it.
+    `directory` is the server's working directory.
     """
 
     def __init__(
-        self, command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        core: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        directory: Path = ROOT,
     ) -> None:
         self.records: list[Record] = []
         self.output: list[str] = []
@@ -135,7 +141,7 @@ class Server:
         with on_core(core):
             self._process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=directory,
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -195,12 +201,20 @@ class Server:
 
 @contextmanager
 def running(
-    command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    core: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path = ROOT,
+    patience: float = START,
 ) -> Iterator[Server]:
-    """A server from its start to its end. RuntimeError with its output if it does not come to listen."""
-    server = Server(command, core=core, environment=environment)
+    """Start a server, yield it when it listens, and stop it.
+
+    RuntimeError with the server's output if it does not listen within `patience` seconds.
+    """
+    server = Server(command, core=core, environment=environment, directory=directory)
     try:
-        server.wait_for(lambda self: self.port > 0 or self.ended, START)
+        server.wait_for(lambda self: self.port > 0 or self.ended, patience)
         if not server.port:
             raise RuntimeError(f"{' '.join(command)} does not listen:\n{''.join(server.output)}")
         yield server

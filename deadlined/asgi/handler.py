@@ -148,7 +148,7 @@ class AsgiHandler:
         request = exchange.request
         link = exchange.link
         scope = self._template.copy()
-        raw_path = _origin_form(request.target)
+        raw_path = request.path_and_query
         # looked at as text, because searching bytes costs more than all this; a target is ASCII
         path = raw_path.decode("ascii")
         if "?" in path:
@@ -245,15 +245,3 @@ class _Done:
 
 
 _DONE: Final = _Done()
-
-
-def _origin_form(target: bytes) -> bytes:
-    """Path and query of a request target, also where it is a whole URL (RFC 9112, 3.2.2)."""
-    if target.startswith(b"/"):
-        return target
-    _, scheme, rest = target.partition(b"://")
-    if not scheme:
-        return target
-    before_query, question_mark, query = rest.partition(b"?")
-    slash = before_query.find(b"/")
-    return (before_query[slash:] if slash >= 0 else b"/") + question_mark + query

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
-from .head import Request
-from .parsers import PARSERS, head_parser
 from .phases import RULES, Farewell, Phase, Reason, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .server import HttpServer, HttpStatistics
 from .timeouts import Limits, Timeouts
+from .wire import PARSERS, Request, head_parser
 
 __all__ = [
     "PARSERS",

@@ -27,10 +27,9 @@ from .handling import Handling
 from .handshake import shake_hands
 from .phases import DETAILS, NEW_GRACE, RULES, Phase, Reason, age_deadline, farewell, header_deadline, idle_deadline
 from .records import ConnectionInfo, connection_record, request_record
-from .request import Request, RequestParser
-from .response import canned
 from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of
+from .wire import Request, RequestParser, canned
 
 if TYPE_CHECKING:
     from .phases import Rule
@@ -395,5 +394,6 @@ class HttpConnection(ReadyCallback):
         exchange = self._exchange
         if exchange is not None:
             exchange.give_up(status)
-        words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
+        head_only = self.parser.asks_for_head if exchange is None else exchange.request.method == "HEAD"
+        words = canned(status, detail, head_only)
         self._goodbye.tell(words, self.transport)

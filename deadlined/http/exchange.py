@@ -15,9 +15,8 @@ from ..errors import DeadlineExceeded
 from ..runtime import checkpoint
 from .errors import BadRequest, Disconnected
 from .phases import RULES, Phase, Reason, Rule, body_deadline, handler_deadline, stall_deadline, write_deadline
-from .request import Request
-from .response import CONTINUE, Headers, ResponseWriter
 from .timeouts import INF
+from .wire import CONTINUE, Headers, Request, ResponseWriter
 
 if TYPE_CHECKING:
     from .connection import HttpConnection

@@ -13,12 +13,11 @@ from ..net import Conn, Listener
 from ..runtime import current_pump
 from .connection import HttpConnection
 from .exchange import Exchange
-from .parsers import head_parser
 from .phases import RULES, Phase, Reason
 from .pool import TaskPool
 from .records import ConnectionInfo, Observer
-from .response import date_line
 from .timeouts import INF, Limits, Timeouts
+from .wire import date_line, head_parser
 
 Handler = Callable[[Exchange], Awaitable[object]]
 

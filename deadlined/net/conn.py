@@ -105,7 +105,8 @@ class Conn(trio.abc.HalfCloseableStream):
     def from_socket(cls, socket: stdlib.socket) -> Conn:
         """Take over a connected SOCK_STREAM socket that the caller made (a `socketpair`, one from systemd).
 
-        It becomes non-blocking and belongs to the Conn, which closes it. ValueError for another type of socket.
+        It becomes non-blocking and belongs to the Conn, which closes it. ValueError for another type of socket, OSError
+        if the event queue does not take it; then it is still the caller's.
         """
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
@@ -166,6 +167,13 @@ class Conn(trio.abc.HalfCloseableStream):
             return data
         finally:
             side.leave()
+
+    async def __anext__(self) -> bytes:
+        """`receive_some` for `async for`, which ends with the peer's side."""
+        data = await self.receive_some()
+        if not data:
+            raise StopAsyncIteration
+        return data
 
     async def send_all(self, data: Buffer) -> None:
         """Hand all of `data` to the kernel, waiting while its buffer is full.

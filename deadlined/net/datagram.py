@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket as stdlib
 from typing import Any
 
@@ -45,8 +46,23 @@ class PacketConn(trio.abc.AsyncResource):
 
     def set_deadline(self, when: float) -> None:
         """Set the read and the write deadline."""
-        self.set_read_deadline(when)
-        self.set_write_deadline(when)
+        require_open(self._desc.read)
+        self._desc.set_deadline(when)
+
+    def set_read_timeout(self, seconds: float) -> None:
+        """`set_read_deadline`, so many seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
+        require_open(self._desc.read)
+        self._desc.read.set_timeout(seconds)
+
+    def set_write_timeout(self, seconds: float) -> None:
+        """`set_write_deadline`, so many seconds from now."""
+        require_open(self._desc.write)
+        self._desc.write.set_timeout(seconds)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set the read and the write deadline to one time, so many seconds from now."""
+        require_open(self._desc.read)
+        self._desc.set_timeout(seconds)
 
     async def receive_from(self, max_bytes: int = MAX_DATAGRAM) -> tuple[bytes, Address]:
         """The next datagram, cut to `max_bytes`, and its sender's address.
@@ -103,21 +119,43 @@ class PacketConn(trio.abc.AsyncResource):
 
 
 async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str, int] | None = None) -> PacketConn:
-    """A UDP socket bound to `host` and `port` (None: all interfaces, 0: any port), connected to `remote` if that is
-    given."""
-    look_up = remote or (host, port)
-    flags = 0 if remote else stdlib.AI_PASSIVE
-    found = await trio.socket.getaddrinfo(*look_up, type=stdlib.SOCK_DGRAM, flags=flags)
-    family, type_, proto, _, address = found[0]
-    socket = stdlib.socket(family, type_, proto)
+    """Open a UDP socket bound to `host` and `port` (None: all interfaces, 0: any port), and connected to `remote` if
+    that is given.
+
+    Names are resolved without blocking. OSError if one cannot be resolved, if `host` and `remote` have no address
+    family in common, or if the kernel refuses an address.
+    """
+    is_bound = remote is None or host is not None or port != 0
+    local = await _resolve(host or None, port, stdlib.AI_PASSIVE) if is_bound else []
+    peers = await _resolve(remote[0], remote[1]) if remote is not None else []
+    family, address, peer = _choose(local, peers)
+    socket = stdlib.socket(family, stdlib.SOCK_DGRAM)
     try:
-        if remote is None:
+        if address is not None:
             socket.bind(address)
-        else:
-            if host is not None or port:
-                socket.bind((host or "", port))
-            socket.connect(address)
+        if peer is not None:
+            socket.connect(peer)
         return PacketConn(socket)
     except BaseException:
         socket.close()
         raise
+
+
+async def _resolve(host: str | None, port: int, flags: int = 0) -> list[tuple[int, Address]]:
+    """Look up the families and addresses of a name, the preferred one first."""
+    found = await trio.socket.getaddrinfo(host, port, type=stdlib.SOCK_DGRAM, flags=flags)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def _choose(local: list[tuple[int, Address]], peers: list[tuple[int, Address]]) -> tuple[int, Address, Address]:
+    """Choose a family, an address to bind to and one to connect to: the first peer that a local address can reach.
+
+    An empty list gives None for its address; at most one of the two is empty.
+    """
+    local = local or [(family, None) for family, _ in peers]
+    peers = peers or [(family, None) for family, _ in local]
+    for family, peer in peers:
+        for other, address in local:
+            if other == family:
+                return family, address, peer
+    raise OSError(errno.EAFNOSUPPORT, "the local and the remote host have no address family in common")

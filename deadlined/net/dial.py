@@ -30,7 +30,12 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     """
     with _connecting(deadline) as scope:
         stream = await trio.open_tcp_stream(host, port)
-        return Conn.from_socket(_detach(stream.socket))
+        socket = _detach(stream.socket)
+        try:
+            return Conn.from_socket(socket)
+        except BaseException:
+            socket.close()
+            raise
     raise _exceeded(scope)
 
 

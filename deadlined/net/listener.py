@@ -16,14 +16,15 @@ import errno
 import logging
 import socket as stdlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, yield_shielded
+from ..runtime import ScheduledCheckpoint, current_pump, yield_shielded
 from .conn import Conn, _broken, set_options
 from .side import Side, require_open
 
@@ -66,11 +67,14 @@ class Listener(trio.abc.Listener[Conn]):
     """A listening socket; `accept` gives a `Conn`. Make it with `open_tcp_listeners`, `open_unix_listener` or
     `Listener.from_socket`."""
 
-    def __init__(self, socket: stdlib.socket, unlink: Path | None = None, has_options: bool = False) -> None:
+    def __init__(
+        self, socket: stdlib.socket, unlink: Callable[[], object] | None = None, has_options: bool = False
+    ) -> None:
         self._pump = current_pump()
         self._desc = self._pump.open(socket.fileno())
         self._socket = socket
         self._accepting = Side("accept", self._desc.read)
+        # removes the path of a unix socket
         self._unlink = unlink
         # the options of a Conn were set before it listened
         self._has_options = has_options and _INHERITS
@@ -98,43 +102,73 @@ class Listener(trio.abc.Listener[Conn]):
         require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
+    def set_timeout(self, seconds: float) -> None:
+        """`set_deadline`, so many seconds from now."""
+        require_open(self._desc.read)
+        self._desc.read.set_timeout(seconds)
+
     async def accept(self) -> Conn:
-        """The next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
+        """Wait for the next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
         side = self._accepting
         side.enter()
         try:
             await side.begin()
             delay = _BACKOFF_FIRST
             while True:
-                shortage = None
                 try:
-                    socket = self._socket.accept()[0]
+                    conn = self._accept_now()
                     break
                 except BlockingIOError:
-                    pass
+                    side.woken(await side.parking)
+                    delay = _BACKOFF_FIRST
                 except OSError as error:
-                    if error.errno in _SKIPPED:
-                        continue
-                    if error.errno not in _SHORTAGES:
+                    if error.errno in _SHORTAGES:
+                        delay = await self._back_off(error, delay)
+                    elif error.errno in _SKIPPED:
+                        # an error that persists must leave room for other tasks, a cancellation and a deadline
+                        side.woken(await ScheduledCheckpoint(side.half))
+                    else:
                         raise _broken(error) from error
-                    shortage = error
-                delay = await self._pause(shortage, delay)
             if not side.slept:
                 await yield_shielded
-            return self._connected(socket)
+            return conn
         finally:
             side.leave()
 
-    def _connected(self, socket: stdlib.socket) -> Conn:
-        """`Conn.from_socket`, without its questions: most are answered by the listening socket."""
-        socket.setblocking(False)
-        return Conn(socket, self._has_options or set_options(socket))
+    def try_accept(self) -> Conn | None:
+        """Accept a connection that is waiting already. No checkpoint: a caller that loops on it must make room for
+        others.
 
-    async def _pause(self, shortage: OSError | None, delay: float) -> float:
-        """Wait for a connection, or out a shortage; return the next delay."""
-        if shortage is None:
-            self._accepting.woken(await self._accepting.parking)
-            return _BACKOFF_FIRST
+        None if no connection is waiting, or if the next one cannot be accepted now: `accept` then does what is right,
+        which is to wait, to skip it or to wait out a shortage. Errors as `accept`, and BusyResourceError while a task
+        is in `accept`.
+        """
+        self._accepting.admit()
+        try:
+            return self._accept_now()
+        except OSError as error:
+            if error.errno in _SHORTAGES or error.errno in _SKIPPED or isinstance(error, BlockingIOError):
+                return None
+            raise _broken(error) from error
+
+    def _accept_now(self) -> Conn:
+        """Accept without waiting; OSError as accept(2), with ECONNABORTED also for a connection that was closed here
+        because it could not be set up."""
+        socket = self._socket.accept()[0]
+        try:
+            socket.setblocking(False)
+            return Conn(socket, self._has_options or set_options(socket))
+        except OSError as error:
+            # of one connection, or a limit of the event queue (ENOSPC: fs.epoll.max_user_watches)
+            socket.close()
+            _log.warning("closed a new connection, which could not be set up: %s", error.strerror or error)
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the connection could not be set up") from error
+        except BaseException:
+            socket.close()
+            raise
+
+    async def _back_off(self, shortage: OSError, delay: float) -> float:
+        """Wait for `delay` seconds; return the next delay."""
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         with trio.move_on_after(delay):
             # not for readiness, which is there already: for the deadline and for close
@@ -143,12 +177,15 @@ class Listener(trio.abc.Listener[Conn]):
         return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:
-        """Stop listening; a pending accept raises ClosedResourceError. Idempotent. A unix socket's path is removed."""
+        """Stop listening; a pending accept raises ClosedResourceError. Idempotent. The path of a unix socket is
+        removed, unless it is another socket's by now."""
         self._pump.close(self._desc)
-        self._socket.close()
-        if self._unlink is not None:
-            self._unlink.unlink(missing_ok=True)
-            self._unlink = None
+        try:
+            if self._unlink is not None:
+                unlink, self._unlink = self._unlink, None
+                unlink()
+        finally:
+            self._socket.close()
         await checkpoint()
 
 
@@ -215,10 +252,12 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
         raise
 
 
-async def open_unix_listener(path: str | Path, *, backlog: int | None = None) -> Listener:
-    """Listen on a unix socket. A socket file that nobody listens on any more is replaced; the path is removed on close.
+async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mode: int | None = None) -> Listener:
+    """Listen on a unix socket. The file of a socket that nobody listens on any more is replaced.
 
-    OSError (EADDRINUSE) if somebody does listen there, or if the path is something else.
+    `mode` sets the file's permission bits before anybody can connect (0o660: the owner and the group can); None leaves
+    them to the umask. The path is removed on close, unless it leads to another socket by then.
+    OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
     file = Path(path)
     if await trio.Path(file).is_socket() and not await _answers(file):
@@ -226,13 +265,46 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None) ->
             await trio.Path(file).unlink()
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
-        socket.bind(str(file))
-        socket.listen(0xFFFF if backlog is None else backlog)
-        socket.setblocking(False)
-        return Listener(socket, unlink=file)
+        _bind_to_path(socket, file)
+        return _listen_at_path(socket, file, backlog, mode)
     except BaseException:
         socket.close()
         raise
+
+
+def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
+    try:
+        socket.bind(str(file))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and not file.is_socket():
+            raise FileExistsError(errno.EEXIST, "the path exists and is not a socket", str(file)) from error
+        raise
+
+
+def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Listener:
+    unlink = partial(_unlink, file.absolute(), _identity(file))
+    try:
+        # a socket that does not listen yet refuses connections
+        if mode is not None:
+            file.chmod(mode)
+        socket.listen(0xFFFF if backlog is None else backlog)
+        socket.setblocking(False)
+        return Listener(socket, unlink)
+    except BaseException:
+        unlink()
+        raise
+
+
+def _unlink(file: Path, identity: tuple[int, int]) -> None:
+    """Remove `file` unless it was replaced. While the socket is open, no other file can have its identity."""
+    with contextlib.suppress(FileNotFoundError):
+        if _identity(file) == identity:
+            file.unlink()
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    found = file.lstat()
+    return found.st_dev, found.st_ino
 
 
 async def _answers(file: Path) -> bool:

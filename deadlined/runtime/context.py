@@ -16,6 +16,12 @@ from typing import Any, Final
 
 from trio.lowlevel import Task, current_task
 
+from ..timers import COMPILED
+from .suspend_hook import interruptible
+
+# a name of this module, which compiled code finds faster than another's
+_COMPILED: Final = COMPILED
+
 
 class TaskContext:
     """The context of the task that makes this, to be renewed by it. What it begins with is in `origin`."""
@@ -51,10 +57,10 @@ class RunInContextCopy:
 
     def __await__(self) -> Generator[Any, Any, None]:
         context = self._origin.copy()
-        begun = context.run(_begin, self._function, self._argument)
-        if begun is None:
+        first = context.run(run_to_first_trap, self._function, self._argument)
+        if first is None:
             return
-        steps, trap = begun
+        steps, trap = first
         current_task().context = context
         try:
             while True:
@@ -63,16 +69,21 @@ class RunInContextCopy:
                 except BaseException as error:
                     trap = steps.throw(error)
                 else:
-                    trap = steps.send(outcome)
-                    # an error, with all its frames, would live for as long as the task sleeps
-                    del outcome
+                    try:
+                        trap = steps.send(outcome)
+                    finally:
+                        # the name would keep an error, and through the error's frames this one: a cycle
+                        del outcome
         except StopIteration:
             return
 
 
-def _begin(function: Any, argument: Any) -> tuple[Any, Any] | None:
-    steps = function(argument).__await__()
-    # a loop hears of the end without an exception
+def run_to_first_trap(function: Any, argument: Any) -> tuple[Any, Any] | None:
+    """Call and await `function(argument)` until it suspends: the rest of it and the trap. None if it has ended."""
+    awaitable = function(argument)
+    # interpreted, this frame is protected from Ctrl-C, which must not fall between a trap and the suspension
+    steps = (awaitable if _COMPILED else interruptible(awaitable)).__await__()
+    # a loop learns of the end without an exception
     for trap in steps:
         return steps, trap
     return None

@@ -73,6 +73,8 @@ class Parking:
                     outcome.unwrap()
             except BaseException:
                 half.unpark()
+                # the name would keep an error, and through the error's frames this one: a cycle
+                outcome = None
                 raise
             status = half.resume(task)
         return status
@@ -101,8 +103,7 @@ class TaskParker:
         self._task = _current_task()
         if self._trap is None:
             self._trap = capture_trap(wait_task_rescheduled(partial(_leave, self._leave)))  # noqa: ASYNC105
-        outcome = yield self._trap
-        outcome.unwrap()
+        (yield self._trap).unwrap()
 
     def wake(self) -> None:
         """Let the task run, soon. Once per sleep."""

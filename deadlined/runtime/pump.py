@@ -30,6 +30,7 @@ from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics, open_port
 from ..poll.timerfd import TimerFd
 from ..timers import Timer, Timers, check_queue
 from ..timers.timer import INF
+from .context import RunInContextCopy, run_to_first_trap
 from .parking import Parking, ScheduledCheckpoint, TaskParker, YieldShielded, wake
 
 
@@ -205,6 +206,8 @@ for _entry in (
     TaskParker.__await__,
     YieldShielded.__await__,
     ScheduledCheckpoint.__await__,
+    RunInContextCopy.__await__,
+    run_to_first_trap,
     wake,
     Half.set_deadline,
     Half.set_timeout,

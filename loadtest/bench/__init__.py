@@ -7,4 +7,8 @@ Modules that run inside a measured process import of this package only what they
 
 from __future__ import annotations
 
+# measured unless others are named
 NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "lateness")
+
+# measured only if they are named
+ON_REQUEST = ("instructions",)

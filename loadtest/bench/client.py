@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,15 +24,18 @@ BINARIES: Final = RESULTS / "clients"
 _PATIENCE: Final = 30.0
 
 
-def compiled(source: Path = SOURCE, directory: Path = BINARIES) -> Path:
-    """The client's path. ToolMissingError if there is no C compiler, ContestantError with its words if it fails."""
+def compiled(source: Path = SOURCE, directory: Path = BINARIES, flags: Sequence[str] = ()) -> Path:
+    """Compile a C source unless that is done already, and return the binary's path.
+
+    ToolMissingError if there is no C compiler; ContestantError with the compiler's output if it fails.
+    """
     binary = directory / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if not binary.exists():
         compiler = tool("cc", "gcc")
         directory.mkdir(parents=True, exist_ok=True)
         # under another name first: another run may be starting it
         fresh = binary.with_suffix(".new")
-        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(fresh), str(source)]
+        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", str(fresh), str(source)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise ContestantError(f"{' '.join(command)} failed\n{done.stdout}")

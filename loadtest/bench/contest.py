@@ -29,10 +29,15 @@ class Metric:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who is measured. `missing`: why that is not possible here, and what would help."""
+    """A program that is measured.
+
+    `missing`: why that is not possible here, and what would help. `given`: named by --python, and so measured whatever
+    --only-contestant says.
+    """
 
     name: str
     missing: str | None = None
+    given: bool = False
 
     @property
     def ours(self) -> bool:
@@ -185,6 +190,8 @@ class Benchmark(ABC):
     title: str
     metrics: Mapping[str, Metric]
     targets: Sequence[Target] = ()
+    # of each measurement, unless the command line says otherwise
+    repetitions: int = 5
 
     @abstractmethod
     def contestants(self) -> Sequence[Contestant]:
@@ -204,6 +211,13 @@ class Benchmark(ABC):
 
         ContestantError with its output if it fails.
         """
+
+    def beside(self, pythons: Sequence[str]) -> Self:
+        """Return a variant that measures the deadlined of these environments as well; each is a path of a Python.
+
+        ValueError if this benchmark cannot, or if a path is no Python that has deadlined.
+        """
+        raise ValueError(f"{self.name} measures no other environments")
 
     def plot(self, results: Results, path: Path) -> None:
         """A picture: grouped bars, one panel per metric, with the spread. May be overridden."""

@@ -13,28 +13,34 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..report import console, save
-from . import NAMES, earlier, golang, tables
+from . import NAMES, ON_REQUEST, earlier, golang, tables
 from .contest import Benchmark, Contestant, ContestantError, Results, Spread, Verdict
 from .schedule import Turn, seconds_left, turns
-
-REPETITIONS = 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: names of contestants, `cases`: names of cases; empty: all. `add`: to what an earlier
-    run has left."""
+    """What the command line asks for.
 
-    repetitions: int = REPETITIONS
+    `repetitions`: None leaves them to the benchmark. `only` and `cases`: names of contestants and cases; empty: all.
+    `add`: keep the figures of an earlier run. `pythons`: environments whose deadlined is measured beside this one's.
+    """
+
+    repetitions: int | None = None
     quick: bool = False
     only: Collection[str] = ()
     cases: Collection[str] = ()
     add: bool = False
+    pythons: Sequence[str] = ()
+
+    def repetitions_of(self, benchmark: Benchmark) -> int:
+        """Return how often each measurement is repeated."""
+        return self.repetitions or (1 if self.quick else benchmark.repetitions)
 
 
 def load(name: str) -> Benchmark:
     """The benchmark of this name. KeyError if there is none."""
-    if name not in NAMES:
+    if name not in (*NAMES, *ON_REQUEST):
         raise KeyError(name)
     # a module that is called http would be taken for the standard library's
     module = {"http": "web"}.get(name, name)
@@ -51,7 +57,7 @@ def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[
     for contestant in contestants:
         for case in cases:
             why = benchmark.skips(contestant.name, case)
-            if only and contestant.name not in only:
+            if only and contestant.name not in only and not contestant.given:
                 why = "not asked for"
             if why is not None:
                 skips[contestant.name, case] = why
@@ -134,14 +140,16 @@ def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
     chosen = [load(name) for name in names]
     if plan.quick:
         chosen = [benchmark.quick() for benchmark in chosen]
+    if plan.pythons:
+        chosen = [_beside(benchmark, plan.pythons) for benchmark in chosen]
     prepared = [
         (benchmark, prepare(benchmark, plan.only, plan.cases), _earlier(benchmark, plan, directory))
         for benchmark in chosen
     ]
-    tables.header(plan.repetitions, golang.version())
+    tables.header(golang.version())
     good = True
     for benchmark, results, before in prepared:
-        measure(benchmark, results, plan.repetitions)
+        measure(benchmark, results, plan.repetitions_of(benchmark))
         earlier.include(results, before, benchmark.cases())
         # a quick run's figures are of another size than the targets speak of
         targets = [target for target in benchmark.targets if target.case in results.cases]
@@ -150,6 +158,13 @@ def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
         _write(benchmark, results, verdicts, plan, directory)
         good = good and not results.failures and all(verdict.reached is not False for verdict in verdicts)
     return good
+
+
+def _beside(benchmark: Benchmark, pythons: Sequence[str]) -> Benchmark:
+    try:
+        return benchmark.beside(pythons)
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
 
 
 def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earlier:

@@ -26,14 +26,14 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def header(repetitions: int, go: str) -> None:
+def header(go: str) -> None:
     """What the figures mean nothing without."""
     facts = machine()
     console.print(
         f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
         f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
         f"deadlined {facts['deadlined']} (installed: {facts['timers']})\n"
-        f"malloc: {facts['malloc']}; medians of {repetitions}, least to most below",
+        f"malloc: {facts['malloc']}; medians, least to most below",
         highlight=False,
     )
 
@@ -75,7 +75,7 @@ def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) ->
 
 def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str]) -> Table:
     caption = "2x: twice ours, which is the first that is there"
-    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=caption)
+    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}; repetitions: {results.repetitions}")
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
         table.add_column(_heading(metric, results.metrics[metric]), justify="right")

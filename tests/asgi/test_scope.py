@@ -59,7 +59,6 @@ async def test_the_kind_of_scope_says_its_versions() -> None:
         (b"http://shop.example/a%20b?q", "/a b", b"/a%20b", b"q"),
         (b"http://shop.example", "/", b"/", b""),
         (b"http://shop.example?next=/a", "/", b"/", b"next=/a"),
-        (b"*", "*", b"*", b""),
     ],
 )
 async def test_the_target_is_split_and_its_path_decoded(
@@ -67,6 +66,25 @@ async def test_the_target_is_split_and_its_path_decoded(
 ) -> None:
     scope = await scope_of_target(target)
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, raw_path, query)
+
+
+async def test_the_server_as_a_whole_has_an_asterisk_for_a_path() -> None:
+    scope = await scope_of(b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("*", b"*", b"")
+
+
+async def test_the_host_of_a_url_is_the_host_of_the_request() -> None:
+    scope = await scope_of_target(b"http://shop.example:81/")
+    assert list(scope["headers"]) == [(b"host", b"shop.example:81")]
+
+
+@pytest.mark.parametrize("target", [b"a?b=http://x/scope", b"a/b://x/", b"*://x/", b"http:///", b"x:443", b"*"])
+async def test_a_target_of_no_form_does_not_reach_the_application(target: bytes) -> None:
+    app = Scopes()
+    async with serving(app) as served:
+        assert (await served.ask(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)).status == 400
+        assert (await served.ask(b"CONNECT %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)).status == 501
+    assert app.seen == []
 
 
 async def test_header_names_are_lower_case_and_repeated_ones_are_kept_in_order() -> None:

@@ -6,7 +6,7 @@ import h11
 import pytest
 
 from deadlined.http import ResponseError
-from deadlined.http.response import CONTINUE, ResponseWriter, canned, date_line
+from deadlined.http.wire.response import CONTINUE, ResponseWriter, canned, date_line
 
 DATE = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
 KEEP = b"keep-alive: timeout=75\r\n"

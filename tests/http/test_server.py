@@ -337,7 +337,8 @@ async def test_a_refused_client_that_goes_on_sending_has_the_same_two_seconds(au
         (post(5, b"expect: wonders"), 417, Reason.PROTOCOL_ERROR),
         (b"GET / HTTP/2.0\r\n\r\n", 505, Reason.PROTOCOL_ERROR),
         (b"GET / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n", 501, Reason.PROTOCOL_ERROR),
-        (b"GET /" + b"a" * 20_000, 431, Reason.HEADER_TOO_LARGE),
+        (b"GET /" + b"a" * 20_000, 414, Reason.HEADER_TOO_LARGE),
+        (b"GET / HTTP/1.1\r\na: " + b"a" * 20_000, 431, Reason.HEADER_TOO_LARGE),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", 431, Reason.HEADER_TOO_LARGE),
     ],
 )

@@ -8,12 +8,16 @@ import math
 import pickle
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import assert_type
 
 import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
 
-from deadlined import Conn, DeadlineExceeded
+from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_stream
+from deadlined.poll import PollDesc
+from deadlined.runtime import Pump
 from tests.support.net import (
     HOUR,
     INF,
@@ -620,6 +624,64 @@ async def test_from_socket_wants_a_stream_and_leaves_another_socket_alone() -> N
         with pytest.raises(ValueError, match="SOCK_STREAM"):
             Conn.from_socket(datagrams)
         assert datagrams.fileno() >= 0
+
+
+async def test_a_socket_that_cannot_be_watched_stays_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = unix_sockets()
+    with one, other, monkeypatch.context() as broken:
+        broken.setattr(Pump, "open", no_room)
+        with pytest.raises(OSError, match="the event queue is full"):
+            Conn.from_socket(one)
+        broken.undo()
+        async with Conn.from_socket(one) as conn, Conn.from_socket(other) as peer:
+            await peer.send_all(b"x")
+            assert await conn.receive_some() == b"x"
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+async def test_a_dialled_connection_that_cannot_be_watched_is_closed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET) as listening:
+        listening.bind(("127.0.0.1", 0) if kind == "tcp" else str(tmp_path / "s"))
+        listening.listen()
+        monkeypatch.setattr(Pump, "open", no_room)
+        with pytest.raises(OSError, match="the event queue is full") as caught:
+            if kind == "tcp":
+                await open_tcp_stream(*listening.getsockname())
+            else:
+                await open_unix_stream(tmp_path / "s")
+        # the error's frames keep the socket from the collector
+        with listening.accept()[0] as peer:
+            peer.settimeout(5)
+            assert peer.recv(1) == b""
+        del caught
+
+
+def no_room(pump: Pump, fd: int) -> PollDesc:
+    raise OSError(errno.ENOSPC, "the event queue is full")
+
+
+@over_tcp_and_unix
+async def test_a_conn_is_an_iterator_of_bytes(pair: PairMaker, nursery: trio.Nursery) -> None:
+    async with pair() as (client, server):
+        await server.send_all(b"one")
+        received = []
+        async for data in client:
+            # what the type checker sees, too
+            assert_type(data, bytes)
+            assert type(data) is bytes
+            received.append(data)
+            if len(received) == 1:
+                await server.send_all(b"two")
+            else:
+                await server.send_eof()
+        assert received == [b"one", b"two"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(client)
+        client.set_read_timeout(0.0)
+        with pytest.raises(DeadlineExceeded):
+            await anext(client)
 
 
 async def test_from_socket_of_a_closed_one_is_an_error() -> None:

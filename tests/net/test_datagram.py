@@ -7,6 +7,7 @@ import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -55,6 +56,92 @@ async def test_datagrams_over_ipv6() -> None:
         await client.send_to(b"x", server.socket.getsockname())
         data, address = await server.receive_from()
         assert (data, address) == (b"x", client.socket.getsockname())
+
+
+class Names(trio.abc.HostnameResolver):
+    """A resolver for names of the tests; the standard library's own, which would block, must not be asked for them."""
+
+    def __init__(self, **addresses: list[tuple[int, str]]) -> None:
+        self._addresses = addresses
+        self.asked: list[str | None] = []
+
+    async def getaddrinfo(
+        self,
+        host: bytes | None,
+        port: bytes | str | int | None,
+        family: int = 0,
+        type: int = 0,  # noqa: A002, the name of the interface
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        name = None if host is None else host.decode()
+        self.asked.append(name)
+        if name is None:
+            return [
+                (socket.AF_INET, socket.SOCK_DGRAM, 0, "", ("0.0.0.0", int(port or 0))),
+                (socket.AF_INET6, socket.SOCK_DGRAM, 0, "", ("::", int(port or 0))),
+            ]
+        return [
+            (socket.AddressFamily(family), socket.SOCK_DGRAM, 0, "", (address, int(port or 0)))
+            for family, address in self._addresses[name]
+        ]
+
+    async def getnameinfo(self, sockaddr: tuple[str, int] | tuple[str, int, int, int], flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+V4, V6 = socket.AF_INET, socket.AF_INET6
+
+
+@needs_ipv6
+@pytest.mark.parametrize(
+    ("local", "remote", "family"),
+    [
+        ([(V4, LOCALHOST)], [(V4, LOCALHOST)], V4),
+        ([(V4, LOCALHOST)], [(V6, "::1"), (V4, LOCALHOST)], V4),
+        ([(V6, "::1")], [(V4, LOCALHOST), (V6, "::1")], V6),
+        ([(V4, LOCALHOST), (V6, "::1")], [(V6, "::1"), (V4, LOCALHOST)], V6),
+        (None, [(V6, "::1"), (V4, LOCALHOST)], V6),
+        (None, [(V4, LOCALHOST)], V4),
+    ],
+)
+async def test_both_ends_have_one_family(
+    local: list[tuple[int, str]] | None, remote: list[tuple[int, str]], family: socket.AddressFamily
+) -> None:
+    """Neither name is known to the standard library, so that a look-up of its own would fail, and block before."""
+    names = Names(local=local or [], remote=remote)
+    trio.socket.set_custom_hostname_resolver(names)
+    host = None if local is None else "local"
+    with socket.socket(family, socket.SOCK_DGRAM) as peer:
+        loopback = "::1" if family == V6 else LOCALHOST
+        peer.bind((loopback, 0))
+        port = peer.getsockname()[1]
+        async with await open_udp(host, remote=("remote", port)) as conn:
+            assert conn.socket.family == family
+            assert conn.socket.getpeername()[:2] == (loopback, port)
+            assert conn.socket.getsockname()[0] == loopback
+        async with await open_udp(host, free_port(family), remote=("remote", port)) as conn:
+            assert conn.socket.family == family
+
+
+def free_port(family: socket.AddressFamily) -> int:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+
+async def test_ends_without_a_family_in_common_are_an_error() -> None:
+    trio.socket.set_custom_hostname_resolver(Names(local=[(V4, LOCALHOST)], remote=[(V6, "::1")]))
+    with pytest.raises(OSError, match="no address family in common") as caught:
+        await open_udp("local", remote=("remote", 9))
+    assert caught.value.errno == errno.EAFNOSUPPORT
+
+
+async def test_an_empty_host_is_all_interfaces() -> None:
+    async with await open_udp("") as conn:
+        assert conn.socket.getsockname()[0] in ("0.0.0.0", "::")
 
 
 async def test_without_a_host_all_interfaces_are_served() -> None:
@@ -204,9 +291,38 @@ async def test_one_deadline_for_both_directions(autojump_clock: MockClock) -> No
 
 async def test_nan_is_no_deadline() -> None:
     async with await open_udp(LOCALHOST) as conn:
-        for set_deadline in (conn.set_deadline, conn.set_read_deadline, conn.set_write_deadline):
+        for setter in setters(conn):
             with pytest.raises(ValueError, match="NaN"):
-                set_deadline(math.nan)
+                setter(math.nan)
+
+
+def setters(conn: PacketConn) -> list[Callable[[float], None]]:
+    return [
+        conn.set_deadline,
+        conn.set_read_deadline,
+        conn.set_write_deadline,
+        conn.set_timeout,
+        conn.set_read_timeout,
+        conn.set_write_timeout,
+    ]
+
+
+@pytest.mark.parametrize("direction", ["read", "write", "both"])
+async def test_a_timeout_is_a_deadline_from_now(direction: str, autojump_clock: MockClock) -> None:
+    async with full_pair() as (client, _, _):
+        await trio.sleep(5.0)
+        setter = {"read": client.set_read_timeout, "write": client.set_write_timeout, "both": client.set_timeout}
+        setter[direction](2.0)
+        async with trio.open_nursery() as nursery:
+            receive = Attempt(nursery, client.receive_from)
+            send = Attempt(nursery, lambda: client.send_to(b"x"))
+            await trio.sleep(3.0)
+            assert receive.pending == (direction == "write")
+            assert send.pending == (direction == "read")
+            setter[direction](INF)
+            client.set_timeout(0.0)
+        assert receive.ended == (8.0 if direction == "write" else 7.0)
+        assert send.ended == (8.0 if direction == "read" else 7.0)
 
 
 # trio's contracts
@@ -261,6 +377,6 @@ async def test_a_closed_one_stays_closed() -> None:
             await client.receive_from()
         with pytest.raises(trio.ClosedResourceError):
             await client.send_to(b"x")
-        for set_deadline in (client.set_read_deadline, client.set_write_deadline, client.set_deadline):
+        for setter in setters(client):
             with pytest.raises(trio.ClosedResourceError):
-                set_deadline(INF)
+                setter(INF)

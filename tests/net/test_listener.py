@@ -7,10 +7,11 @@ import logging
 import os
 import resource
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from deadlined import (
     serve_tcp,
 )
 from deadlined.net.listener import _SKIPPED as SKIPPED
+from deadlined.poll import PollDesc
+from deadlined.runtime import Pump, current_pump
 from tests.support.net import (
     INF,
     LOCALHOST,
@@ -244,14 +247,29 @@ async def test_a_closed_listener_stays_closed() -> None:
         await listener.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await listener.accept()
-        with pytest.raises(trio.ClosedResourceError):
-            listener.set_deadline(INF)
+        for setter in (listener.set_deadline, listener.set_timeout):
+            with pytest.raises(trio.ClosedResourceError):
+                setter(INF)
 
 
 async def test_nan_is_no_deadline() -> None:
     async with local_listener() as (listener, _):
-        with pytest.raises(ValueError, match="NaN"):
-            listener.set_deadline(float("nan"))
+        for setter in (listener.set_deadline, listener.set_timeout):
+            with pytest.raises(ValueError, match="NaN"):
+                setter(float("nan"))
+
+
+async def test_a_timeout_is_a_deadline_from_now(autojump_clock: MockClock) -> None:
+    async with local_listener() as (listener, port):
+        await trio.sleep(5.0)
+        listener.set_timeout(2.0)
+        await fails_at_its_deadline(listener.accept)
+        assert trio.current_time() == 7.0
+        listener.set_timeout(INF)
+        async with await open_tcp_stream(LOCALHOST, port), await listener.accept():
+            pass
+        listener.set_timeout(0.0)
+        await fails_at_its_deadline(listener.accept)
 
 
 async def test_from_socket_wants_a_socket_that_listens() -> None:
@@ -261,6 +279,101 @@ async def test_from_socket_wants_a_socket_that_listens() -> None:
                 Listener.from_socket(unfit)
     async with Listener.from_socket(socket.create_server((LOCALHOST, 0))) as listener:
         assert not listener.socket.getblocking()
+
+
+# accepting without waiting
+
+
+async def try_accept_all(listener: Listener, stack: AsyncExitStack) -> int:
+    """Accept until there is nothing more; how many there were."""
+    number = 0
+    while (conn := listener.try_accept()) is not None:
+        await stack.enter_async_context(conn)
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 7])
+async def test_try_accept_takes_all_that_wait_in_one_turn(waiting: int) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port)) for _ in range(waiting)]
+        accepted: list[Conn] = []
+
+        async def accept_all() -> None:
+            while (conn := listener.try_accept()) is not None:
+                accepted.append(await stack.enter_async_context(conn))
+
+        assert await count_sleeps(accept_all) == 0
+        assert [conn.socket.getpeername() for conn in accepted] == [conn.socket.getsockname() for conn in clients]
+        for client, server in zip(clients, accepted, strict=True):
+            await client.send_all(b"ping")
+            assert await server.receive_some() == b"ping"
+            await server.send_all(b"pong")
+            assert await client.receive_some() == b"pong"
+
+
+async def test_accept_waits_after_try_accept_has_found_nothing(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+            await stack.enter_async_context(await listener.accept())
+            assert await try_accept_all(listener, stack) == 0
+            accept = Attempt(nursery, listener.accept)
+            await wait_all_tasks_blocked()
+            assert accept.pending
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+            await accept.done()
+            assert accept.result is not None
+            await stack.enter_async_context(accept.result)
+
+
+async def test_what_try_accept_leaves_accept_finds(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+        first = listener.try_accept()
+        assert first is not None
+        await stack.enter_async_context(first)
+        for _ in range(2):
+            await stack.enter_async_context(await listener.accept())
+
+
+async def test_try_accept_keeps_the_rules_of_accept(nursery: trio.Nursery) -> None:
+    async with local_listener() as (listener, port), AsyncExitStack() as stack:
+        accept = Attempt(nursery, listener.accept)
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            listener.try_accept()
+        for _ in range(2):
+            await stack.enter_async_context(await open_tcp_stream(LOCALHOST, port))
+        await accept.done()
+        assert accept.result is not None
+        await stack.enter_async_context(accept.result)
+        listener.set_deadline(past())
+        with pytest.raises(DeadlineExceeded) as caught:
+            listener.try_accept()
+        assert caught.value.op == "accept"
+        listener.set_deadline(INF)
+        assert await try_accept_all(listener, stack) == 1
+        await listener.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            listener.try_accept()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNABORTED, *SHORTAGES], ids=errno.errorcode.get)
+async def test_try_accept_leaves_trouble_to_accept(number: int, autojump_clock: MockClock) -> None:
+    troubled = Troubled(number, number)
+    async with Listener.from_socket(troubled) as listener, await troubled.connect_to_it():
+        assert listener.try_accept() is None
+        async with await listener.accept():
+            pause = BACKOFF[0] if number in SHORTAGES else 0.0
+            assert troubled.calls == pytest.approx([0.0, 0.0, pause])
+
+
+async def test_try_accept_reports_an_unforeseen_error() -> None:
+    async with Listener.from_socket(Troubled(errno.EINVAL)) as listener:
+        with pytest.raises(trio.BrokenResourceError):
+            listener.try_accept()
 
 
 # what accept(2) throws
@@ -292,6 +405,82 @@ async def test_an_error_of_one_connection_is_skipped_at_once(number: int, autoju
     troubled = Troubled(number, number, number)
     async with Listener.from_socket(troubled) as listener, await troubled.connect_to_it(), await listener.accept():
         assert troubled.calls == [0.0] * 4
+
+
+class AlwaysTroubled(Troubled):
+    """Fails for ever, which `accept` must survive, and others beside it."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if len(self.calls) > 10_000:
+            pytest.fail("spins, and nobody else runs")
+        self.troubles = [errno.ECONNABORTED]
+        return super().accept()
+
+
+@pytest.mark.parametrize("how", ["deadline", "close", "cancel"])
+async def test_an_error_that_persists_starves_nobody(how: str) -> None:
+    troubled = AlwaysTroubled()
+    async with Listener.from_socket(troubled) as listener:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                accept = Attempt(nursery, listener.accept)
+                while len(troubled.calls) < 10:
+                    await trio.lowlevel.checkpoint()
+                if how == "deadline":
+                    listener.set_deadline(past())
+                elif how == "close":
+                    await listener.aclose()
+                else:
+                    scope.cancel()
+        assert scope.cancelled_caught == (how == "cancel")
+        if how != "cancel":
+            assert accept.raised(DeadlineExceeded if how == "deadline" else trio.ClosedResourceError)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM], ids=errno.errorcode.get)
+@pytest.mark.parametrize("way", ["accept", "try_accept"])
+async def test_a_connection_that_the_event_queue_does_not_take_is_closed(
+    way: str, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over fs.epoll.max_user_watches: the listener goes on with the next."""
+    async with (
+        local_listener() as (listener, port),
+        await open_tcp_stream(LOCALHOST, port) as refused,
+        await open_tcp_stream(LOCALHOST, port) as served,
+    ):
+        watch = Pump.open
+        failures = [number]
+
+        def open_(pump: Pump, fd: int) -> PollDesc:
+            if failures:
+                raise OSError(failures.pop(), "the event queue is full")
+            return watch(pump, fd)
+
+        monkeypatch.setattr(Pump, "open", open_)
+        descriptors = current_pump().statistics().poller.descriptors
+        if way == "try_accept":
+            assert listener.try_accept() is None
+        async with await listener.accept() as server:
+            assert server.socket.getpeername() == served.socket.getsockname()
+            assert current_pump().statistics().poller.descriptors == descriptors + 1
+        assert await refused.receive_some() == b""
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "the event queue is full" in record.getMessage()
+
+
+@pytest.mark.parametrize("way", ["accept", "try_accept"])
+async def test_a_connection_is_closed_whatever_setting_it_up_raises(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_(pump: Pump, fd: int) -> PollDesc:
+        raise ZeroDivisionError("not foreseen")
+
+    async with local_listener() as (listener, port), await open_tcp_stream(LOCALHOST, port) as client:
+        monkeypatch.setattr(Pump, "open", open_)
+        with pytest.raises(ZeroDivisionError) as caught:
+            listener.try_accept() if way == "try_accept" else await listener.accept()
+        # kept alive by its frames until here: the end comes from a close, not from the collector
+        assert await client.receive_some() == b""
+        del caught
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
@@ -448,9 +637,97 @@ async def test_a_unix_socket_that_somebody_listens_on_is_not_taken_away(tmp_path
 async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data", encoding="ascii")
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(FileExistsError, match="is not a socket") as caught:
         await open_unix_listener(path)
+    assert caught.value.filename == str(path)
     assert path.read_text(encoding="ascii") == "data"
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+async def test_whatever_else_is_at_the_path_is_told_from_a_socket_in_use(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "taken"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(FileExistsError, match="is not a socket"):
+        await open_unix_listener(path)
+
+
+async def test_the_close_leaves_a_successors_socket_alone(tmp_path: Path) -> None:
+    """Another process has replaced the socket while this one still listened."""
+    path = tmp_path / "s"
+    first = await open_unix_listener(path)
+    path.unlink()
+    async with await open_unix_listener(path) as second:
+        await first.aclose()
+        assert path.is_socket()
+        async with await open_unix_stream(path), await second.accept():
+            pass
+    assert not path.exists()
+
+
+async def test_a_relative_path_is_removed_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with await open_unix_listener("s"):
+        monkeypatch.chdir("/")
+    assert not (tmp_path / "s").exists()
+
+
+async def test_a_path_that_cannot_be_removed_does_not_keep_the_socket_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "not yours any more")
+
+    listener = await open_unix_listener(tmp_path / "s")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        await listener.aclose()
+    assert listener.socket.fileno() == -1
+    await listener.aclose()
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode", "bits"), [(0o077, 0o660, 0o660), (0o000, 0o600, 0o600), (0o027, None, 0o750)]
+)
+async def test_the_mode_of_a_unix_socket(tmp_path: Path, umask: int, mode: int | None, bits: int) -> None:
+    path = tmp_path / "s"
+    before = os.umask(umask)
+    try:
+        async with await open_unix_listener(path, mode=mode):
+            assert stat.S_IMODE(path.stat().st_mode) == bits
+            assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+
+
+async def test_the_mode_is_set_before_anybody_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    set_mode = Path.chmod
+    refused: list[bool] = []
+
+    def chmod(file: Path, mode: int) -> None:
+        with socket.socket(socket.AF_UNIX) as early, pytest.raises(ConnectionRefusedError):
+            early.connect(str(path))
+        refused.append(True)
+        set_mode(file, mode)
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    async with await open_unix_listener(path, mode=0o600):
+        assert refused == [True]
+
+
+async def test_a_unix_listener_that_cannot_be_opened_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "not allowed")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(PermissionError):
+        await open_unix_listener(tmp_path / "s", mode=0o600)
+    assert not (tmp_path / "s").exists()
 
 
 async def test_closing_again_does_not_remove_a_successors_socket(tmp_path: Path) -> None:
@@ -512,6 +789,28 @@ async def test_serve_tcp_closes_a_conn_when_its_handler_returns(nursery: trio.Nu
     (listener,) = await nursery.start(serve)
     assert await ask(port_of(listener), b"") == b""
     assert seen[0].socket.fileno() == -1
+    nursery.cancel_scope.cancel()
+
+
+async def test_serve_tcp_accepts_all_that_wait_in_one_turn(nursery: trio.Nursery) -> None:
+    """One per turn would let newcomers starve beside busy handlers."""
+    served: list[int] = []
+
+    async def count(conn: Conn) -> None:
+        served.append(current_pump().statistics().poller.descriptors)
+
+    async def serve(task_status: trio.TaskStatus[list[Listener]]) -> None:
+        await serve_tcp(count, 0, host=LOCALHOST, task_status=task_status)
+
+    (listener,) = await nursery.start(serve)
+    before = current_pump().statistics().poller.descriptors
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(listener.socket.getsockname()))
+        while len(served) < 40:
+            await trio.lowlevel.checkpoint()
+        # with one connection per turn, the first handlers would be over before the last connections are accepted
+        assert max(served) - before >= 32
     nursery.cancel_scope.cancel()
 
 

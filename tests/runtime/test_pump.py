@@ -12,18 +12,14 @@ import socket
 import subprocess
 import sys
 import threading
-import types
 import warnings
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-import outcome
 import pytest
 import trio
-from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
@@ -36,7 +32,6 @@ from deadlined.runtime import (
     TaskContext,
     TaskParker,
     current_pump,
-    with_suspend_hook,
     yield_shielded,
 )
 from deadlined.runtime.waking import WOKEN
@@ -677,96 +672,6 @@ class TestFairness:
             assert_sound(current_pump()._poller, conn._desc, peer._desc)
 
 
-class NotedError(Exception):
-    """One that can be referred to weakly."""
-
-
-class TestLooking:
-    """A task with a look at each of its sleeps is what it is without."""
-
-    async def test_it_looks_before_each_sleep_and_nowhere_else(self, autojump_clock: MockClock) -> None:
-        said: list[str] = []
-
-        async def task() -> None:
-            for number in range(3):
-                said.append(f"step {number}")
-                await trio.sleep(1)
-            said.append("end")
-
-        await with_suspend_hook(task(), lambda: said.append("look"))
-        assert said == ["step 0", "look", "step 1", "look", "step 2", "look", "end"]
-
-    async def test_one_that_does_not_sleep_is_not_looked_at(self) -> None:
-        async def task() -> None:
-            said.append("end")
-
-        said: list[str] = []
-        await with_suspend_hook(task(), lambda: said.append("look"))
-        assert said == ["end"]
-
-    async def test_an_error_passes(self) -> None:
-        async def task() -> None:
-            await trio.lowlevel.checkpoint()
-            raise ValueError("inside")
-
-        with pytest.raises(ValueError, match="inside"):
-            await with_suspend_hook(task(), lambda: None)
-
-    async def test_a_cancellation_passes_and_the_task_may_stay(self, autojump_clock: MockClock) -> None:
-        said: list[float] = []
-
-        async def task() -> None:
-            try:
-                await trio.sleep(HOUR)
-            finally:
-                with trio.CancelScope(shield=True):
-                    await trio.sleep(1)
-                said.append(trio.current_time())
-
-        with trio.move_on_after(1) as scope:
-            await with_suspend_hook(task(), lambda: None)
-        assert scope.cancelled_caught
-        assert said == [2.0]
-
-    async def test_what_ended_a_sleep_is_not_kept_in_the_next(self) -> None:
-        """An error is one with all its frames."""
-        tasks: list[Task] = []
-
-        async def task() -> None:
-            tasks.append(current_task())
-            with suppress(NotedError):
-                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
-            await trio.sleep_forever()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(with_suspend_hook, task(), lambda: None)
-            await wait_all_tasks_blocked()
-            error = NotedError()
-            kept = weakref.ref(error)
-            trio.lowlevel.reschedule(tasks[0], outcome.Error(error))
-            del error
-            await wait_all_tasks_blocked()
-            assert kept() is None
-            nursery.cancel_scope.cancel()
-
-    async def test_what_trio_throws_into_it_reaches_the_task(self) -> None:
-        """A word that is none of trio's, as of asyncio, ends in an error where it was said."""
-
-        @types.coroutine
-        def foreign() -> Generator[str, None, None]:
-            yield "a word"
-
-        async def task() -> None:
-            try:
-                await foreign()
-            except TypeError as error:
-                said.append(str(error))
-
-        said: list[str] = []
-        await with_suspend_hook(task(), lambda: None)
-        assert "a word" in said[0]
-
-
 class TestControlC:
     """Each in a run of its own, whose main task gets the KeyboardInterrupt."""
 
@@ -830,38 +735,6 @@ class TestControlC:
                 half.set_deadline(math.inf)
                 await peer.send_all(b"still here")
                 assert await conn.receive_some() == b"still here"
-
-        trio.run(main, clock=MockClock(autojump_threshold=0))
-
-    def test_at_any_line_of_a_task_that_looks_nobody_is_left_parked(self) -> None:
-        """The look is interpreted also where all else is compiled."""
-
-        async def main() -> None:
-            step = 0
-            async with conn_pair() as (conn, _):
-                half = conn._desc.read
-                while True:
-                    reached: list[str] = []
-                    interrupted = False
-                    half.set_deadline(trio.current_time() + 1)
-                    task = expire(half)
-                    try:
-                        with interrupted_at(step, reached):
-                            await with_suspend_hook(task, lambda: None)
-                        await trio.lowlevel.checkpoint()
-                    except KeyboardInterrupt:
-                        interrupted = True
-                    assert interrupted == bool(reached)
-                    assert counts().poller.parked == 0, reached
-                    # it may not even have begun
-                    task.close()
-                    if not reached:
-                        break
-                    step += 1
-                assert step >= 6, "the trace has not seen the look"
-
-        async def expire(half: Half) -> None:
-            assert await wait(half) == EXPIRED
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -1,20 +1,20 @@
 """Heads that llhttp reads, through httptools: C, and about ten times as fast as h11.
 
 Facts      llhttp is laxer than h11 here and there, and its callbacks see a message while it is being read.
-Hazard     What only one of two parsers takes is another message for each.
-Answer     It is given whole heads that passed the same look as h11's, what it made of the request line is compared with
-           the bytes, and its fields pass the same look afterwards. What it refuses h11 is asked about, whose word
-           counts: the two differ in speed alone. A body is none of its business.
-Cost       One parser for all connections, thrown away where it expects a body or was given nonsense.
+Hazard     A message that only one of two parsers accepts is a different message to each.
+Answer     It is given complete heads that passed the same checks as h11's. What it made of the request line is compared
+           with the bytes, and its fields are checked like h11's. A head that it refuses is given to h11, which decides:
+           the two differ in speed alone. It is never given a body.
+Cost       One parser for all connections, replaced after a head that announces a body or is malformed.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-import httptools  # type: ignore[import-not-found,unused-ignore]  # it need not be there when this is compiled
+import httptools  # type: ignore[import-not-found,unused-ignore]  # optional when this is compiled
 
-from .errors import BadRequest
+from ..errors import BadRequest
 from .head import Headers, Request, build_request
 from .with_h11 import parse_with_h11
 
@@ -25,7 +25,7 @@ _SPACE: Final = 0x20
 
 
 class HttptoolsHeads:
-    """Its `parse` is a `HeadParser`."""
+    """llhttp with its callbacks. `parse` is a `HeadParser`."""
 
     __slots__ = ("_headers", "_parser", "_target")
 
@@ -35,18 +35,18 @@ class HttptoolsHeads:
         self._parser: Any = httptools.HttpRequestParser(self)
 
     def on_url(self, url: bytes) -> None:
-        """Called by llhttp, in pieces only where it is given pieces."""
+        """Note the target. Called by llhttp, once, because it is given complete heads."""
         self._target = url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by llhttp."""
+        """Note a field. Called by llhttp."""
         if value and value[-1] <= _SPACE:
-            # llhttp takes away only what stands before a value
+            # llhttp strips whitespace only before a value
             value = value.rstrip(b" \t")
         self._headers.append((name.lower(), value))
 
     def parse(self, head: bytes) -> Request:
-        """The request of a whole head; BadRequest as h11 has it."""
+        """Parse a complete head. Raise the same BadRequest as h11's parser."""
         request = self._read(head)
         if request is None:
             self._renew()
@@ -56,7 +56,7 @@ class HttptoolsHeads:
         return request
 
     def _read(self, head: bytes) -> Request | None:
-        """What llhttp and the looks that it shares with h11 let through."""
+        """Return the request, None unless both llhttp and the checks that it shares with h11 accept it."""
         headers: Headers = []
         self._headers = headers
         self._target = b""
@@ -69,9 +69,11 @@ class HttptoolsHeads:
             return None
         method: bytes = parser.get_method()
         target = self._target
+        if not target:
+            return None
         line = method + b" " + target + b" HTTP/1."
         size = len(line)
-        # after which there is an empty line at least
+        # in range, because at least an empty line follows
         if head[:size] != line or head[size + 1] != _CR or not _ZERO <= head[size] <= _ONE:
             return None
         try:

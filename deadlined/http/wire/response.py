@@ -17,7 +17,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-from .errors import ResponseError
+from ..errors import ResponseError
 
 # pairs of a name and a value, of whatever kind
 Headers = Iterable[Sequence[bytes]]

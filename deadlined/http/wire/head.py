@@ -1,10 +1,10 @@
-"""The head of a request: what it says, and the refusal of all that two readers could read in two ways.
+"""The head of a request, and the refusal of whatever two readers could read in two ways.
 
 Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Content-Length, Content-Length beside
            Transfer-Encoding.
 Hazard     Two parties on one path that read such a message differently see different messages (request smuggling).
-Answer     A head is looked at as bytes before a parser sees it, and as fields after. Both looks are the same whichever
-           parser stands between them, so that the stricter of two parsers does not matter.
+Answer     A head is checked as bytes before a parser sees it, and as fields afterwards. Both checks are the same for
+           both parsers, so it does not matter which of them is stricter.
 Cost       A few passes over the bytes, in C; one over the fields.
 """
 
@@ -14,27 +14,32 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from .errors import BadRequest
-from .phases import Reason
-from .timeouts import Limits
+from ..errors import BadRequest
+from ..phases import Reason
+from ..timeouts import Limits
+from .chunks import LARGEST
+from .grammar import METHOD_START, advance
+from .target import is_authority, parse_target
 
-# RFC 3986, 3.2.2 and 3.2.3, without user information
-_HOST: Final = b"!$&'()*+,;=-._~%:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-# RFC 9110, 5.5: of all controls only a tab belongs into a line. Its CRLF must not be followed by a space, which would
-# fold the next line into it (obsolete since RFC 7230)
+# RFC 9110, 5.5: a tab is the only control character in a line. A space after CRLF would fold the next line into this
+# one (obsolete since RFC 7230)
 _PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
-# makes every control a NUL
+# makes every control character a NUL
 _CONTROLS: Final = bytes(0 if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
-_LINE_END_ALONE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
-# hosts that were looked at; a server has a few. A client that makes them up must not fill the memory
+# Host fields that were checked; a server has a few. A client that makes them up must not fill the memory
 _hosts: Final[set[bytes]] = set()
 _MANY_HOSTS: Final = 1000
 _LONG_HOST: Final = 256
 
-# digits; a number that needs more is no length of anything
+# characters of a method; the longest that is registered has 17 (UPDATEREDIRECTREF, RFC 4437), and others make up longer
+# ones
+LONGEST_METHOD: Final = 64
+
+# digits of a Content-Length, leading zeros included
 _LENGTH_DIGITS: Final = 20
+
+_SLASH: Final = 0x2F
 
 _HOST_NAME: Final = b"host"
 _CONNECTION: Final = b"connection"
@@ -43,14 +48,16 @@ _ENCODING: Final = b"transfer-encoding"
 _EXPECT: Final = b"expect"
 _HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT))
 
-# those of which a second one would be another message
-_SINGLE: Final = frozenset((_HOST_NAME, _LENGTH, _ENCODING))
-
 Headers = list[tuple[bytes, bytes]]
 
 
 class Request:
-    """A request's head. Header names are lower case, values without surrounding space, in the order of the wire."""
+    """The head of a request. Header names are in lower case, values as on the wire without surrounding whitespace, in
+    the order of the wire.
+
+    `path_and_query` is the target in origin-form: the target itself, or the part of a URL after its host; `*` for the
+    server as a whole.
+    """
 
     __slots__ = (
         "chunked",
@@ -59,6 +66,7 @@ class Request:
         "headers",
         "keep_alive",
         "method",
+        "path_and_query",
         "target",
         "version",
     )  # fmt: skip
@@ -67,6 +75,7 @@ class Request:
         self,
         method: str,
         target: bytes,
+        path_and_query: bytes,
         version: str,
         headers: Headers,
         content_length: int | None,
@@ -76,6 +85,7 @@ class Request:
     ) -> None:
         self.method: str = method
         self.target: bytes = target
+        self.path_and_query: bytes = path_and_query
         self.version: str = version
         self.headers: Headers = headers
         self.content_length: int | None = content_length
@@ -90,40 +100,43 @@ class Request:
 
     @property
     def has_body(self) -> bool:
-        """True if a body follows, be it of length 0 in chunks."""
+        """True if a body follows, which may be of length 0 if it comes in chunks."""
         return self.chunked or bool(self.content_length)
 
 
-# Makes a Request of the bytes of one complete head, up to and with its empty line, that passed `check_bytes`.
-# BadRequest if it is none.
+# Makes a Request of the bytes of one complete head, up to and with its empty line, that passed `check_bytes`. Raises
+# BadRequest if it is malformed.
 HeadParser = Callable[[bytes], Request]
 
 
 def check_bytes(head: bytes, text: str, limits: Limits) -> None:
-    """BadRequest for a complete head, and the same as latin-1 text, whose lines are not plainly lines, or too many."""
+    """Check a complete head before any parser sees it; `text` is the same bytes as latin-1.
+
+    Raise BadRequest on a bare CR or LF, control characters, folded lines, or more than `max_headers` fields.
+    """
     lines = text.count("\r\n")
     controls = head.translate(_CONTROLS).decode("latin-1").count("\0")
-    # in most heads the line ends are all the controls, which is found out faster; else the expression has the last word
+    # in most heads the line ends are all the controls, which is faster to find out; else the expression decides
     if (controls != 2 * lines or "\n " in text) and _PLAIN_LINES.fullmatch(head) is None:
-        raise BadRequest(400, _what_is_wrong(head))
+        check_grammar(head)
+        raise BadRequest(400, "the head is malformed")
     # request line and empty line are no fields
     if lines - 2 > limits.max_headers:
         raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
 
 
-def _what_is_wrong(head: bytes) -> str:
-    """Of a head that is not made of plain lines."""
-    if _LINE_END_ALONE.search(head):
-        return "a line of the head does not end in CRLF"
-    if head.find(b"\n ") >= 0 or head.find(b"\n\t") >= 0:
-        return "a folded header line (obsolete since RFC 7230)"
-    return "a control character in the head"
+def check_grammar(head: bytes) -> None:
+    """Raise BadRequest, with what is wrong, for a complete head that is not in the grammar."""
+    advance(METHOD_START, head, 0, len(head))
 
 
 def build_request(method: str, target: bytes, version: str, headers: Headers) -> Request:
-    """The request that a parser has read, if nothing in it is ambiguous or unknown. BadRequest otherwise."""
+    """Make the request that a parser has read. Raise BadRequest if anything in it is ambiguous or not supported."""
     if not version.startswith("1."):
-        raise BadRequest(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+        raise BadRequest(505, "only HTTP/1.0 and HTTP/1.1 are supported")
+    if method == "CONNECT":
+        # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
+        raise BadRequest(501, "this server is no proxy: CONNECT is not implemented")
     host = connection = length = encoding = expectation = None
     for name, value in headers:
         if name not in _HEEDED:
@@ -143,6 +156,7 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
     return Request(
         method,
         target,
+        target if target[0] == _SLASH and b"#" not in target else _path_and_query(method, target, headers),
         version,
         headers,
         None if length is None else _number(length),
@@ -150,6 +164,14 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
         modern if connection is None else _keeps_alive(connection, modern),
         modern and expectation is not None and _expects_continue(expectation),
     )
+
+
+def _path_and_query(method: str, target: bytes, headers: Headers) -> bytes:
+    """Return the target in origin-form. The host of a URL becomes the value of the Host field."""
+    path_and_query, authority = parse_target(method, target)
+    if authority is not None:
+        headers[:] = [(_HOST_NAME, authority), *(field for field in headers if field[0] != _HOST_NAME)]
+    return path_and_query
 
 
 def _only(name: bytes, known: bytes | None, value: bytes) -> bytes:
@@ -169,7 +191,8 @@ def _check_host(host: bytes | None, modern: bool) -> None:
         if modern:
             raise BadRequest(400, "the Host header is missing")
     elif host not in _hosts:
-        if host.translate(None, _HOST):
+        # RFC 9110, 7.2: empty where the target has no host
+        if host and not is_authority(host):
             raise BadRequest(400, "the Host header is not a host")
         if len(_hosts) < _MANY_HOSTS and len(host) < _LONG_HOST:
             _hosts.add(host)
@@ -178,7 +201,10 @@ def _check_host(host: bytes | None, modern: bool) -> None:
 def _number(length: bytes) -> int:
     if not length.isdigit() or len(length) > _LENGTH_DIGITS:
         raise BadRequest(400, "Content-Length is not a number")
-    return int(length)
+    number = int(length)
+    if number > LARGEST:
+        raise BadRequest(400, "Content-Length is too large for any body")
+    return number
 
 
 def _chunked(encoding: bytes, length: bytes | None, modern: bool) -> bool:
@@ -187,13 +213,13 @@ def _chunked(encoding: bytes, length: bytes | None, modern: bool) -> bool:
             400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0: where the body ends is ambiguous"
         )
     if encoding.lower() != b"chunked":
-        raise BadRequest(501, "the only Transfer-Encoding that is understood is `chunked`")
+        raise BadRequest(501, "the only Transfer-Encoding that is supported is `chunked`")
     return True
 
 
 def _expects_continue(expectation: bytes) -> bool:
     if expectation.lower() != b"100-continue":
-        raise BadRequest(417, "only `Expect: 100-continue` is understood")
+        raise BadRequest(417, "only `Expect: 100-continue` is supported")
     return True
 
 
