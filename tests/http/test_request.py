@@ -1,5 +1,4 @@
-"""Reading requests, from bytes alone: whatever the pieces in which they come, and nothing that two could read in two
-ways."""
+"""Reading requests from bytes, in any segmentation; refusing whatever two readers could read in two ways."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def as_tuple(request: Request) -> tuple[object, ...]:
 
 
 def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
-    """All requests and bodies, with the parser fed piece by piece. Whichever parser reads the heads, it is the same."""
+    """Return all requests and bodies of `pieces`, after checking that both parsers read the same."""
     outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
     assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
     if isinstance(outcomes[0], BadRequest):
@@ -39,7 +38,7 @@ def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
 
 
 class _Refusal(BadRequest):
-    """Shows all that a client is told."""
+    """A BadRequest whose repr contains everything that is sent to the client."""
 
     def __repr__(self) -> str:
         return f"{self.status} {self.detail} {self.reason}"
@@ -75,7 +74,7 @@ def _messages(parser: RequestParser, pieces: tuple[bytes, ...]) -> list[Message]
 
 
 def one(data: bytes, limits: Limits | None = None) -> Request:
-    """The head of the only request in `data`."""
+    """Return the only request in `data`."""
     parse(data, limits=limits)
     parser = RequestParser(limits or Limits(), head_parser("httptools"))
     parser.feed(data)
@@ -89,7 +88,7 @@ def by_byte(data: bytes) -> list[bytes]:
 
 
 def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
-    """How `data` is refused: the same at once and byte by byte."""
+    """Return how `data` is refused, after checking that it is the same at once and byte by byte."""
     with pytest.raises(BadRequest) as at_once:
         parse(data, limits=limits)
     with pytest.raises(BadRequest) as piecemeal:
@@ -100,15 +99,15 @@ def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
 
 
 def get(*fields: bytes, line: bytes = b"GET / HTTP/1.1", host: bytes | None = b"host: x") -> bytes:
-    """A request without a body."""
+    """Return a request without a body."""
     lines = [line, *([] if host is None else [host]), *fields]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-# what is understood
+# what is accepted
 
 
-def test_a_head_is_taken_apart() -> None:
+def test_a_head_is_parsed_into_its_parts() -> None:
     request = one(get(b"X-Thing:  two words \t", line=b"PATCH /a/b?c=%20d HTTP/1.1"))
     expected = Request(
         method="PATCH",
@@ -126,7 +125,7 @@ def test_a_head_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("name", [b"host", b"Host", b"HOST", b"hOsT"])
-def test_header_names_are_lowered_however_they_are_written(name: bytes) -> None:
+def test_header_names_are_converted_to_lower_case(name: bytes) -> None:
     assert one(get(host=name + b": Example.ORG:80")).headers == [(b"host", b"Example.ORG:80")]
 
 
@@ -180,7 +179,9 @@ def test_any_token_is_a_method(method: str) -> None:
         (b"GET / HTTP/1.0", (b"connection: keep-alive, close",), False),
     ],
 )
-def test_keep_alive_is_the_rule_of_1_1_and_the_wish_of_1_0(line: bytes, fields: tuple[bytes, ...], keeps: bool) -> None:
+def test_keep_alive_is_the_default_of_1_1_and_an_option_of_1_0(
+    line: bytes, fields: tuple[bytes, ...], keeps: bool
+) -> None:
     assert one(get(*fields, line=line)).keep_alive is keeps
 
 
@@ -200,7 +201,7 @@ def test_nothing_but_empty_lines_is_no_request() -> None:
     assert parser.buffered == 0
 
 
-def test_a_body_of_a_length_ends_after_it() -> None:
+def test_a_body_ends_after_its_content_length() -> None:
     ((_, body), (_, none)) = parse(post(5) + b"hello" + GET)
     assert (body, none) == (b"hello", b"")
 
@@ -210,7 +211,7 @@ def test_a_length_of_zero_is_no_body() -> None:
     assert (request.content_length, request.has_body) == (0, False)
 
 
-def test_a_chunked_body_is_put_together_without_extensions_and_trailers() -> None:
+def test_a_chunked_body_is_decoded_without_extensions_and_trailers() -> None:
     data = CHUNKED_POST + b"5;a=b\r\nhello\r\n00A;c\r\n, worldly!\r\n0;d\r\nx-trailer: 1\r\ncontent-length: 3\r\n\r\n"
     ((_, body), (_, after)) = parse(data + GET)
     assert (body, after) == (b"hello, worldly!", b"")
@@ -221,7 +222,7 @@ def test_a_chunked_body_may_be_empty() -> None:
     assert one(CHUNKED_POST).has_body
 
 
-def test_expect_continue_is_noted_in_1_1_and_ignored_in_1_0() -> None:
+def test_expect_continue_is_recognised_in_1_1_and_ignored_in_1_0() -> None:
     assert one(post(5, b"Expect: 100-Continue")).expects_continue
     assert not one(get(b"expect: 100-continue", line=b"GET / HTTP/1.0")).expects_continue
     assert not one(get(b"expect: the unexpected", line=b"GET / HTTP/1.0")).expects_continue
@@ -238,7 +239,7 @@ def test_received_counts_the_body_of_the_current_request() -> None:
     assert parser.received == 0
 
 
-# the same in any pieces
+# any segmentation
 
 STREAM = (
     get(line=b"GET /1 HTTP/1.1")
@@ -257,7 +258,7 @@ STREAM = (
 )
 
 
-def test_byte_by_byte_is_as_at_once() -> None:
+def test_reading_byte_by_byte_gives_the_same_as_reading_at_once() -> None:
     messages = parse(STREAM)
     assert [body for _, body in messages] == [b"", b"hello world", b"abc\n", b"", b"", b"", b""]
     assert parse(*by_byte(STREAM)) == messages
@@ -282,7 +283,7 @@ def test_bodies_of_any_bytes_arrive_whole(bodies: list[tuple[bytes, bool]], size
 
 @settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, len(STREAM)), st.integers(0, 20))
-def test_garbage_anywhere_is_refused_or_understood_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
+def test_garbage_anywhere_is_refused_or_read_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
     data = STREAM[:place] + junk + STREAM[place + lost :]
     try:
         at_once: list[Message] | int = parse(data)
@@ -413,7 +414,7 @@ BAD: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_what_is_wrong_or_ambiguous_is_refused(data: bytes, status: int) -> None:
+def test_malformed_and_ambiguous_requests_are_refused(data: bytes, status: int) -> None:
     bad = refused(data)
     assert bad.status == status
     assert bad.reason is Reason.PROTOCOL_ERROR
@@ -421,7 +422,7 @@ def test_what_is_wrong_or_ambiguous_is_refused(data: bytes, status: int) -> None
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_what_is_refused_is_refused_behind_a_good_request_too(data: bytes, status: int) -> None:
+def test_malformed_requests_are_refused_after_a_good_one_too(data: bytes, status: int) -> None:
     assert refused(GET + data).status == status
 
 
@@ -450,7 +451,7 @@ def test_a_refusal_quotes_no_bytes_of_the_client(data: bytes) -> None:
         b"\r\n\rG",
     ],
 )
-def test_what_cannot_become_a_head_is_refused_before_its_end(data: bytes) -> None:
+def test_an_incomplete_head_that_cannot_become_valid_is_refused_at_once(data: bytes) -> None:
     for before in (b"", GET):
         refused(before + data)
         with pytest.raises(BadRequest):
@@ -458,7 +459,7 @@ def test_what_cannot_become_a_head_is_refused_before_its_end(data: bytes) -> Non
 
 
 @pytest.mark.parametrize("size", range(1, len(GET)))
-def test_what_may_become_a_head_is_awaited(size: int) -> None:
+def test_an_incomplete_head_that_can_become_valid_is_awaited(size: int) -> None:
     assert parse(GET[:size]) == parse(*by_byte(GET[:size])) == []
     assert parse(b"\r\n\r\n" + GET[:size]) == parse(GET + GET[:size])[1:] == []
 
@@ -466,7 +467,7 @@ def test_what_may_become_a_head_is_awaited(size: int) -> None:
 @pytest.mark.parametrize(
     "before", [b"", GET, GET * 3, post(5) + b"hello", CHUNKED_POST + b"1\r\nx\r\n0\r\n\r\n", b"\r\n"]
 )
-def test_a_head_that_comes_in_two_parts_behind_anything_is_read(before: bytes) -> None:
+def test_a_pipelined_head_is_read_at_every_segmentation(before: bytes) -> None:
     head = get(b"a: b\tc", b"d:", line=b"GET /1 HTTP/1.1")
     expected = parse(before + head + GET)
     for cut in range(len(before), len(before + head) + 1):
@@ -476,7 +477,7 @@ def test_a_head_that_comes_in_two_parts_behind_anything_is_read(before: bytes) -
 
 @pytest.mark.parametrize("before", [b"", GET, GET * 3, post(5) + b"hello", b"\r\n"])
 @pytest.mark.parametrize("bad", [b"GET /\0 HTTP/1.1\r\n", b"GET / HTTP/1.1\nx", b"GET / HTTP/1.1\r\na: b\rc", b"GET\r"])
-def test_a_head_that_comes_in_two_parts_behind_anything_is_refused(before: bytes, bad: bytes) -> None:
+def test_a_malformed_pipelined_head_is_refused_at_every_segmentation(before: bytes, bad: bytes) -> None:
     stream = before + bad
     for cut in range(len(before), len(stream) + 1):
         for second in range(cut, len(stream) + 1):
@@ -505,7 +506,9 @@ def test_a_head_that_comes_in_two_parts_behind_anything_is_refused(before: bytes
     ],
 )
 @pytest.mark.parametrize("name", PARSERS)
-def test_a_head_that_is_refused_or_incomplete_is_known_as_such(name: str, data: bytes, is_head: bool) -> None:
+def test_the_parser_knows_whether_a_refused_or_incomplete_request_is_a_head(
+    name: str, data: bytes, is_head: bool
+) -> None:
     parser = RequestParser(Limits(max_head=150, max_body=5), head_parser(name))
     parser.feed(data)
     with contextlib.suppress(BadRequest):
@@ -520,7 +523,7 @@ def test_a_tls_hello_is_told_that_this_is_not_tls() -> None:
     assert "not TLS" in bad.detail
 
 
-def test_what_is_no_request_is_refused_at_its_first_byte() -> None:
+def test_bytes_that_begin_no_request_are_refused_at_the_first_one() -> None:
     assert refused(b"\x16").status == 400
     assert refused(b"{").status == 400
 
@@ -546,7 +549,7 @@ def test_a_head_that_is_too_long_is_refused_before_it_is_complete() -> None:
 
 
 @pytest.mark.parametrize("surplus", [0, 1, 1000])
-def test_a_request_line_that_fills_the_limit_is_too_long_a_target_and_else_the_head_is_too_long(surplus: int) -> None:
+def test_a_request_line_beyond_the_limit_is_414_and_a_longer_head_is_431(surplus: int) -> None:
     limits = Limits(max_head=100)
     line = b"GET /" + b"a" * (98 - 14) + b" HTTP/1.1"
     bad = refused(get(b"a: " + b"b" * surplus, line=line), limits)
@@ -561,7 +564,7 @@ def test_what_follows_a_head_does_not_count_against_it() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 100])
-def test_there_may_be_so_many_fields_and_no_more(number: int) -> None:
+def test_the_number_of_fields_may_reach_its_limit_and_no_more(number: int) -> None:
     limits = Limits(max_headers=number)
     fields = [b"a: b"] * (number - 1)
     assert len(one(get(*fields), limits).headers) == number
@@ -569,7 +572,7 @@ def test_there_may_be_so_many_fields_and_no_more(number: int) -> None:
     assert (bad.status, bad.reason) == (431, Reason.HEADER_TOO_LARGE)
 
 
-def test_limits_of_inf_are_none() -> None:
+def test_a_limit_of_inf_is_off() -> None:
     inf = float("inf")
     fields = [b"a: " + b"b" * 1000] * 500
     assert len(one(get(*fields), Limits(max_head=inf, max_headers=inf)).headers) == 501
@@ -610,7 +613,7 @@ def test_the_largest_length_is_awaited() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(GET)))
-def test_what_is_fed_between_two_requests_of_one_piece_is_read_with_the_second(cut: int) -> None:
+def test_bytes_fed_between_two_pipelined_requests_complete_the_second(cut: int) -> None:
     parser = RequestParser(Limits())
     parser.feed(GET + GET[:cut])
     assert parser.next_request() is not None
@@ -620,7 +623,7 @@ def test_what_is_fed_between_two_requests_of_one_piece_is_read_with_the_second(c
     assert parser.next_request() is None
 
 
-def test_a_huge_chunk_is_no_huge_buffer() -> None:
+def test_a_huge_chunk_is_given_out_as_it_arrives() -> None:
     parser = RequestParser(Limits())
     parser.feed(CHUNKED_POST + b"7fffffffffffffff\r\n")
     parser.next_request()
@@ -633,7 +636,7 @@ def test_a_huge_chunk_is_no_huge_buffer() -> None:
 UPGRADE = b"OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
 SEEDS = (GET, CHUNKED_POST, post(3, b"a: b") + b"abc", UPGRADE)
 
-# what a mutation may put anywhere: the bytes and words on which parsers disagree
+# what a mutation may insert anywhere: bytes and strings on which parsers disagree
 SPICES = (
     *(bytes([code]) for code in range(256)),
     *(b"\r\n", b"\r\n ", b" : ", b"HTTP/1.0", b"HTTP/1.1", b"HTTP/9.9", b"CONNECT", b"get", b"http://x/", b"#", b"?"),
@@ -661,7 +664,7 @@ LINES = st.lists(
 
 
 def is_plain(head: bytes) -> bool:
-    """What `check_bytes` lets through, line by line."""
+    """Return True if `check_bytes` must accept `head`, decided line by line."""
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     printable = all(byte == 9 or (byte >= 32 and byte != 127) for line in lines for byte in line)
     return printable and all(lines) and not any(line.startswith((b" ", b"\t")) for line in lines[1:])
@@ -672,7 +675,7 @@ def is_plain(head: bytes) -> bool:
 @example([b"a: b", b"\r", b"\r\n", b"\n"])
 @example([b"a: b", b"\x7f"])
 @settings(max_examples=500)
-def test_the_look_at_the_bytes_is_a_look_at_every_line(pieces: list[bytes]) -> None:
+def test_check_bytes_refuses_what_a_check_of_every_line_refuses(pieces: list[bytes]) -> None:
     # a head begins with no empty line, and ends with the first
     data = b"G" + b"".join(pieces) + b"\r\n\r\n"
     head = data[: data.index(b"\r\n\r\n") + 4]
@@ -696,7 +699,7 @@ def test_hosts_that_are_made_up_do_not_fill_the_memory() -> None:
 
 @given(st.sampled_from(SEEDS), EDITS)
 @settings(max_examples=1000, deadline=None)
-def test_both_parsers_read_or_refuse_whatever_comes_alike(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+def test_both_parsers_read_and_refuse_the_same(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
     data = seed
     for place, cut, spice in edits:
         data = data[:place] + spice + data[place + cut :]
