@@ -14,11 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined import (
-    DeadlineExceeded,
-    Listener,
-    open_tcp_stream,
-)
+from deadlined import DeadlineExceeded, Listener, open_tcp_stream
 from deadlined.net.listener import _SKIPPED as SKIPPED
 from deadlined.poll import PollDesc
 from deadlined.runtime import Pump, current_pump

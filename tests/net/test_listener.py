@@ -12,13 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import (
-    Conn,
-    DeadlineExceeded,
-    Listener,
-    open_tcp_listeners,
-    open_tcp_stream,
-)
+from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
 from tests.support.net import (
     BACKOFF,
     INF,

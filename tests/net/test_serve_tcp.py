@@ -9,18 +9,9 @@ from contextlib import ExitStack
 import pytest
 import trio
 
-from deadlined import (
-    Conn,
-    Listener,
-    open_tcp_stream,
-    serve_tcp,
-)
+from deadlined import Conn, Listener, open_tcp_stream, serve_tcp
 from deadlined.runtime import current_pump
-from tests.support.net import (
-    LOCALHOST,
-    Troubled,
-    port_of,
-)
+from tests.support.net import LOCALHOST, Troubled, port_of
 
 
 async def shout(conn: Conn) -> None:

@@ -13,13 +13,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined import (
-    open_unix_listener,
-    open_unix_stream,
-)
-from tests.support.net import (
-    fails_at_its_deadline,
-)
+from deadlined import open_unix_listener, open_unix_stream
+from tests.support.net import fails_at_its_deadline
 
 
 async def test_a_unix_listener_makes_its_path_and_removes_it(tmp_path: Path) -> None:

@@ -11,12 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.poll import CLOSED, Half, PollDesc
-from deadlined.runtime import (
-    ScheduledCheckpoint,
-    TaskParker,
-    current_pump,
-    yield_shielded,
-)
+from deadlined.runtime import ScheduledCheckpoint, TaskParker, current_pump, yield_shielded
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.poll import assert_sound, conn_pair, socket_pair

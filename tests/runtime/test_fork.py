@@ -13,9 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn
-from deadlined.runtime import (
-    current_pump,
-)
+from deadlined.runtime import current_pump
 from tests.support.poll import conn_pair, socket_pair
 from tests.support.runtime import HOUR, SURELY, expect_timeout, run_once
 

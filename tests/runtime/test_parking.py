@@ -13,12 +13,7 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn
 from deadlined.poll import CLOSED, EXPIRED, OK, Half
-from deadlined.runtime import (
-    Parking,
-    ScheduledCheckpoint,
-    TaskParker,
-    yield_shielded,
-)
+from deadlined.runtime import Parking, ScheduledCheckpoint, TaskParker, yield_shielded
 from deadlined.runtime.waking import WOKEN
 from tests.support.poll import conn_pair
 from tests.support.runtime import HOUR

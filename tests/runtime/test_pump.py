@@ -20,10 +20,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, OK, Half, PollDesc
-from deadlined.runtime import (
-    Pump,
-    current_pump,
-)
+from deadlined.runtime import Pump, current_pump
 from deadlined.timers import Timer
 from tests.support.poll import assert_sound, conn_pair, many_descriptors, socket_pair
 from tests.support.runtime import HOUR, SURELY, counts, expect_timeout, run_once, wait

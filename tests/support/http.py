@@ -16,16 +16,7 @@ import h11
 import trio
 
 from deadlined import Conn, open_tcp_listeners, open_tcp_stream
-from deadlined.http import (
-    ConnectionRecord,
-    Disconnected,
-    Exchange,
-    HttpServer,
-    Limits,
-    Reason,
-    RequestRecord,
-    Timeouts,
-)
+from deadlined.http import ConnectionRecord, Disconnected, Exchange, HttpServer, Limits, Reason, RequestRecord, Timeouts
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates
 from tests.support.parsers import Choice
 

@@ -11,12 +11,7 @@ from trio.testing import MockClock
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import Half
-from deadlined.runtime import (
-    Parking,
-    Pump,
-    RuntimeStatistics,
-    current_pump,
-)
+from deadlined.runtime import Parking, Pump, RuntimeStatistics, current_pump
 from tests.support.poll import conn_pair
 
 HOUR = 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadlined.timers import Timers
+from deadlined.timers import Timer, Timers
 from tests.support.timers import INF, Journal, assert_sound
 
 
@@ -63,8 +63,9 @@ def test_a_facility_may_be_taken_over_from_inside_its_own_check(timers: Timers, 
     assert journal.args() == ["armed", "due"]
 
 
-def test_what_waits_for_the_next_check_may_start_in_another_facility(timers: Timers, journal: Journal) -> None:
-    second = Timers()
+@pytest.fixture
+def wanderer(timers: Timers, second: Timers, journal: Journal) -> Timer:
+    """A timer that one callback arms for the next check, and another stops and starts in a second facility."""
     timer = journal.timer("wanderer")
 
     def move_house() -> None:
@@ -73,25 +74,30 @@ def test_what_waits_for_the_next_check_may_start_in_another_facility(timers: Tim
 
     timers.modify(journal.timer_that("arms", lambda: timers.modify(timer, 1.5)), 1.0)
     timers.modify(journal.timer_that("moves", move_house), 2.0)
+    return timer
+
+
+@pytest.fixture
+def second() -> Timers:
+    return Timers()
+
+
+def test_what_waits_for_the_next_check_may_start_in_another_facility(
+    timers: Timers, second: Timers, journal: Journal, wanderer: Timer
+) -> None:
     assert timers.check(5.0) == INF
     assert (len(timers), len(second)) == (0, 1)
-    assert_sound(second, [timer])
+    assert_sound(second, [wanderer])
     second.check(7.0)
     assert journal.args() == ["arms", "moves", "wanderer"]
 
 
-def test_take_leaves_alone_what_has_meanwhile_started_elsewhere(timers: Timers, journal: Journal) -> None:
-    """Armed for the next check, stopped, started in a second facility: all before a third one takes over."""
-    second, third = Timers(), Timers()
-    timer = journal.timer("wanderer")
-
-    def move_house() -> None:
-        timers.stop(timer)
-        second.modify(timer, 7.0)
-
-    timers.modify(journal.timer_that("arms", lambda: timers.modify(timer, 1.5)), 1.0)
-    timers.modify(journal.timer_that("moves", move_house), 2.0)
+def test_take_leaves_alone_what_has_meanwhile_started_elsewhere(
+    timers: Timers, second: Timers, journal: Journal, wanderer: Timer
+) -> None:
+    """It was armed for the next check, stopped, and started in the second facility, before a third one takes over."""
+    third = Timers()
     timers.modify(journal.timer_that("closes", lambda: third.take(timers)), 3.0)
     timers.check(5.0)
     assert (len(timers), len(second), len(third)) == (0, 1, 0)
-    assert_sound(second, [timer])
+    assert_sound(second, [wanderer])
