@@ -1,7 +1,7 @@
 """The echo client: `loadtest/clients/echo.c`, compiled when it is first needed.
 
-Facts      A client in Python would be slower than the servers, and the figures its own.
-Answer     120 lines of C. The binary is named after its source's digest: an edited source is compiled again.
+A client in Python would be slower than the servers and limit their rates. The binary's name has the digest of its
+source, so an edited source is compiled again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .contest import ContestantError
 SOURCE: Final = ROOT / "loadtest" / "clients" / "echo.c"
 BINARIES: Final = RESULTS / "clients"
 
-# seconds beyond what is measured: connecting, and noticing that nothing comes any more
+# seconds beyond the measurement, for connecting and for noticing a stall
 _PATIENCE: Final = 30.0
 
 
@@ -44,7 +44,7 @@ def compiled(source: Path = SOURCE, directory: Path = BINARIES, flags: Sequence[
 
 
 def exchange(port: int, pid: int, connections: int, warm: float, seconds: float) -> Mapping[str, float]:
-    """Let a server send messages back: `messages`, `seconds` and the `cpu` seconds of process `pid` meanwhile.
+    """Exchange messages with an echo server. Returns `messages`, `seconds`, and the `cpu` seconds of process `pid`.
 
     ContestantError if the server closes, stalls, or sends back anything but what it was sent.
     """

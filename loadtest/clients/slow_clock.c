@@ -1,7 +1,7 @@
-/* Every clock, fifty times as slow, from a program's first reading of it. Preloaded into a server under callgrind.
+/* Preloaded into a server under callgrind: slows every clock down by SLOWER, from the program's first reading of it.
  *
- * Callgrind makes a program about fifty times as slow. A server that does something "after 500 µs" or "once a second"
- * would do it after every request. With this clock it does it as often per request as without callgrind.
+ * Callgrind makes a program about fifty times as slow. A server that acts "after 500 µs" or "once a second" would act
+ * after almost every request. With this clock it acts as often per request as without callgrind.
  */
 
 #define _GNU_SOURCE

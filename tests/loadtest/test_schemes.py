@@ -166,6 +166,11 @@ def test_every_workload_runs_on_every_queue(name: str, workload: str) -> None:
     assert WORKLOADS[workload](SUBJECTS[name], 40, random.Random(1), 0.001) > 0.0
 
 
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_workload_without_time_makes_one_turn(workload: str) -> None:
+    assert WORKLOADS[workload](SUBJECTS["heap4"], 40, random.Random(1), 0.0) > 0.0
+
+
 @pytest.mark.timed
 def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "schemes", "--quick", "--results", str(tmp_path),
