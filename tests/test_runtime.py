@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from poll_support import assert_sound, conn_pair, many_descriptors, socket_pair
 from support import interrupted_at
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
+import deadlined
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, OK, Half, PollDesc
 from deadlined.runtime import (
@@ -472,6 +474,26 @@ class TestWaiting:
             assert await conn.receive_some() == b"still here"
             await expect_timeout(conn, start + HOUR)
 
+    async def test_a_cancelled_task_is_woken_by_nothing_else_before_it_runs(self) -> None:
+        async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
+            half = conn._desc.read
+            nursery.start_soon(wait, half)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            assert half.waiter is None
+            # trio would not survive a second wake
+            assert peer.try_send(b"x") == 1
+            current_pump()._poller.poll(0.0)
+
+    async def test_a_coroutine_that_is_closed_while_it_is_parked_leaves_nobody_there(self) -> None:
+        async with conn_pair() as (conn, _):
+            half = conn._desc.read
+            parked = wait(half)
+            parked.send(None)
+            assert half.waiter is trio.lowlevel.current_task()
+            parked.close()
+            assert half.waiter is None
+
     async def test_a_cancellation_after_the_wake_loses_no_readiness(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
             pump, half = current_pump(), conn._desc.read
@@ -672,6 +694,11 @@ class TestFairness:
             assert_sound(current_pump()._poller, conn._desc, peer._desc)
 
 
+@trio.lowlevel.enable_ki_protection
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
 class TestControlC:
     """Each in a run of its own, whose main task gets the KeyboardInterrupt."""
 
@@ -708,6 +735,43 @@ class TestControlC:
         with pytest.raises(BaseExceptionGroup) as caught:
             trio.run(main)
         assert caught.value.split(KeyboardInterrupt)[1] is None
+
+    def test_as_a_task_parks_it_is_raised_and_nobody_is_left_parked(self) -> None:
+        """Pressed in code that is protected, it waits for the task's next sleep, and ends that at once."""
+
+        async def main() -> None:
+            async with conn_pair() as (conn, peer):
+                left: list[str] = []
+                waits: list[Callable[[], Awaitable[object]]] = [
+                    lambda: wait(conn._desc.read),
+                    conn.receive_some,
+                    conn.wait_readable,
+                    lambda: lie_down(TaskParker(lambda: left.append("left"))),
+                    lambda: deadlined.sleep(HOUR),
+                ]
+                for operation in waits:
+                    press_ctrl_c()
+                    with pytest.raises(KeyboardInterrupt):
+                        await operation()
+                    assert counts().poller.parked == 0
+                assert left == ["left"]
+                await peer.send_all(b"still here")
+                assert await conn.receive_some() == b"still here"
+                assert_sound(current_pump()._poller, conn._desc, peer._desc)
+
+        trio.run(main)
+
+    def test_as_a_task_gives_way_it_waits_for_the_next_sleep(self) -> None:
+        async def main() -> None:
+            press_ctrl_c()
+            await yield_shielded
+            seen.append("gave way")
+            await trio.lowlevel.checkpoint()
+
+        seen: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
+        assert seen == ["gave way"]
 
     @pytest.mark.skipif(COMPILED, reason="compiled code has no lines to interrupt")
     def test_at_any_line_of_a_wait_nobody_is_left_parked(self) -> None:
@@ -823,8 +887,65 @@ class TestControlC:
         return bool(reached)
 
 
+class TestClock:
+    """Trio's clock is read without Python only where it is known."""
+
+    def test_trios_own_is_known(self) -> None:
+        assert self.is_steady(None)
+
+    def test_a_virtual_one_is_asked(self) -> None:
+        assert not self.is_steady(MockClock())
+
+    def test_one_that_only_looks_like_trios_is_asked(self) -> None:
+        class SystemClock(trio.abc.Clock):
+            """Its offset is not what it adds to `time.perf_counter()`."""
+
+            offset = 1e6
+
+            def start_clock(self) -> None:
+                pass
+
+            def current_time(self) -> float:
+                return time.perf_counter()
+
+            def deadline_to_sleep_time(self, deadline: float) -> float:
+                return deadline - self.current_time()
+
+        assert not self.is_steady(SystemClock())
+
+    def is_steady(self, clock: trio.abc.Clock | None) -> bool:
+        async def main() -> bool:
+            return current_pump().clock.steady
+
+        return trio.run(main, clock=clock)
+
+
 class TestRuns:
     """One pump per run, from its first use to its end."""
+
+    async def test_the_pump_never_blocks_the_run(self, autojump_clock: MockClock) -> None:
+        """It polls what is there; the sleep is trio's. It may be woken for something that is gone by then."""
+        pump = current_pump()
+        waits: list[float] = []
+        port = pump._poller.port
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(port, name)
+
+            def wait(self, timeout: float) -> list[tuple[int, int]]:
+                waits.append(timeout)
+                return port.wait(0.0)
+
+        async with conn_pair() as (conn, peer):
+            pump._poller.port = Watched()
+            conn.set_read_deadline(5.0)
+            await expect_timeout(conn, 5.0)
+            await peer.send_all(b"x")
+            conn.set_read_deadline(math.inf)
+            assert await conn.receive_some() == b"x"
+        assert len(waits) >= 2
+        assert max(waits) <= 0.0
 
     def test_outside_of_a_run_there_is_no_pump(self) -> None:
         with pytest.raises(RuntimeError):
@@ -947,6 +1068,19 @@ def run_once(between: Callable[[], object] = bool) -> Pump:
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+def run_once_precisely() -> Pump:
+    """A run on the real clock, with a deadline."""
+
+    async def main() -> Pump:
+        async with conn_pair() as (conn, _):
+            conn.set_read_timeout(0.001)
+            with pytest.raises(DeadlineExceeded):
+                await conn.receive_some()
+        return current_pump()
+
+    return trio.run(main)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="timerfd is Linux's")
 class TestPrecision:
     """DEADLINED_PRECISE: the sleeping pump is woken by a timer of the kernel that counts in nanoseconds."""
@@ -987,6 +1121,31 @@ class TestPrecision:
             with pytest.raises(DeadlineExceeded):
                 await conn.receive_some()
             assert trio.current_time() == 3600
+
+    def test_the_timer_ends_with_the_run(self) -> None:
+        timer = run_once_precisely()._timer
+        assert timer is not None
+        assert timer.fileno() == -1
+
+    async def test_a_forked_child_lets_go_of_the_timer_and_the_parent_keeps_its_deadlines(self) -> None:
+        pump = current_pump()
+        timer = pump._timer
+        assert timer is not None
+        number = timer.fileno()
+
+        def child() -> None:
+            assert timer.fileno() == -1
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(number)
+            in_thread(run_once_precisely)
+
+        async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
+            deadline = trio.current_time() + 0.05
+            conn.set_read_deadline(deadline)
+            nursery.start_soon(self.exceeds, conn, deadline)
+            await wait_all_tasks_blocked()
+            assert exit_status_of(child) == 0
+            assert timer.fileno() == number
 
     async def test_a_wish_that_is_none_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEADLINED_PRECISE", "maybe")
