@@ -227,6 +227,11 @@ def test_the_finder_of_machine_paths_finds_one() -> None:
     assert not MACHINE_PATHS.search("https://example.org/root/x ./work/x /srv/work/x")
 
 
+def test_no_test_file_is_longer_than_can_be_read() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
+
+
 def test_every_optional_dependency_and_session_that_the_contributors_page_names_is_there() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     extras = {name for group in re.findall(r"\.\[([\w,]+)\]", page) for name in group.split(",")}

@@ -1,113 +1,28 @@
-"""Reading requests from bytes, in any segmentation; refusing whatever two readers could read in two ways."""
+"""Reading requests, from bytes alone: whatever the pieces in which they come, and nothing that two could read in two
+ways."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import BadRequest, Limits, Reason, Request
-from deadlined.http.wire.head import _hosts, build_request, check_bytes
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 from tests.support.http import CHUNKED_POST, GET, chunk, post
+from tests.support.requests import FIELDS, PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
 
-Message = tuple[tuple[object, ...], bytes]
-
-
-PARSERS = ("h11", "httptools")
-FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
 FIELDS += ["expects_continue"]
 
 
-def as_tuple(request: Request) -> tuple[object, ...]:
-    return tuple(getattr(request, name) for name in FIELDS)
+# what is understood
 
 
-def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
-    """Return all requests and bodies of `pieces`, after checking that both parsers read the same."""
-    outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
-    assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
-    if isinstance(outcomes[0], BadRequest):
-        raise outcomes[0]
-    return outcomes[0]
-
-
-class _Refusal(BadRequest):
-    """A BadRequest whose repr contains everything that is sent to the client."""
-
-    def __repr__(self) -> str:
-        return f"{self.status} {self.detail} {self.reason}"
-
-
-def _outcome(parser: str, pieces: tuple[bytes, ...], limits: Limits) -> list[Message] | BadRequest:
-    try:
-        return _messages(RequestParser(limits, head_parser(parser)), pieces)
-    except BadRequest as bad:
-        return _Refusal(bad.status, bad.detail, bad.reason)
-
-
-def _messages(parser: RequestParser, pieces: tuple[bytes, ...]) -> list[Message]:
-    messages: list[Message] = []
-    request: Request | None = None
-    body = b""
-    for piece in pieces:
-        parser.feed(piece)
-        while True:
-            if request is None:
-                request = parser.next_request()
-                body = b""
-                if request is None:
-                    break
-            part = parser.next_body()
-            if part is None:
-                break
-            body += part
-            if not part:
-                messages.append((as_tuple(request), body))
-                request = None
-    return messages
-
-
-def one(data: bytes, limits: Limits | None = None) -> Request:
-    """Return the only request in `data`."""
-    parse(data, limits=limits)
-    parser = RequestParser(limits or Limits(), head_parser("httptools"))
-    parser.feed(data)
-    request = parser.next_request()
-    assert request is not None
-    return request
-
-
-def by_byte(data: bytes) -> list[bytes]:
-    return [data[i : i + 1] for i in range(len(data))]
-
-
-def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
-    """Return how `data` is refused, after checking that it is the same at once and byte by byte."""
-    with pytest.raises(BadRequest) as at_once:
-        parse(data, limits=limits)
-    with pytest.raises(BadRequest) as piecemeal:
-        parse(*by_byte(data), limits=limits)
-    assert piecemeal.value.status == at_once.value.status
-    assert piecemeal.value.reason is at_once.value.reason
-    return at_once.value
-
-
-def get(*fields: bytes, line: bytes = b"GET / HTTP/1.1", host: bytes | None = b"host: x") -> bytes:
-    """Return a request without a body."""
-    lines = [line, *([] if host is None else [host]), *fields]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
-
-
-# what is accepted
-
-
-def test_a_head_is_parsed_into_its_parts() -> None:
+def test_a_head_is_taken_apart() -> None:
     request = one(get(b"X-Thing:  two words \t", line=b"PATCH /a/b?c=%20d HTTP/1.1"))
     expected = Request(
         method="PATCH",
@@ -125,7 +40,7 @@ def test_a_head_is_parsed_into_its_parts() -> None:
 
 
 @pytest.mark.parametrize("name", [b"host", b"Host", b"HOST", b"hOsT"])
-def test_header_names_are_converted_to_lower_case(name: bytes) -> None:
+def test_header_names_are_lowered_however_they_are_written(name: bytes) -> None:
     assert one(get(host=name + b": Example.ORG:80")).headers == [(b"host", b"Example.ORG:80")]
 
 
@@ -179,9 +94,7 @@ def test_any_token_is_a_method(method: str) -> None:
         (b"GET / HTTP/1.0", (b"connection: keep-alive, close",), False),
     ],
 )
-def test_keep_alive_is_the_default_of_1_1_and_an_option_of_1_0(
-    line: bytes, fields: tuple[bytes, ...], keeps: bool
-) -> None:
+def test_keep_alive_is_the_rule_of_1_1_and_the_wish_of_1_0(line: bytes, fields: tuple[bytes, ...], keeps: bool) -> None:
     assert one(get(*fields, line=line)).keep_alive is keeps
 
 
@@ -201,7 +114,7 @@ def test_nothing_but_empty_lines_is_no_request() -> None:
     assert parser.buffered == 0
 
 
-def test_a_body_ends_after_its_content_length() -> None:
+def test_a_body_of_a_length_ends_after_it() -> None:
     ((_, body), (_, none)) = parse(post(5) + b"hello" + GET)
     assert (body, none) == (b"hello", b"")
 
@@ -211,7 +124,7 @@ def test_a_length_of_zero_is_no_body() -> None:
     assert (request.content_length, request.has_body) == (0, False)
 
 
-def test_a_chunked_body_is_decoded_without_extensions_and_trailers() -> None:
+def test_a_chunked_body_is_put_together_without_extensions_and_trailers() -> None:
     data = CHUNKED_POST + b"5;a=b\r\nhello\r\n00A;c\r\n, worldly!\r\n0;d\r\nx-trailer: 1\r\ncontent-length: 3\r\n\r\n"
     ((_, body), (_, after)) = parse(data + GET)
     assert (body, after) == (b"hello, worldly!", b"")
@@ -222,7 +135,7 @@ def test_a_chunked_body_may_be_empty() -> None:
     assert one(CHUNKED_POST).has_body
 
 
-def test_expect_continue_is_recognised_in_1_1_and_ignored_in_1_0() -> None:
+def test_expect_continue_is_noted_in_1_1_and_ignored_in_1_0() -> None:
     assert one(post(5, b"Expect: 100-Continue")).expects_continue
     assert not one(get(b"expect: 100-continue", line=b"GET / HTTP/1.0")).expects_continue
     assert not one(get(b"expect: the unexpected", line=b"GET / HTTP/1.0")).expects_continue
@@ -239,7 +152,7 @@ def test_received_counts_the_body_of_the_current_request() -> None:
     assert parser.received == 0
 
 
-# any segmentation
+# the same in any pieces
 
 STREAM = (
     get(line=b"GET /1 HTTP/1.1")
@@ -258,7 +171,7 @@ STREAM = (
 )
 
 
-def test_reading_byte_by_byte_gives_the_same_as_reading_at_once() -> None:
+def test_byte_by_byte_is_as_at_once() -> None:
     messages = parse(STREAM)
     assert [body for _, body in messages] == [b"", b"hello world", b"abc\n", b"", b"", b"", b""]
     assert parse(*by_byte(STREAM)) == messages
@@ -283,7 +196,7 @@ def test_bodies_of_any_bytes_arrive_whole(bodies: list[tuple[bytes, bool]], size
 
 @settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, len(STREAM)), st.integers(0, 20))
-def test_garbage_anywhere_is_refused_or_read_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
+def test_garbage_anywhere_is_refused_or_understood_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
     data = STREAM[:place] + junk + STREAM[place + lost :]
     try:
         at_once: list[Message] | int = parse(data)
@@ -414,7 +327,7 @@ BAD: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_malformed_and_ambiguous_requests_are_refused(data: bytes, status: int) -> None:
+def test_what_is_wrong_or_ambiguous_is_refused(data: bytes, status: int) -> None:
     bad = refused(data)
     assert bad.status == status
     assert bad.reason is Reason.PROTOCOL_ERROR
@@ -422,7 +335,7 @@ def test_malformed_and_ambiguous_requests_are_refused(data: bytes, status: int) 
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_malformed_requests_are_refused_after_a_good_one_too(data: bytes, status: int) -> None:
+def test_what_is_refused_is_refused_behind_a_good_request_too(data: bytes, status: int) -> None:
     assert refused(GET + data).status == status
 
 
@@ -451,7 +364,7 @@ def test_a_refusal_quotes_no_bytes_of_the_client(data: bytes) -> None:
         b"\r\n\rG",
     ],
 )
-def test_an_incomplete_head_that_cannot_become_valid_is_refused_at_once(data: bytes) -> None:
+def test_what_cannot_become_a_head_is_refused_before_its_end(data: bytes) -> None:
     for before in (b"", GET):
         refused(before + data)
         with pytest.raises(BadRequest):
@@ -459,7 +372,7 @@ def test_an_incomplete_head_that_cannot_become_valid_is_refused_at_once(data: by
 
 
 @pytest.mark.parametrize("size", range(1, len(GET)))
-def test_an_incomplete_head_that_can_become_valid_is_awaited(size: int) -> None:
+def test_what_may_become_a_head_is_awaited(size: int) -> None:
     assert parse(GET[:size]) == parse(*by_byte(GET[:size])) == []
     assert parse(b"\r\n\r\n" + GET[:size]) == parse(GET + GET[:size])[1:] == []
 
@@ -467,7 +380,7 @@ def test_an_incomplete_head_that_can_become_valid_is_awaited(size: int) -> None:
 @pytest.mark.parametrize(
     "before", [b"", GET, GET * 3, post(5) + b"hello", CHUNKED_POST + b"1\r\nx\r\n0\r\n\r\n", b"\r\n"]
 )
-def test_a_pipelined_head_is_read_at_every_segmentation(before: bytes) -> None:
+def test_a_head_that_comes_in_two_parts_behind_anything_is_read(before: bytes) -> None:
     head = get(b"a: b\tc", b"d:", line=b"GET /1 HTTP/1.1")
     expected = parse(before + head + GET)
     for cut in range(len(before), len(before + head) + 1):
@@ -477,7 +390,7 @@ def test_a_pipelined_head_is_read_at_every_segmentation(before: bytes) -> None:
 
 @pytest.mark.parametrize("before", [b"", GET, GET * 3, post(5) + b"hello", b"\r\n"])
 @pytest.mark.parametrize("bad", [b"GET /\0 HTTP/1.1\r\n", b"GET / HTTP/1.1\nx", b"GET / HTTP/1.1\r\na: b\rc", b"GET\r"])
-def test_a_malformed_pipelined_head_is_refused_at_every_segmentation(before: bytes, bad: bytes) -> None:
+def test_a_head_that_comes_in_two_parts_behind_anything_is_refused(before: bytes, bad: bytes) -> None:
     stream = before + bad
     for cut in range(len(before), len(stream) + 1):
         for second in range(cut, len(stream) + 1):
@@ -506,9 +419,7 @@ def test_a_malformed_pipelined_head_is_refused_at_every_segmentation(before: byt
     ],
 )
 @pytest.mark.parametrize("name", PARSERS)
-def test_the_parser_knows_whether_a_refused_or_incomplete_request_is_a_head(
-    name: str, data: bytes, is_head: bool
-) -> None:
+def test_a_head_that_is_refused_or_incomplete_is_known_as_such(name: str, data: bytes, is_head: bool) -> None:
     parser = RequestParser(Limits(max_head=150, max_body=5), head_parser(name))
     parser.feed(data)
     with contextlib.suppress(BadRequest):
@@ -523,190 +434,6 @@ def test_a_tls_hello_is_told_that_this_is_not_tls() -> None:
     assert "not TLS" in bad.detail
 
 
-def test_bytes_that_begin_no_request_are_refused_at_the_first_one() -> None:
+def test_what_is_no_request_is_refused_at_its_first_byte() -> None:
     assert refused(b"\x16").status == 400
     assert refused(b"{").status == 400
-
-
-# limits
-
-
-def test_a_head_may_fill_its_limit_and_no_more() -> None:
-    limits = Limits(max_head=len(GET))
-    assert len(parse(GET, limits=limits)) == 1
-    bad = refused(get(b"a:"), limits)
-    assert (bad.status, bad.reason) == (431, Reason.HEADER_TOO_LARGE)
-
-
-def test_a_head_that_is_too_long_is_refused_before_it_is_complete() -> None:
-    parser = RequestParser(Limits(max_head=100))
-    parser.feed(b"GET /" + b"a" * 95)
-    assert parser.next_request() is None
-    parser.feed(b"a")
-    with pytest.raises(BadRequest) as caught:
-        parser.next_request()
-    assert (caught.value.status, caught.value.reason) == (414, Reason.HEADER_TOO_LARGE)
-
-
-@pytest.mark.parametrize("surplus", [0, 1, 1000])
-def test_a_request_line_beyond_the_limit_is_414_and_a_longer_head_is_431(surplus: int) -> None:
-    limits = Limits(max_head=100)
-    line = b"GET /" + b"a" * (98 - 14) + b" HTTP/1.1"
-    bad = refused(get(b"a: " + b"b" * surplus, line=line), limits)
-    assert (len(line), bad.status, bad.reason) == (98, 431, Reason.HEADER_TOO_LARGE)
-    for longer in (b"GET /" + b"a" * (99 - 14 + surplus) + b" HTTP/1.1", b"GET /" + b"a" * (96 + surplus)):
-        bad = refused(get(line=longer), limits)
-        assert (bad.status, bad.reason) == (414, Reason.HEADER_TOO_LARGE)
-
-
-def test_what_follows_a_head_does_not_count_against_it() -> None:
-    assert len(parse(GET * 50 + post(5) + b"hello", limits=Limits(max_head=80))) == 51
-
-
-@pytest.mark.parametrize("number", [1, 2, 100])
-def test_the_number_of_fields_may_reach_its_limit_and_no_more(number: int) -> None:
-    limits = Limits(max_headers=number)
-    fields = [b"a: b"] * (number - 1)
-    assert len(one(get(*fields), limits).headers) == number
-    bad = refused(get(*fields, b"c: d"), limits)
-    assert (bad.status, bad.reason) == (431, Reason.HEADER_TOO_LARGE)
-
-
-def test_a_limit_of_inf_is_off() -> None:
-    inf = float("inf")
-    fields = [b"a: " + b"b" * 1000] * 500
-    assert len(one(get(*fields), Limits(max_head=inf, max_headers=inf)).headers) == 501
-
-
-def test_a_body_that_is_announced_too_long_is_refused_with_its_head() -> None:
-    limits = Limits(max_body=5)
-    assert parse(post(5) + b"hello", limits=limits)[0][1] == b"hello"
-    parser = RequestParser(limits)
-    parser.feed(post(6))
-    with pytest.raises(BadRequest) as caught:
-        parser.next_request()
-    assert caught.value.status == 413
-
-
-def test_a_chunked_body_is_refused_where_it_becomes_too_long() -> None:
-    limits = Limits(max_body=5)
-    data = CHUNKED_POST + chunk(b"hel") + chunk(b"lo")
-    assert parse(data + chunk(b""), limits=limits)[0][1] == b"hello"
-    assert refused(data + chunk(b"!"), limits).status == 413
-
-
-@pytest.mark.parametrize("start", [b"3;" + b"x" * 400, b"0" * 400, b"0\r\nt: " + b"x" * 400])
-def test_a_line_between_chunks_that_does_not_end_is_refused(start: bytes) -> None:
-    parser = RequestParser(Limits(max_head=200))
-    parser.feed(CHUNKED_POST + start)
-    assert parser.next_request() is not None
-    with pytest.raises(BadRequest):
-        parser.next_body()
-
-
-def test_the_largest_length_is_awaited() -> None:
-    parser = RequestParser(Limits())
-    parser.feed(get(b"content-length: 9223372036854775807"))
-    request = parser.next_request()
-    assert request is not None
-    assert (request.content_length, parser.next_body()) == (2**63 - 1, None)
-
-
-@pytest.mark.parametrize("cut", range(1, len(GET)))
-def test_bytes_fed_between_two_pipelined_requests_complete_the_second(cut: int) -> None:
-    parser = RequestParser(Limits())
-    parser.feed(GET + GET[:cut])
-    assert parser.next_request() is not None
-    parser.feed(GET[cut:])
-    assert parser.buffered == len(GET)
-    assert parser.next_request() is not None
-    assert parser.next_request() is None
-
-
-def test_a_huge_chunk_is_given_out_as_it_arrives() -> None:
-    parser = RequestParser(Limits())
-    parser.feed(CHUNKED_POST + b"7fffffffffffffff\r\n")
-    parser.next_request()
-    for _ in range(100):
-        parser.feed(bytes(65536))
-        assert parser.next_body() == bytes(65536)
-    assert parser.next_body() is None
-
-
-UPGRADE = b"OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
-SEEDS = (GET, CHUNKED_POST, post(3, b"a: b") + b"abc", UPGRADE)
-
-# what a mutation may insert anywhere: bytes and strings on which parsers disagree
-SPICES = (
-    *(bytes([code]) for code in range(256)),
-    *(b"\r\n", b"\r\n ", b" : ", b"HTTP/1.0", b"HTTP/1.1", b"HTTP/9.9", b"CONNECT", b"get", b"http://x/", b"#", b"?"),
-    *(b"\r\ntransfer-encoding: chunked", b"\r\nContent-Length: 3", b"\r\nhost: y"),
-    *(b"\r\nconnection: close", b"\r\nupgrade: x", b"\r\nTransfer-Encoding: ChUnKeD", b"\r\nhost: [::1"),
-    *(
-        b"*",
-        b"://",
-        b"http:///",
-        b"https://y",
-        b"x:80",
-        b"OPTIONS ",
-        b"HEAD ",
-        b";a=b",
-        b';a="',
-        b"9223372036854775808",
-    ),
-)
-EDITS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3), st.sampled_from(SPICES)), min_size=1, max_size=3)
-
-
-LINES = st.lists(
-    st.sampled_from([*(bytes([code]) for code in range(256)), b"a: b", b"\r\n", b"\r\n", b"\r\nc: d"]), max_size=30
-)
-
-
-def is_plain(head: bytes) -> bool:
-    """Return True if `check_bytes` must accept `head`, decided line by line."""
-    lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    printable = all(byte == 9 or (byte >= 32 and byte != 127) for line in lines for byte in line)
-    return printable and all(lines) and not any(line.startswith((b" ", b"\t")) for line in lines[1:])
-
-
-@given(LINES)
-@example([b"a: b", b"\t", b"\xa0"])
-@example([b"a: b", b"\r", b"\r\n", b"\n"])
-@example([b"a: b", b"\x7f"])
-@settings(max_examples=500)
-def test_check_bytes_refuses_what_a_check_of_every_line_refuses(pieces: list[bytes]) -> None:
-    # a head begins with no empty line, and ends with the first
-    data = b"G" + b"".join(pieces) + b"\r\n\r\n"
-    head = data[: data.index(b"\r\n\r\n") + 4]
-    try:
-        check_bytes(head, head.decode("latin-1"), Limits(max_headers=math.inf))
-    except BadRequest:
-        assert not is_plain(head)
-    else:
-        assert is_plain(head)
-
-
-def test_hosts_that_are_made_up_do_not_fill_the_memory() -> None:
-    for number in range(1100):
-        assert build_request("GET", b"/", "1.1", [(b"host", b"h%d" % number)]).keep_alive
-    assert build_request("GET", b"/", "1.1", [(b"host", b"h" * 5000)]).keep_alive
-    assert len(_hosts) <= 1000
-    assert max(map(len, _hosts)) < 256
-    with pytest.raises(BadRequest, match="not a host"):
-        build_request("GET", b"/", "1.1", [(b"host", b"a/b")])
-
-
-@given(st.sampled_from(SEEDS), EDITS)
-@settings(max_examples=1000, deadline=None)
-def test_both_parsers_read_and_refuse_the_same(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
-    data = seed
-    for place, cut, spice in edits:
-        data = data[:place] + spice + data[place + cut :]
-    try:
-        messages = parse(data)
-    except BadRequest:
-        with pytest.raises(BadRequest):
-            parse(*by_byte(data))
-    else:
-        assert parse(*by_byte(data)) == messages

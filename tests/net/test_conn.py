@@ -7,13 +7,13 @@ import errno
 import math
 import pickle
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import assert_type
 
 import pytest
 import trio
-from trio.testing import MockClock, assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_stream
 from deadlined.poll import PollDesc
@@ -22,10 +22,10 @@ from tests.support.net import (
     HOUR,
     INF,
     Attempt,
+    Operation,
     PairMaker,
     after,
     clog,
-    count_sleeps,
     fails_at_its_deadline,
     over_tcp_and_unix,
     past,
@@ -35,9 +35,6 @@ from tests.support.net import (
     unix_pair,
     unix_sockets,
 )
-
-Operation = Callable[[], Awaitable[object]]
-
 
 # a deadline is a field of the connection
 
@@ -380,207 +377,6 @@ async def test_a_failed_operation_leaves_the_direction_free(autojump_clock: Mock
         await client.send_all(b"x")
         await server.send_all(b"y")
         assert await client.receive_some() == b"y"
-
-
-# checkpoints and cancellation
-
-
-async def test_an_operation_that_succeeds_at_once_is_one_checkpoint() -> None:
-    async with tcp_pair() as (client, server):
-        await server.send_all(b"xyz")
-        await server.send_eof()
-        operations: list[Operation] = [
-            lambda: client.receive_some(1),
-            client.receive_some,
-            client.receive_some,  # the end
-            lambda: client.send_all(b"x"),
-            lambda: client.send_all(b""),
-            client.wait_send_all_might_not_block,
-            client.send_eof,
-            client.send_eof,
-            client.aclose,
-            client.aclose,
-        ]
-        for operation in operations:
-            with assert_checkpoints():
-                assert await count_sleeps(operation) == 1
-
-
-async def test_an_operation_that_waited_owes_no_second_checkpoint() -> None:
-    async with unix_pair() as (client, server), trio.open_nursery() as nursery:
-
-        async def then(act: Operation) -> None:
-            await wait_all_tasks_blocked()
-            await act()
-
-        nursery.start_soon(then, lambda: server.send_all(b"x"))
-        assert await count_sleeps(client.receive_some) == 1
-        nursery.start_soon(then, lambda: server.send_all(b"x"))
-        assert await count_sleeps(client.wait_readable) == 1
-        sent = await clog(client)
-        nursery.start_soon(then, lambda: receive_exactly(server, sent))
-        assert await count_sleeps(client.wait_send_all_might_not_block) == 1
-        sent = await clog(client)
-        nursery.start_soon(then, lambda: receive_exactly(server, sent))
-        assert await count_sleeps(lambda: client.send_all(b"x")) == 1
-
-
-async def test_the_attempts_are_no_checkpoints() -> None:
-    async with unix_pair() as (client, server):
-        with assert_no_checkpoints():
-            assert client.try_receive() is None
-            assert server.try_send(b"xy") == 2
-            assert client.try_receive(1) == b"x"
-            assert client.try_receive() == b"y"
-            assert client.try_receive() is None
-            server.close()
-            assert client.try_receive() == b""
-
-
-async def test_a_cancelled_receive_leaves_the_data_unread() -> None:
-    async with unix_pair() as (client, server):
-        await server.send_all(b"kept")
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await client.receive_some()
-        assert scope.cancelled_caught
-        assert await client.receive_some() == b"kept"
-
-
-async def test_a_cancelled_send_sends_nothing() -> None:
-    async with unix_pair() as (client, server):
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await client.send_all(b"never")
-        assert scope.cancelled_caught
-        await client.send_all(b"later")
-        assert await server.receive_some() == b"later"
-
-
-async def test_a_pending_receive_that_is_cancelled_leaves_the_next_one_whole(autojump_clock: MockClock) -> None:
-    async with unix_pair() as (client, server), trio.open_nursery() as nursery:
-        with trio.move_on_after(1.0) as scope:
-            await client.receive_some()
-        assert scope.cancelled_caught
-        read = Attempt(nursery, client.receive_some)
-        await wait_all_tasks_blocked()
-        await server.send_all(b"x")
-        await read.done()
-        assert read.result == b"x"
-
-
-async def test_cancellation_and_deadline_are_told_apart(autojump_clock: MockClock) -> None:
-    async with unix_pair() as (client, _):
-        client.set_read_deadline(2.0)
-        with trio.move_on_after(1.0) as scope:
-            await client.receive_some()
-        assert scope.cancelled_caught
-        assert trio.current_time() == 1.0
-        with trio.move_on_after(5.0) as scope:
-            await fails_at_its_deadline(client.receive_some)
-        assert not scope.cancelled_caught
-        assert trio.current_time() == 2.0
-
-
-# attempts, and waiting for another
-
-
-async def test_attempts_and_waits_make_a_receive(nursery: trio.Nursery) -> None:
-    async with unix_pair() as (client, server):
-
-        async def receive() -> bytes:
-            while (data := client.try_receive()) is None:
-                await client.wait_readable()
-            return data
-
-        read = Attempt(nursery, receive)
-        await wait_all_tasks_blocked()
-        assert read.pending
-        await server.send_all(b"x")
-        await read.done()
-        assert read.result == b"x"
-
-
-async def test_attempts_and_waits_make_a_send(nursery: trio.Nursery) -> None:
-    data = bytes(range(251)) * 8_000
-    async with tcp_pair() as (client, server):
-
-        async def send() -> int:
-            sent = waits = 0
-            while sent < len(data):
-                taken = client.try_send(data[sent:])
-                sent += taken
-                if not taken:
-                    waits += 1
-                    await client.wait_writable()
-            return waits
-
-        clogged = await clog(client)
-        write = Attempt(nursery, send)
-        await wait_all_tasks_blocked()
-        assert write.pending
-        received = await receive_exactly(server, clogged + len(data))
-        await write.done()
-        assert received[clogged:] == data
-        assert write.result is not None
-        assert write.result > 0
-
-
-async def test_waiting_for_an_attempt_ends_by_the_deadline(autojump_clock: MockClock) -> None:
-    async with tcp_pair() as (client, _):
-        assert client.try_receive() is None
-        client.set_read_deadline(1.0)
-        assert (await fails_at_its_deadline(client.wait_readable)).op == "read"
-        assert trio.current_time() == 1.0
-        await clog(client)
-        client.set_write_deadline(2.0)
-        assert (await fails_at_its_deadline(client.wait_writable)).op == "write"
-        assert trio.current_time() == 2.0
-
-
-async def with_a_remembered_edge(conn: Conn, peer: Conn) -> None:
-    """`conn` found nothing, and something came before it waited."""
-    assert conn.try_receive() is None
-    await peer.send_all(b"x")
-    await wait_all_tasks_blocked()
-    assert conn._desc.read.ready
-
-
-async def test_waiting_gives_way_once_even_if_readiness_is_remembered() -> None:
-    async with unix_pair() as (client, server):
-        await with_a_remembered_edge(client, server)
-        assert await count_sleeps(client.wait_readable) == 1
-        assert client.try_receive() == b"x"
-
-
-async def test_waiting_hears_of_a_cancellation_even_if_readiness_is_remembered() -> None:
-    async with unix_pair() as (client, server):
-        await with_a_remembered_edge(client, server)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await client.wait_readable()
-        assert scope.cancelled_caught
-        # and the edge is not lost by it
-        with trio.fail_after(5.0):
-            await client.wait_readable()
-        assert client.try_receive() == b"x"
-
-
-async def test_waiting_past_the_deadline_is_a_checkpoint_too() -> None:
-    async with unix_pair() as (client, _):
-        client.set_read_deadline(past())
-        assert await count_sleeps(lambda: fails_at_its_deadline(client.wait_readable)) == 1
-
-
-async def test_a_readable_conn_is_also_one_whose_peer_has_gone(nursery: trio.Nursery) -> None:
-    async with unix_pair() as (client, server):
-        assert client.try_receive() is None
-        wait = Attempt(nursery, client.wait_readable)
-        await wait_all_tasks_blocked()
-        assert wait.pending
-        await server.aclose()
-        await wait.done()
-        assert client.try_receive() == b""
 
 
 # what may be sent

@@ -17,16 +17,7 @@ from deadlined import (
     open_unix_listener,
     open_unix_stream,
 )
-from tests.support.net import (
-    HOUR,
-    Attempt,
-    PairMaker,
-    after,
-    over_tcp_and_unix,
-    receive_exactly,
-    tcp_pair,
-    unix_pair,
-)
+from tests.support.net import HOUR, Attempt, PairMaker, after, over_tcp_and_unix, receive_exactly, tcp_pair, unix_pair
 
 
 @over_tcp_and_unix

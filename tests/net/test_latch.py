@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded
-from tests.support.net import INF, count_sleeps, tcp_pair
+from tests.support.net import INF, clog, count_sleeps, fails_at_its_deadline, tcp_pair
 
 
 async def received(conn: Conn) -> bytes:
@@ -249,3 +249,27 @@ class TestTimeouts:
             assert before + 100 <= conn.read_deadline <= trio.current_time() + 100
             conn.set_timeout(50)
             assert before + 50 <= conn.read_deadline == conn.write_deadline <= trio.current_time() + 50
+
+    @pytest.mark.parametrize("setter", ["set_deadline", "set_timeout"])
+    @pytest.mark.parametrize("back", [9.0, 10.0, 11.0], ids=["earlier", "the same", "later"])
+    async def test_from_the_future_to_the_past_and_back(
+        self, setter: str, back: float, autojump_clock: MockClock
+    ) -> None:
+        """With the twins of each direction, and of both."""
+
+        def move(when: float) -> None:
+            argument = when if setter == "set_deadline" else when - trio.current_time()
+            getattr(conn, setter.replace("set", f"set{direction}"))(argument)
+
+        for direction in ("_read", "_write", ""):
+            async with tcp_pair() as (conn, _):
+                start = trio.current_time()
+                await clog(conn)
+                for when in (start + 10.0, start - 1.0, start + back):
+                    move(when)
+                async with trio.open_nursery() as nursery:
+                    if direction != "_write":
+                        nursery.start_soon(fails_at_its_deadline, conn.receive_some)
+                    if direction != "_read":
+                        nursery.start_soon(fails_at_its_deadline, conn.wait_send_all_might_not_block)
+                assert trio.current_time() == start + back

@@ -13,12 +13,8 @@ from typing import Any
 import pytest
 
 from deadlined.poll import CLOSED, EXPIRED, READ, WRITE, Clock, FakePort, Half, PollDesc, Poller, open_port
-from tests.support.poll import INF, NOW, Rig, assert_sound, park, socket_pair
-
-FD = 4
-PAST = NOW - 1
-SOON = NOW + 1
-LATER = NOW + 2
+from deadlined.timers import Timer
+from tests.support.poll import FD, INF, LATER, NOW, PAST, SOON, Rig, assert_sound, park, socket_pair
 
 
 @pytest.fixture
@@ -332,6 +328,7 @@ class TestEnd:
         rig.kicked()
         half.set_deadline(SOON)
         half.set_deadline(INF)
+        rig.poller.set_timer(Timer(lambda arg, seq, lateness: None), SOON)
         assert rig.kicked() == []
 
     def test_the_counts(self, rig: Rig) -> None:

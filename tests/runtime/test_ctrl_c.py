@@ -10,17 +10,18 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+import deadlined
 from deadlined.poll import CLOSED, Half, PollDesc
-from deadlined.runtime import (
-    ScheduledCheckpoint,
-    TaskParker,
-    current_pump,
-    yield_shielded,
-)
+from deadlined.runtime import ScheduledCheckpoint, TaskParker, current_pump, yield_shielded
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.poll import assert_sound, conn_pair, socket_pair
-from tests.support.runtime import HOUR, counts, expect_timeout, wait
+from tests.support.runtime import HOUR, counts, expect_timeout, lie_down, wait
+
+
+@trio.lowlevel.enable_ki_protection
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 class TestControlC:
@@ -59,6 +60,43 @@ class TestControlC:
         with pytest.raises(BaseExceptionGroup) as caught:
             trio.run(main)
         assert caught.value.split(KeyboardInterrupt)[1] is None
+
+    def test_as_a_task_parks_it_is_raised_and_nobody_is_left_parked(self) -> None:
+        """Pressed in code that is protected, it waits for the task's next sleep, and ends that at once."""
+
+        async def main() -> None:
+            async with conn_pair() as (conn, peer):
+                left: list[str] = []
+                waits: list[Callable[[], Awaitable[object]]] = [
+                    lambda: wait(conn._desc.read),
+                    conn.receive_some,
+                    conn.wait_readable,
+                    lambda: lie_down(TaskParker(lambda: left.append("left"))),
+                    lambda: deadlined.sleep(HOUR),
+                ]
+                for operation in waits:
+                    press_ctrl_c()
+                    with pytest.raises(KeyboardInterrupt):
+                        await operation()
+                    assert counts().poller.parked == 0
+                assert left == ["left"]
+                await peer.send_all(b"still here")
+                assert await conn.receive_some() == b"still here"
+                assert_sound(current_pump()._poller, conn._desc, peer._desc)
+
+        trio.run(main)
+
+    def test_as_a_task_gives_way_it_waits_for_the_next_sleep(self) -> None:
+        async def main() -> None:
+            press_ctrl_c()
+            await yield_shielded
+            seen.append("gave way")
+            await trio.lowlevel.checkpoint()
+
+        seen: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
+        assert seen == ["gave way"]
 
     @pytest.mark.skipif(COMPILED, reason="compiled code has no lines to interrupt")
     def test_at_any_line_of_a_wait_nobody_is_left_parked(self) -> None:

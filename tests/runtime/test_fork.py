@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import warnings
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -13,11 +9,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn
-from deadlined.runtime import (
-    current_pump,
-)
+from deadlined.runtime import current_pump
 from tests.support.poll import conn_pair, socket_pair
-from tests.support.runtime import HOUR, SURELY, expect_timeout, run_once
+from tests.support.runtime import HOUR, exit_status_of, expect_timeout, in_thread, run_once
 
 
 class TestFork:
@@ -77,42 +71,6 @@ class TestFork:
             when = trio.current_time() + 5
             conn.set_read_deadline(when)
             await expect_timeout(conn, when)
-
-
-def exit_status_of(child: Callable[[], None]) -> int:
-    """Fork, run `child` there, and wait for it."""
-    with warnings.catch_warnings():
-        # from 3.12 on a fork with threads is warned of; the child starts only new ones
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            signal.alarm(int(SURELY))
-            child()
-            status = 0
-        except BaseException as error:
-            os.write(2, f"in the child: {error!r}\n".encode())
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def in_thread(work: Callable[[], object]) -> None:
-    """Run `work` in a thread, and let its error through."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
 
 
 def run_in_thread() -> None:

@@ -13,15 +13,10 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn
 from deadlined.poll import CLOSED, EXPIRED, OK, Half
-from deadlined.runtime import (
-    Parking,
-    ScheduledCheckpoint,
-    TaskParker,
-    yield_shielded,
-)
+from deadlined.runtime import Parking, ScheduledCheckpoint, TaskParker, yield_shielded
 from deadlined.runtime.waking import WOKEN
 from tests.support.poll import conn_pair
-from tests.support.runtime import HOUR
+from tests.support.runtime import HOUR, lie_down
 
 
 def test_a_wake_says_nothing_however_often_it_is_asked() -> None:
@@ -243,7 +238,3 @@ class TestABed:
                 await wait_all_tasks_blocked()
                 bed.wake()
                 scope.cancel()
-
-
-async def lie_down(bed: TaskParker) -> None:
-    await bed

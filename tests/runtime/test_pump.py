@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any
@@ -20,13 +21,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, OK, Half, PollDesc
-from deadlined.runtime import (
-    Pump,
-    current_pump,
-)
+from deadlined.runtime import Pump, current_pump
 from deadlined.timers import Timer
 from tests.support.poll import assert_sound, conn_pair, many_descriptors, socket_pair
-from tests.support.runtime import HOUR, SURELY, counts, expect_timeout, run_once, wait
+from tests.support.runtime import HOUR, SURELY, counts, exit_status_of, expect_timeout, in_thread, run_once, wait
 
 
 class TestWaiting:
@@ -60,6 +58,26 @@ class TestWaiting:
             await peer.send_all(b"still here")
             assert await conn.receive_some() == b"still here"
             await expect_timeout(conn, start + HOUR)
+
+    async def test_a_cancelled_task_is_woken_by_nothing_else_before_it_runs(self) -> None:
+        async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
+            half = conn._desc.read
+            nursery.start_soon(wait, half)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            assert half.waiter is None
+            # trio would not survive a second wake
+            assert peer.try_send(b"x") == 1
+            current_pump()._poller.poll(0.0)
+
+    async def test_a_coroutine_that_is_closed_while_it_is_parked_leaves_nobody_there(self) -> None:
+        async with conn_pair() as (conn, _):
+            half = conn._desc.read
+            parked = wait(half)
+            parked.send(None)
+            assert half.waiter is trio.lowlevel.current_task()
+            parked.close()
+            assert half.waiter is None
 
     async def test_a_cancellation_after_the_wake_loses_no_readiness(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
@@ -261,8 +279,65 @@ class TestFairness:
             assert_sound(current_pump()._poller, conn._desc, peer._desc)
 
 
+class TestClock:
+    """Trio's clock is read without Python only where it is known."""
+
+    def test_trios_own_is_known(self) -> None:
+        assert self.is_steady(None)
+
+    def test_a_virtual_one_is_asked(self) -> None:
+        assert not self.is_steady(MockClock())
+
+    def test_one_that_only_looks_like_trios_is_asked(self) -> None:
+        class SystemClock(trio.abc.Clock):
+            """Its offset is not what it adds to `time.perf_counter()`."""
+
+            offset = 1e6
+
+            def start_clock(self) -> None:
+                pass
+
+            def current_time(self) -> float:
+                return time.perf_counter()
+
+            def deadline_to_sleep_time(self, deadline: float) -> float:
+                return deadline - self.current_time()
+
+        assert not self.is_steady(SystemClock())
+
+    def is_steady(self, clock: trio.abc.Clock | None) -> bool:
+        async def main() -> bool:
+            return current_pump().clock.steady
+
+        return trio.run(main, clock=clock)
+
+
 class TestRuns:
     """One pump per run, from its first use to its end."""
+
+    async def test_the_pump_never_blocks_the_run(self, autojump_clock: MockClock) -> None:
+        """It polls what is there; the sleep is trio's. It may be woken for something that is gone by then."""
+        pump = current_pump()
+        waits: list[float] = []
+        port = pump._poller.port
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(port, name)
+
+            def wait(self, timeout: float) -> list[tuple[int, int]]:
+                waits.append(timeout)
+                return port.wait(0.0)
+
+        async with conn_pair() as (conn, peer):
+            pump._poller.port = Watched()
+            conn.set_read_deadline(5.0)
+            await expect_timeout(conn, 5.0)
+            await peer.send_all(b"x")
+            conn.set_read_deadline(math.inf)
+            assert await conn.receive_some() == b"x"
+        assert len(waits) >= 2
+        assert max(waits) <= 0.0
 
     def test_outside_of_a_run_there_is_no_pump(self) -> None:
         with pytest.raises(RuntimeError):
@@ -367,6 +442,19 @@ except ImportError as error:
         )
 
 
+def run_once_precisely() -> Pump:
+    """A run on the real clock, with a deadline."""
+
+    async def main() -> Pump:
+        async with conn_pair() as (conn, _):
+            conn.set_read_timeout(0.001)
+            with pytest.raises(DeadlineExceeded):
+                await conn.receive_some()
+        return current_pump()
+
+    return trio.run(main)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="timerfd is Linux's")
 class TestPrecision:
     """DEADLINED_PRECISE: the sleeping pump is woken by a timer of the kernel that counts in nanoseconds."""
@@ -407,6 +495,31 @@ class TestPrecision:
             with pytest.raises(DeadlineExceeded):
                 await conn.receive_some()
             assert trio.current_time() == 3600
+
+    def test_the_timer_ends_with_the_run(self) -> None:
+        timer = run_once_precisely()._timer
+        assert timer is not None
+        assert timer.fileno() == -1
+
+    async def test_a_forked_child_lets_go_of_the_timer_and_the_parent_keeps_its_deadlines(self) -> None:
+        pump = current_pump()
+        timer = pump._timer
+        assert timer is not None
+        number = timer.fileno()
+
+        def child() -> None:
+            assert timer.fileno() == -1
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(number)
+            in_thread(run_once_precisely)
+
+        async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
+            deadline = trio.current_time() + 0.05
+            conn.set_read_deadline(deadline)
+            nursery.start_soon(self.exceeds, conn, deadline)
+            await wait_all_tasks_blocked()
+            assert exit_status_of(child) == 0
+            assert timer.fileno() == number
 
     async def test_a_wish_that_is_none_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEADLINED_PRECISE", "maybe")

@@ -8,13 +8,12 @@ import sys
 import threading
 from contextlib import ExitStack
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn
-from deadlined.runtime import (
-    current_pump,
-)
+from deadlined.runtime import current_pump
 from tests.support.poll import conn_pair
 from tests.support.runtime import HOUR, SURELY, counts, expect_timeout, seconds_to_next_deadline
 
@@ -74,21 +73,16 @@ class TestVirtualTime:
             assert seconds_to_next_deadline() == 60
             await expect_timeout(other, start + 60)
 
-    async def test_an_extended_deadline_ends_at_its_new_time(self, autojump_clock: MockClock) -> None:
+    @pytest.mark.parametrize(("first", "then"), [(5, 100), (100, 5)], ids=["extended", "shortened"])
+    async def test_a_moved_deadline_ends_at_its_new_time(
+        self, first: float, then: float, autojump_clock: MockClock
+    ) -> None:
         start = trio.current_time()
         async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
-            conn.set_read_deadline(start + 5)
-            nursery.start_soon(expect_timeout, conn, start + 100)
+            conn.set_read_deadline(start + first)
+            nursery.start_soon(expect_timeout, conn, start + then)
             await trio.sleep(3)
-            conn.set_read_deadline(start + 100)
-
-    async def test_a_shortened_deadline_ends_at_its_new_time(self, autojump_clock: MockClock) -> None:
-        start = trio.current_time()
-        async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
-            conn.set_read_deadline(start + 100)
-            nursery.start_soon(expect_timeout, conn, start + 5)
-            await trio.sleep(3)
-            conn.set_read_deadline(start + 5)
+            conn.set_read_deadline(start + then)
 
     async def test_a_deadline_that_is_set_while_the_pump_sleeps_without_one(self, autojump_clock: MockClock) -> None:
         start = trio.current_time()

@@ -319,3 +319,13 @@ async def serving(
         finally:
             site.hang_up()
             nursery.cancel_scope.cancel()
+
+
+async def trickle(client: Client, data: bytes, every: float) -> None:
+    """Send byte by byte, until the server has had enough."""
+    try:
+        for i in range(len(data)):
+            await client.send(data[i : i + 1])
+            await trio.sleep(every)
+    except trio.BrokenResourceError:
+        return

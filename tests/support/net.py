@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -14,7 +16,7 @@ import pytest
 import trio
 import trustme
 
-from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners
+from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
 from deadlined.poll import Poller
 from deadlined.runtime import current_pump
 from deadlined.timers.heap4 import Heap4
@@ -25,6 +27,8 @@ INF = math.inf
 HOUR = 3600.0
 LOCALHOST = "127.0.0.1"
 SERVER_NAME = "server.example"
+
+Operation = Callable[[], Awaitable[object]]
 
 
 def past() -> float:
@@ -217,3 +221,35 @@ class Certificates:
 def certificates() -> Certificates:
     """The same for every test: making keys takes a while."""
     return Certificates()
+
+
+def port_of(listener: Listener) -> int:
+    port = listener.socket.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+# what accept(2) says when there is no room, and the waits in seconds that follow
+SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM]
+BACKOFF = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+
+
+class Troubled(socket.socket):
+    """A listening socket whose first accepts fail with the given errors, and which notes the time of each."""
+
+    def __init__(self, *troubles: int) -> None:
+        super().__init__()
+        self.bind((LOCALHOST, 0))
+        self.listen()
+        self.troubles = list(troubles)
+        self.calls: list[float] = []
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.calls.append(trio.current_time())
+        if self.troubles:
+            number = self.troubles.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+    async def connect_to_it(self) -> Conn:
+        return await open_tcp_stream(*self.getsockname())

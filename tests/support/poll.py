@@ -17,6 +17,10 @@ from deadlined.timers.heap4 import Heap4
 
 INF = math.inf
 NOW = 100.0
+PAST = NOW - 1
+SOON = NOW + 1
+LATER = NOW + 2
+FD = 4
 
 
 class Rig:
@@ -110,3 +114,22 @@ def many_descriptors(number: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Setter:
+    """How the tests set a deadline: its method has a twin, written out for speed."""
+
+    name = "set_deadline"
+
+
+def move(target: Half | PollDesc, when: float) -> object:
+    """Set the deadline; the result is the method's, which is none."""
+    half = target.read if isinstance(target, PollDesc) else target
+    argument = when if Setter.name == "set_deadline" else when - half.poller.clock.now()
+    result: object = getattr(target, Setter.name)(argument)
+    return result
+
+
+def entry(half: Half) -> tuple[float, float, int]:
+    """Everything that the queue knows of a half's deadline."""
+    return half.when, half.key, half.order

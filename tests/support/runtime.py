@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -11,12 +15,7 @@ from trio.testing import MockClock
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import Half
-from deadlined.runtime import (
-    Parking,
-    Pump,
-    RuntimeStatistics,
-    current_pump,
-)
+from deadlined.runtime import Parking, Pump, RuntimeStatistics, TaskParker, current_pump
 from tests.support.poll import conn_pair
 
 HOUR = 3600.0
@@ -64,3 +63,43 @@ def run_once(between: Callable[[], object] = bool) -> Pump:
         return current_pump()
 
     return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def lie_down(bed: TaskParker) -> None:
+    await bed
+
+
+def exit_status_of(child: Callable[[], None]) -> int:
+    """Fork, run `child` there, and wait for it."""
+    with warnings.catch_warnings():
+        # from 3.12 on a fork with threads is warned of; the child starts only new ones
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(int(SURELY))
+            child()
+            status = 0
+        except BaseException as error:
+            os.write(2, f"in the child: {error!r}\n".encode())
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Run `work` in a thread, and let its error through."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]

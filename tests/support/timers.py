@@ -19,6 +19,8 @@ from deadlined.timers.tree import Node, Tree
 from deadlined.timers.unsorted import UnsortedList
 
 INF = math.inf
+MINUTE = 60.0
+HOUR = 3600.0
 QUEUES = sorted(SCHEMES)
 EXACT = [name for name in QUEUES if Timers(name).granularity == 0.0]
 WHEELS = [name for name in QUEUES if name not in EXACT]
@@ -236,3 +238,9 @@ def assert_sound(timers: Timers, known: Iterable[Timer]) -> None:
     assert all(timer.key < INF for timer in pending), "a pending timer has lost its entry"
     assert timers.zombies == sum(timer.zombie for timer in stored)
     assert len(timers) == len(stored) == len(pending) + timers.zombies
+
+
+def stored_state(timers: Timers) -> tuple[list[tuple[int, float, int, int]], int]:
+    """Everything that any operation of the queue would change: keys, places, and the number of entries so far."""
+    stored = assert_queue(timers._queue)
+    return [(id(timer), timer.key, timer.slot, timer.index) for timer in stored], timers._order
