@@ -45,7 +45,7 @@ HOUR = 3600.0
 SURELY = 60.0  # seconds of real time: by then, or something is broken
 
 
-def test_a_wake_says_nothing_however_often_it_is_asked() -> None:
+def test_the_wake_is_an_outcome_of_none_any_number_of_times() -> None:
     def listener() -> Generator[str, None, None]:
         heard = yield "ready"
         yield f"heard {heard}"
@@ -97,7 +97,7 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
         gc.enable()
 
 
-class TestGivingWay:
+class TestYieldShielded:
     async def test_others_run_and_a_cancellation_waits(self) -> None:
         seen: list[str] = []
 
@@ -125,7 +125,7 @@ class TestGivingWay:
                 scope.cancel()
         assert seen == ["gave way", "cancelled"]
 
-    async def test_who_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
+    async def test_a_task_that_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
         with trio.CancelScope() as scope:
             await yield_shielded
             scope.cancel()
@@ -134,38 +134,38 @@ class TestGivingWay:
         assert scope.cancelled_caught
 
 
-class TestATurn:
-    """A checkpoint before an act, in one step."""
+class TestScheduledCheckpoint:
+    """A checkpoint before an operation, in one step."""
 
-    async def test_it_is_a_checkpoint_and_says_how_the_half_stands(self) -> None:
+    async def test_it_is_a_checkpoint_and_returns_the_state_of_the_half(self) -> None:
         async with conn_pair() as (conn, _):
             half = conn._desc.read
-            turn = ScheduledCheckpoint(half)
+            scheduled = ScheduledCheckpoint(half)
             for _ in range(2):
                 with assert_checkpoints():
-                    assert await turn == OK
+                    assert await scheduled == OK
             half.set_deadline(trio.current_time() - 1)
-            assert await turn == EXPIRED
+            assert await scheduled == EXPIRED
             half.close()
-            assert await turn == CLOSED
+            assert await scheduled == CLOSED
 
-    async def test_who_is_cancelled_already_does_not_go_on(self) -> None:
+    async def test_a_task_that_is_cancelled_already_does_not_go_on(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = ScheduledCheckpoint(conn._desc.read)
+            scheduled = ScheduledCheckpoint(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
-                await turn
+                await scheduled
                 pytest.fail("went on")
             assert scope.cancelled_caught
             with assert_checkpoints():
-                assert await turn == OK
+                assert await scheduled == OK
 
-    async def test_nor_who_is_cancelled_meanwhile(self) -> None:
+    async def test_a_task_that_is_cancelled_meanwhile_does_not_go_on(self) -> None:
         seen: list[str] = []
 
-        async def take(turn: ScheduledCheckpoint) -> None:
+        async def take(scheduled: ScheduledCheckpoint) -> None:
             for number in range(3):
-                await turn
+                await scheduled
                 seen.append(f"turn {number}")
 
         async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
@@ -181,33 +181,33 @@ class TestATurn:
 
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = ScheduledCheckpoint(conn._desc.read)
+                scheduled = ScheduledCheckpoint(conn._desc.read)
                 with trio.CancelScope() as scope:
-                    await turn
+                    await scheduled
                     scope.cancel()
-                went_on.append(await turn)
+                went_on.append(await scheduled)
 
         trio.run(main)
         assert went_on == [OK]
 
     async def test_a_shielded_one_is_not_cancelled(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = ScheduledCheckpoint(conn._desc.read)
+            scheduled = ScheduledCheckpoint(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
                 with trio.CancelScope(shield=True):
-                    assert await turn == OK
-                await turn
+                    assert await scheduled == OK
+                await scheduled
             assert scope.cancelled_caught
 
     def test_ctrl_c_that_comes_meanwhile_is_raised(self) -> None:
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = ScheduledCheckpoint(conn._desc.read)
-                await turn
+                scheduled = ScheduledCheckpoint(conn._desc.read)
+                await scheduled
                 trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
                 for _ in range(100):
-                    await turn
+                    await scheduled
                 pytest.fail("went on")
 
         with pytest.raises(KeyboardInterrupt):
@@ -224,16 +224,16 @@ async def give_way_and_note(seen: list[str]) -> None:
         raise
 
 
-class TestABed:
-    """Where a task sleeps until somebody wakes it."""
+class TestTaskParker:
+    """Where a task sleeps until it is woken."""
 
     async def test_each_sleep_ends_by_a_wake_of_its_own(self) -> None:
         woken: list[int] = []
-        bed = TaskParker(pytest.fail)
+        parker = TaskParker(pytest.fail)
 
         async def sleeper() -> None:
             for number in range(3):
-                await bed
+                await parker
                 woken.append(number)
 
         async with trio.open_nursery() as nursery:
@@ -241,36 +241,36 @@ class TestABed:
             for number in range(3):
                 await wait_all_tasks_blocked()
                 assert woken == list(range(number))
-                bed.wake()
+                parker.wake()
 
-    async def test_who_is_cancelled_leaves_it_at_once_and_can_come_back(self) -> None:
+    async def test_a_cancelled_task_leaves_it_at_once_and_can_park_again(self) -> None:
         left: list[str] = []
-        bed = TaskParker(lambda: left.append("left"))
+        parker = TaskParker(lambda: left.append("left"))
         for number in range(2):
             with trio.move_on_after(0) as scope:
-                await bed
+                await parker
             assert scope.cancelled_caught
             assert len(left) == number + 1
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lie_down, bed)
+            nursery.start_soon(park_at, parker)
             await wait_all_tasks_blocked()
-            bed.wake()
+            parker.wake()
 
-    async def test_who_is_woken_is_not_cancelled_any_more(self) -> None:
-        bed = TaskParker(pytest.fail)
+    async def test_a_woken_task_is_not_cancelled_any_more(self) -> None:
+        parker = TaskParker(pytest.fail)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(lie_down, bed)
+                nursery.start_soon(park_at, parker)
                 await wait_all_tasks_blocked()
-                bed.wake()
+                parker.wake()
                 scope.cancel()
 
 
-async def lie_down(bed: TaskParker) -> None:
-    await bed
+async def park_at(parker: TaskParker) -> None:
+    await parker
 
 
-class TestATaskContext:
+class TestTaskContext:
     NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
     async def test_it_is_new_after_the_next_step(self) -> None:
@@ -515,7 +515,7 @@ class TestWaiting:
             conn.set_read_deadline(-math.inf)
             conn.set_read_deadline(start + 5)
 
-    async def test_whoever_waits_while_it_is_closed_sees_it_closed(self) -> None:
+    async def test_a_task_that_waits_while_it_is_closed_sees_it_closed(self) -> None:
         outcomes: list[int] = []
         with socket_pair() as (left, _):
             pump = current_pump()
@@ -746,7 +746,7 @@ class TestControlC:
                     lambda: wait(conn._desc.read),
                     conn.receive_some,
                     conn.wait_readable,
-                    lambda: lie_down(TaskParker(lambda: left.append("left"))),
+                    lambda: park_at(TaskParker(lambda: left.append("left"))),
                     lambda: deadlined.sleep(HOUR),
                 ]
                 for operation in waits:
@@ -813,11 +813,11 @@ class TestControlC:
             while True:
                 reached: list[str] = []
                 interrupted = False
-                bed = TaskParker(lambda: None)
+                parker = TaskParker(lambda: None)
                 ways: dict[str, Awaitable[object]] = {
                     "yield shielded": yield_shielded,
                     "scheduled checkpoint": ScheduledCheckpoint(half),
-                    "task parker": bed,
+                    "task parker": parker,
                 }
                 try:
                     with interrupted_at(step, reached), trio.move_on_after(1):
@@ -1147,7 +1147,7 @@ class TestPrecision:
             assert exit_status_of(child) == 0
             assert timer.fileno() == number
 
-    async def test_a_wish_that_is_none_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_an_invalid_value_of_the_variable_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEADLINED_PRECISE", "maybe")
         with pytest.raises(ValueError, match=r"DEADLINED_PRECISE is 1 or 0, not 'maybe'"):
             current_pump()
