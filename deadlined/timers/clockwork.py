@@ -162,7 +162,7 @@ class Clockwork(Scheme):
             self._place(timer, now)
 
     def _place(self, timer: Timer, now: float) -> None:
-        """Into the slot where it belongs at the present tick; into the heap if there is none, or if it is due."""
+        """Put a timer into its slot at the present tick, or into the heap if it has none or is due."""
         key = timer.key
         if key > now and has_tick(key, self.tick):
             number = tick_from(key, self.tick)
