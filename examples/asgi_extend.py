@@ -7,8 +7,8 @@
 
 Or with the command, from this directory: deadlined serve asgi_extend:app --handler 1s
 
-The server puts an extension into the scope, with absolute times on the run's clock, `trio.current_time()`. Other servers
-have no such extension, so the application also runs without it.
+The server puts an extension into the scope, with absolute times on the run's clock, `trio.current_time()`. Other
+servers have no such extension, so the application also runs without it.
 """
 
 from __future__ import annotations
