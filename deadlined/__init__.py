@@ -12,8 +12,8 @@ loop, `deadlined.timers` holds the timer facilities, and the command `deadlined 
 
 from __future__ import annotations
 
+from . import freshness as _freshness  # noqa: F401, warns before a compiled module fails that does not fit the others
 from .errors import DeadlineExceeded
-from .freshness import warn_if_stale as _warn_if_stale
 from .net import (
     Conn,
     Listener,
@@ -26,11 +26,7 @@ from .net import (
     serve_tcp,
 )
 from .runtime import statistics
-from .timers import COMPILED as _COMPILED
 from .timing import Ticker, Timer, after_func, sleep, sleep_until
-
-if _COMPILED:
-    _warn_if_stale()
 
 __version__ = "0.1.0"
 

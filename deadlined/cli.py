@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
@@ -54,6 +55,19 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
             return value if isinstance(value, float) else self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class _Mode(click.ParamType):  # type: ignore[type-arg]
+    """Permission bits in octal."""
+
+    name = "mode"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not re.fullmatch(r"(0o?)?[0-7]{3}", value):
+            self.fail(f"{value!r} is not a mode: write three octal digits, such as 660", param, ctx)
+        return int(value[-3:], 8)
 
 
 class _Failure(click.ClickException):
@@ -123,6 +137,14 @@ def main() -> None:
     help="TCP port; 0 lets the system choose.",
 )
 @click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket instead.")
+@click.option(
+    "--uds-mode",
+    type=_Mode(),
+    default="666",
+    show_default=True,
+    envvar="DEADLINED_UDS_MODE",
+    help="Permissions of the unix socket, in octal: who may connect. The default lets every local user.",
+)
 @click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Speak TLS with this certificate (PEM).")
 @click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Its key, if it is not in the same file.")
 @click.option(

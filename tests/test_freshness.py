@@ -11,6 +11,8 @@ import pytest
 
 from deadlined.freshness import RECORD, stale_sources, warn_if_stale
 
+COMPILED = "timers/facility.cpython-311-x86_64-linux-gnu.so"
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
@@ -22,6 +24,8 @@ def package(tmp_path: Path) -> Path:
     compiled = ["deadlined/net/conn.py", "deadlined/net/side.py"]
     lines = [f"{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}  {name}\n" for name in compiled]
     (package / RECORD).write_text("".join(lines))
+    (package / COMPILED).parent.mkdir()
+    (package / COMPILED).touch()
     return package
 
 
@@ -34,8 +38,9 @@ def package(tmp_path: Path) -> Path:
         (lambda package: (package / "net/conn.py").write_text("not Python ("), ["deadlined/net/conn.py"]),
         (lambda package: (package / "net/side.py").unlink(), ["deadlined/net/side.py"]),
         (lambda package: (package / RECORD).unlink(), []),
+        (lambda package: [(package / "net/conn.py").write_text("x"), (package / COMPILED).unlink()], []),
     ],
-    ids=["nothing", "touched", "an interpreted one", "edited", "removed", "no record"],
+    ids=["nothing", "touched", "an interpreted one", "edited", "removed", "no record", "no longer compiled"],
 )
 def test_a_source_is_stale_if_it_is_not_what_was_compiled(
     package: Path, change: Callable[[Path], object], stale: list[str]

@@ -259,6 +259,19 @@ class Conn(trio.abc.HalfCloseableStream):
             side.half.drain()
         return data
 
+    def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        """Receive after a wait, without waiting: readiness that has come beats a deadline that has passed meanwhile, so
+        the deadline is not looked at. None if the kernel has nothing. No checkpoint."""
+        data = self._receive(max_bytes)
+        if data and len(data) < max_bytes:
+            self._reading.half.drain()
+        return data
+
+    def send_ready(self, data: Buffer) -> int:
+        """`try_send` after a wait, for which the deadline is not looked at again."""
+        self._require_open_end()
+        return self._send(data)
+
     @property
     def drained(self) -> bool:
         """True if `try_receive` is known to give None: the last receive got less than it asked for, and the kernel has
@@ -278,6 +291,15 @@ class Conn(trio.abc.HalfCloseableStream):
     def call_when_readable(self, sleeper: ReadyCallback) -> bool:
         """`wait_readable` without a task: True if `sleeper` will be called, False if it is worth trying now."""
         return self._reading.half.park(sleeper) == PARKED
+
+    def resume_readable(self, callback: ReadyCallback) -> bool:
+        """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called
+        again because the reason of the call has gone away. DeadlineExceeded if the deadline has passed and nothing is
+        known to have come; ClosedResourceError once closed."""
+        status = self._reading.half.resume(callback)
+        if status != PARKED:
+            self._reading.woken(status)
+        return status != PARKED
 
     def wait_writable(self) -> Awaitable[None]:
         """To be awaited after `try_send` took less than all: sleep until there is room again, or the write deadline."""

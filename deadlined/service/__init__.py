@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .collector import tune_gc
 from .errors import StartupError
+from .garbage import tune_gc
 from .serving import ServeConfig, serve
 
 __all__ = ["ServeConfig", "StartupError", "serve", "tune_gc"]

@@ -8,7 +8,7 @@ that run inside a measured process import only what they measure.
 from __future__ import annotations
 
 # measured unless others are named
-NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "lateness")
+NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "garbage", "lateness")
 
 # measured only if they are named
 ON_REQUEST = ("instructions",)

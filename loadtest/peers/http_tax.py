@@ -37,7 +37,6 @@ class Load:
 
     def __init__(self, parser: str) -> None:
         self._app = AsgiHandler(web)
-        self._timeouts = ON
         self.server = HttpServer(self._handle, timeouts=ON, parser=parser)
         self.meter = Meter(self._switch, lambda: self.server.statistics().requests, STRETCH)
 
@@ -52,10 +51,9 @@ class Load:
             await trio.sleep(STRETCH)
 
     def _switch(self, on: bool) -> None:
-        self._timeouts = ON if on else OFF
+        self.server.set_timeouts(ON if on else OFF)
 
     def _handle(self, exchange: Exchange) -> Awaitable[None]:
-        exchange.link.timeouts = self._timeouts
         return self._app(exchange)
 
 

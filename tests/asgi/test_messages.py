@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import UserDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import h11
@@ -334,6 +334,21 @@ async def two_lines_in_a_header(send: Send) -> None:
     await start(send, headers=[(b"x", b"1\r\nset-cookie: y")])
 
 
+async def number(send: Send) -> None:
+    await start(send)
+    await send({"type": "http.response.body", "body": 5})
+
+
+async def text(send: Send) -> None:
+    await start(send)
+    await send({"type": "http.response.body", "body": "x"})
+
+
+async def nothing(send: Send) -> None:
+    await start(send)
+    await send({"type": "http.response.body", "body": None})
+
+
 async def informational(send: Send) -> None:
     await start(send, 101)
 
@@ -352,6 +367,9 @@ async def too_long(send: Send) -> None:
         (two_lines_in_a_header, "header field"),
         (informational, "from 200 to 999"),
         (too_long, "longer than its Content-Length"),
+        (number, "must be bytes, not int"),
+        (text, "must be bytes, not str"),
+        (nothing, "must be bytes, not NoneType"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -452,6 +470,45 @@ async def test_a_response_in_pieces_arrives_piece_by_piece() -> None:
         while not rest.endswith(b"0\r\n\r\n"):
             rest += await client.receive()
         assert rest == b"6\r\nsecond\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_body_may_be_any_buffer_of_bytes(kind: Callable[[bytes], object], more: bool) -> None:
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": kind(b"hello"), "more_body": more})
+        if more:
+            await send({"type": "http.response.body", "body": kind(b"")})
+
+    async with serving(app) as served, served.client() as client:
+        for _ in range(2):
+            assert (await client.ask(GET)).body == b"hello"
+        assert (await client.ask(b"GET / HTTP/1.0\r\n\r\n")).body == b"hello"
+
+
+@pytest.mark.parametrize("view", [memoryview(b"h.e.l.l.o.")[::2], memoryview(b"olleh")[::-1]])
+async def test_a_view_need_not_be_contiguous(view: memoryview) -> None:
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": view})
+
+    async with serving(app) as served:
+        assert (await served.ask(GET)).body == b"hello"
+
+
+async def test_a_buffer_may_be_filled_anew_while_its_bytes_are_sent() -> None:
+    size = 8 * 1024 * 1024
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        buffer = bytearray(b"a" * size)
+        await start(send, headers=[(b"content-length", b"%d" % size)])
+        sending = send({"type": "http.response.body", "body": buffer})
+        buffer[:] = b"b" * size
+        await sending
+
+    async with serving(app) as served:
+        assert (await served.ask(GET)).body == b"a" * size
 
 
 async def test_head_is_answered_without_the_body_and_the_connection_goes_on() -> None:

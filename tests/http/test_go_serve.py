@@ -251,7 +251,7 @@ async def test_write_deadline_extended_on_new_request(autojump_clock: MockClock)
 @pytest.mark.parametrize("limited", [True, False])
 async def test_write_deadline_enforced_per_stream(limit: float, limited: bool, autojump_clock: MockClock) -> None:
     async def second_is_slow(exchange: Exchange) -> None:
-        if exchange.link.requests == 2:
+        if site.server.connections()[0].requests == 2:
             await trio.sleep(limit)
         await answer(exchange)
 
@@ -568,7 +568,7 @@ async def test_timeout_handler(autojump_clock: MockClock) -> None:
     go_on = trio.Event()
 
     async def waits_for_it(exchange: Exchange) -> None:
-        if exchange.link.requests == 2:
+        if site.server.connections()[0].requests == 2:
             await trio.sleep_forever()
         await go_on.wait()
         await answer(exchange, b"hi")

@@ -21,7 +21,8 @@ Message = tuple[tuple[object, ...], bytes]
 
 
 PARSERS = ("h11", "httptools")
-FIELDS = [name for name in Request.__slots__ if not name.startswith("_")]
+FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
+FIELDS += ["expects_continue"]
 
 
 def as_tuple(request: Request) -> tuple[object, ...]:
@@ -158,9 +159,11 @@ def test_a_transfer_encoding_is_passed_on_as_it_was_written(value: bytes) -> Non
     assert one(head + b"0\r\n\r\n").headers[1] == (b"transfer-encoding", value)
 
 
-@pytest.mark.parametrize("method", ["GET", "get", "M-SEARCH", "!#$%&'*+-.^_`|~09"])
+@pytest.mark.parametrize("method", ["GET", "get", "M-SEARCH", "!#$%&'*+-.^_`|~09", "A" * 64])
 def test_any_token_is_a_method(method: str) -> None:
-    assert one(get(line=method.encode() + b" / HTTP/1.1")).method == method
+    head = get(line=method.encode() + b" / HTTP/1.1")
+    assert one(head).method == method
+    assert parse(*by_byte(head)) == parse(head)
 
 
 @pytest.mark.parametrize(
@@ -596,6 +599,25 @@ def test_a_line_between_chunks_that_does_not_end_is_refused(start: bytes) -> Non
     assert parser.next_request() is not None
     with pytest.raises(BadRequest):
         parser.next_body()
+
+
+def test_the_largest_length_is_awaited() -> None:
+    parser = RequestParser(Limits())
+    parser.feed(get(b"content-length: 9223372036854775807"))
+    request = parser.next_request()
+    assert request is not None
+    assert (request.content_length, parser.next_body()) == (2**63 - 1, None)
+
+
+@pytest.mark.parametrize("cut", range(1, len(GET)))
+def test_what_is_fed_between_two_requests_of_one_piece_is_read_with_the_second(cut: int) -> None:
+    parser = RequestParser(Limits())
+    parser.feed(GET + GET[:cut])
+    assert parser.next_request() is not None
+    parser.feed(GET[cut:])
+    assert parser.buffered == len(GET)
+    assert parser.next_request() is not None
+    assert parser.next_request() is None
 
 
 def test_a_huge_chunk_is_no_huge_buffer() -> None:

@@ -212,6 +212,28 @@ def test_a_response_that_failed_to_start_can_be_started_again() -> None:
     assert written(out, b"x")
 
 
+def test_nothing_is_left_of_a_start_that_failed() -> None:
+    out = writer()
+    with pytest.raises(ResponseError):
+        out.start(200, [(b"content-length", b"5"), (b"date", b"yesterday"), (b"a", b"\n")])
+    (data,) = written(out, b"four", headers=[(b"content-length", b"4")])
+    assert (data[-4:], DATE[:-2] in head(data)) == (b"four", True)
+    again = writer()
+    with pytest.raises(ResponseError):
+        again.start(200, [(b"content-length", b"5"), (b"a", b"\n")])
+    assert b"content-length: 1" in head(written(again, b"x")[0])
+
+
+@pytest.mark.parametrize("wrong", [b"123456", b"123"])
+def test_a_piece_of_the_wrong_length_can_be_replaced_by_a_right_one(wrong: bytes) -> None:
+    out = writer()
+    out.start(200, [(b"content-length", b"5")])
+    with pytest.raises(ResponseError):
+        out.body(wrong, False, DATE, KEEP)
+    assert out.body(b"12345", False, DATE, KEEP).endswith(b"\r\n\r\n12345")
+    assert out.complete
+
+
 def test_a_body_comes_after_the_start_and_before_the_end() -> None:
     out = writer()
     with pytest.raises(ResponseError, match="before the response was started"):

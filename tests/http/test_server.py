@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason, Timeouts
-from deadlined.http.phases import STALL
+from deadlined.http.policy import STALL
 from deadlined.runtime import current_pump
 from tests.support.http import (
     CHUNKED_POST,
@@ -377,7 +377,7 @@ async def test_head_and_first_body_leave_in_one_send(autojump_clock: MockClock) 
             return super().send(data, flags)
 
     async def counted(exchange: Exchange) -> None:
-        conn = exchange.link.conn
+        conn = exchange._host.transport.conn
         conn._socket = Counting(fileno=conn._socket.detach())
         exchange.start(200, [])
         assert sends == []

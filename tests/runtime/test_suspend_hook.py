@@ -13,12 +13,13 @@ from contextvars import copy_context
 import outcome
 import pytest
 import trio
-from support import HOUR, interrupted_at
 from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.runtime import RunInContextCopy, with_suspend_hook
 from deadlined.timers import COMPILED
+from tests.support.interrupts import interrupted_at
+from tests.support.net import HOUR
 
 
 class NotedError(Exception):

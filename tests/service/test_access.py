@@ -8,7 +8,6 @@ import io
 import json
 import time
 from collections.abc import Callable
-from select import PIPE_BUF
 from typing import Any
 
 import pytest
@@ -146,33 +145,3 @@ def test_the_next_line_after_a_flush_is_written_in_its_turn() -> None:
     output.log.flush()
     output.log.request(REQUEST)
     assert len(output.wanted) == 2
-
-
-class Pipe(io.StringIO):
-    """Notes each write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[str] = []
-
-    def write(self, text: str) -> int:
-        self.writes.append(text)
-        return super().write(text)
-
-
-def test_a_write_has_whole_lines_and_is_never_mixed_with_anothers() -> None:
-    pipe = Pipe()
-    log = AccessLog(pipe, lambda seconds, function: None)
-    long = changed(target="/" + "x" * (2 * PIPE_BUF))
-    for record in [REQUEST] * 20 + [long] + [REQUEST] * 20:
-        log.request(record)
-    log.flush()
-    assert all(text.endswith("\n") for text in pipe.writes)
-    assert [len(text) > PIPE_BUF for text in pipe.writes].count(True) == 1
-    # the one that is too long stands alone
-    assert max(pipe.writes, key=len).count("\n") == 1
-    assert [json.loads(line)["path"] for line in pipe.getvalue().splitlines()] == ["/a?b"] * 20 + [long.target] + [
-        "/a?b"
-    ] * 20
-    # together, as far as that goes
-    assert len(pipe.writes) < 10

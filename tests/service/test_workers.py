@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
-from deadlined.service.workers import Supervisor
+from deadlined.service.workers import Supervisor, free_port
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
 # connections that may all go to one of two workers, by a hash that is as good as a coin: one time in 2 ** 99
@@ -55,7 +56,9 @@ def test_workers_share_a_port_and_the_connections(start: Starter) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "how"), [(signal.SIGKILL, {"signal": "SIGKILL"}), (signal.SIGTERM, {"code": 0})], ids=["killed", "told"]
+    ("number", "how"),
+    [(signal.SIGKILL, {"signal": "SIGKILL"}), (signal.SIGTERM, {"code": 0}), (signal.SIGHUP, {"code": 0})],
+    ids=["killed", "terminated", "hung up"],
 )
 def test_a_worker_that_has_ended_is_replaced(start: Starter, number: signal.Signals, how: dict[str, object]) -> None:
     process, first, second = two_workers(start, "apps:pid")
@@ -79,6 +82,87 @@ def test_one_that_does_not_live_long_is_replaced_later_and_later(start: Starter)
         assert process.wait_for("worker ended")["replaced_in"] == delay
         process.wait_for("listening")
         (victim,) = pids(process) - before
+
+
+def test_several_that_end_together_double_the_delay_once(start: Starter) -> None:
+    process = start("apps:pid", "--workers", "8")
+    for _ in range(7):
+        process.wait_for("listening")
+    for pid in pids(process):
+        os.kill(pid, signal.SIGKILL)
+    assert {process.wait_for("worker ended")["replaced_in"] for _ in range(8)} <= {0.1, 0.2}
+    for _ in range(8):
+        process.wait_for("listening")
+    assert len(answering(process)) > 1
+    process.signal()
+    assert process.end() == (0, "")
+
+
+def test_the_delay_doubles_from_round_to_round() -> None:
+    supervisor = Supervisor(8, 1.0, lambda *_, **__: None)
+    delays = []
+    try:
+        for _ in range(9):
+            for _ in range(8):
+                supervisor._back_off()
+            delays.append(supervisor._delay)
+            supervisor._not_before = -math.inf
+    finally:
+        supervisor._close()
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_a_worker_that_is_hung_up_lets_its_requests_finish(start: Starter) -> None:
+    process, *workers = two_workers(start, "apps:slow", "--drain", "1h")
+    with begun(process) as client:
+        for pid in workers:
+            os.kill(pid, signal.SIGHUP)
+        for _ in workers:
+            assert process.wait_for("draining")["signal"] == "SIGHUP"
+        assert read_all(client).endswith("finished")
+    for _ in workers:
+        assert process.wait_for("worker ended")["code"] == 0
+    while len(pids(process)) < 4:
+        process.wait_for("listening")
+    process.signal()
+    assert process.end() == (0, "")
+
+
+def test_a_worker_that_was_started_with_hangups_ignored_goes_on(start: Starter) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process, *workers = two_workers(start, "apps:pid")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    for pid in workers:
+        os.kill(pid, signal.SIGHUP)
+    assert answering(process) == set(workers)
+    process.signal()
+    assert process.end() == (0, "")
+    assert process.events("worker ended") == []
+
+
+# the port
+
+
+def test_a_free_port_is_one_of_that_host() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        assert free_port("127.0.0.1", port) == port
+        for host in ("127.0.0.2", ""):
+            with pytest.raises(OSError, match="in use"):
+                free_port(host, port)
+
+
+def test_a_port_that_the_kernel_chooses_is_free_on_that_host() -> None:
+    port = free_port("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", port)):
+        assert port > 0
+
+
+def test_a_host_of_another_machine_has_no_free_port() -> None:
+    with pytest.raises(OSError, match="assign"):
+        free_port("192.0.2.1", 0)
 
 
 # what keeps a worker from starting is said once
@@ -132,7 +216,7 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, dict[str, object]]] = []
     supervisor = Supervisor(2, 1.0, lambda event, **fields: said.append((event, fields)))
-    supervisor._proven = True
+    supervisor._was_ready = True
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 
     def refuse() -> int:
@@ -143,7 +227,7 @@ def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(EOFError):
             supervisor.run()
     finally:
-        supervisor._let_go()
+        supervisor._close()
     assert said == [
         ("cannot start a worker", {"why": "too many", "again_in": 0.1}),
         ("cannot start a worker", {"why": "too many", "again_in": 0.2}),

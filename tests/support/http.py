@@ -22,6 +22,7 @@ from deadlined.http import (
     Exchange,
     HttpServer,
     Limits,
+    Observer,
     Reason,
     RequestRecord,
     Timeouts,
@@ -31,6 +32,9 @@ from tests.support.parsers import Choice
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 LAST_GET = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+# tasks of one worker: the one that serves, and the one around it that contains what ends it
+WORKER = 2
 
 # nothing is cut but by what a test sets
 OFF = {
@@ -287,6 +291,7 @@ async def serving(
     timeouts: Timeouts | None = None,
     limits: Limits | None = None,
     tls: bool = False,
+    observer: Observer | None = None,
 ) -> AsyncIterator[Site]:
     """A server with `handler` for the time of the block; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
@@ -296,7 +301,7 @@ async def serving(
         timeouts=timeouts or only(),
         limits=limits,
         ssl_context=context,
-        observer=records,
+        observer=observer or records,
         parser=Choice.name,
     )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)

@@ -96,10 +96,11 @@ class Client:
 class Served:
     """A server in this run, what it has told its observer, and its clients."""
 
-    def __init__(self, server: HttpServer, port: int) -> None:
-        self.server = server
+    server: HttpServer
+
+    def __init__(self, port: int, tls: bool) -> None:
         self.port = port
-        self.url = f"{'http' if server.ssl_context is None else 'https'}://{LOCALHOST}:{port}"
+        self.url = f"{'https' if tls else 'http'}://{LOCALHOST}:{port}"
         self.requests: list[RequestRecord] = []
         self.connections: list[ConnectionRecord] = []
         self._changed = trio.Event()
@@ -141,15 +142,15 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """`app` on a port of the loopback interface, until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
-    server = HttpServer(
+    served = Served(listener.socket.getsockname()[1], ssl_context is not None)
+    server = served.server = HttpServer(
         AsgiHandler(app, state),
         timeouts=timeouts,
         limits=limits,
         ssl_context=ssl_context,
+        observer=served,
         parser=Choice.name,
     )
-    served = Served(server, listener.socket.getsockname()[1])
-    server.observer = served
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve, [listener])
         yield served

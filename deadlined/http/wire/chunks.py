@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import BadRequest
-from ..phases import Reason
+from ..state import Reason
 from ..timeouts import Limits
 from .grammar import DATA, DATA_CR, END, EXTENSION, FIELD_NAME, LINE, NEXT, REFUSED, SIZE, SIZE_START, describe
 

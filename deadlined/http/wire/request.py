@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import BadRequest
-from ..phases import Reason
+from ..state import Reason
 from ..timeouts import Limits
 from .chunks import ChunkDecoder
 from .grammar import METHOD_START, advance
@@ -148,8 +148,6 @@ class RequestParser:
         text = self._text = self._text or self._buffer.decode("latin-1")
         end = text.find("\r\n\r\n", start + max(self._scanned - 3, 0))
         if end < 0:
-            # what is fed next makes another text
-            self._text = None
             self._check_incomplete(size)
             return -1
         end += 4
@@ -183,8 +181,7 @@ class RequestParser:
     def _replace(self, data: bytes) -> None:
         self._buffer = data
         self._text = None
-        self._start = self._scanned = 0
-        self._state = METHOD_START
+        self._start = 0
 
     def _skip(self, size: int) -> None:
         """Drop `size` bytes that were given out; an empty buffer holds no memory."""

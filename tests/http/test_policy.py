@@ -1,4 +1,4 @@
-"""The table of phases against a copy of what was designed, its formulas, and the limits' defaults."""
+"""The table of deadlines against a copy of what was designed, its formulas, and the limits' defaults."""
 
 from __future__ import annotations
 
@@ -7,49 +7,44 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from deadlined.http import RULES, Farewell, Limits, Phase, Reason, Timeouts
-from deadlined.http.phases import (
+from deadlined.http import RULES, Action, BadRequest, Limits, Phase, Reason, Timeouts
+from deadlined.http.policy import (
     IDLE_BUFFER,
     LINGER,
     NEW_GRACE,
     STALL,
     age_deadline,
     body_deadline,
-    farewell,
     handler_deadline,
     handshake_deadline,
     header_deadline,
     idle_deadline,
+    is_last,
+    on_expiry,
+    on_handler_failure,
+    on_refusal,
     stall_deadline,
+    why_last,
     write_deadline,
 )
+from deadlined.http.state import NONE, SENT, STARTED
 
 INF = math.inf
 
-# field: phase, side, starts at, reason, status, only if a byte came, reset, the application notices
-TABLE: dict[str, tuple[str, str, str, str, int | None, bool, bool, str]] = {
-    "handshake": ("handshake", "read", "accept", "handshake_timeout", None, False, False, "not run"),
-    "read_header": (
-        "header",
-        "read",
-        "accept or handshake; the first byte of a next request",
-        "header_timeout",
-        408,
-        True,
-        False,
-        "not run",
-    ),
-    "read": ("body", "read", "as read_header", "read_timeout", 408, True, False, "receive fails"),
-    "body_grace": ("body", "read", "end of the head", "body_rate", 408, True, False, "receive fails"),
-    "write_grace": ("write", "write", "each send", "write_timeout", None, False, True, "cancelled"),
-    "write": ("write", "write", "end of the head", "write_timeout", None, False, True, "cancelled"),
-    "idle": ("idle", "read", "response done", "idle_timeout", None, False, False, "not run"),
-    "handler": ("handler", "task", "end of the head", "handler_timeout", 504, False, True, "cancelled"),
-    "connection_age": ("idle", "none", "accept", "connection_age", None, False, False, "nothing"),
-    "drain": ("drain", "task", "shutdown", "drain_timeout", None, False, True, "cancelled"),
+# field: phase, reason, status, only if a byte came, reset, the handler is cancelled
+TABLE: dict[str, tuple[str, str, int | None, bool, bool, bool]] = {
+    "handshake": ("handshake", "handshake_timeout", None, False, False, False),
+    "read_header": ("header", "header_timeout", 408, True, False, False),
+    "read": ("body", "read_timeout", 408, True, False, False),
+    "body_grace": ("body", "body_rate", 408, True, False, False),
+    "write_grace": ("write", "write_timeout", None, False, True, True),
+    "write": ("write", "write_timeout", None, False, True, True),
+    "idle": ("idle", "idle_timeout", None, False, False, False),
+    "handler": ("handler", "handler_timeout", 504, False, True, True),
+    "connection_age": ("idle", "connection_age", None, False, False, False),
+    "drain": ("drain", "drain_timeout", None, False, True, True),
 }
-COLUMNS = ("phase", "side", "starts", "reason", "status", "needs_byte", "reset", "app")
-RATES = {"body_grace": "received / body_min_rate", "write_grace": "length / write_min_rate, if that is more"}
+COLUMNS = ("phase", "reason", "status", "needs_byte", "reset", "cancels")
 
 
 def test_the_table_has_a_rule_for_each_timeout_that_is_not_a_rate() -> None:
@@ -64,9 +59,9 @@ def test_each_cell_is_as_designed(field: str, column: str) -> None:
 
 
 @pytest.mark.parametrize("field", TABLE)
-def test_a_rule_knows_its_field_and_only_the_rates_extend(field: str) -> None:
+def test_a_rule_knows_its_field_and_explains_each_status(field: str) -> None:
     assert RULES[field].field == field
-    assert RULES[field].extended_by == RATES.get(field, "nothing")
+    assert bool(RULES[field].detail) == (RULES[field].status is not None)
 
 
 def test_the_reasons_are_a_closed_set() -> None:
@@ -88,30 +83,84 @@ def test_the_phases_are_a_closed_set() -> None:
     assert [phase.value for phase in Phase] == ["handshake", "header", "body", "handler", "write", "idle", "drain"]
 
 
-# what is owed to the peer: rule, a byte came, was answered -> status, reset
-FAREWELLS = [
-    *(("handshake", came, False, None, False) for came in (False, True)),
-    ("read_header", False, False, None, False),
-    ("read_header", True, False, 408, False),
-    ("read", False, False, None, False),
-    ("read", True, False, 408, False),
-    ("read", True, True, None, False),
-    ("body_grace", True, False, 408, False),
-    ("body_grace", True, True, None, False),
-    *((rule, True, answered, None, True) for rule in ("write", "write_grace") for answered in (False, True)),
-    *(("idle", came, False, None, False) for came in (False, True)),
-    ("handler", False, False, 504, False),
-    ("handler", True, False, 504, False),
-    ("handler", True, True, None, True),
-    *(("drain", came, answered, None, True) for came in (False, True) for answered in (False, True)),
+# rule, a byte came, state of the response -> status, reset
+EXPIRIES = [
+    *(("handshake", came, NONE, None, False) for came in (False, True)),
+    ("read_header", False, NONE, None, False),
+    ("read_header", True, NONE, 408, False),
+    ("read", False, NONE, None, False),
+    ("read", True, NONE, 408, False),
+    ("read", True, STARTED, None, False),
+    ("body_grace", True, NONE, 408, False),
+    ("body_grace", True, STARTED, None, False),
+    *((rule, True, response, None, True) for rule in ("write", "write_grace") for response in (NONE, STARTED)),
+    *(("idle", came, NONE, None, False) for came in (False, True)),
+    ("handler", False, NONE, 504, False),
+    ("handler", True, NONE, 504, False),
+    ("handler", True, STARTED, None, True),
+    ("handler", True, SENT, None, False),
+    *(("drain", came, response, None, True) for came in (False, True) for response in (NONE, STARTED)),
+    ("drain", True, SENT, None, False),
 ]
 
 
-@pytest.mark.parametrize(("rule", "came", "answered", "status", "reset"), FAREWELLS)
-def test_the_peer_is_told_what_it_is_owed(
-    rule: str, came: bool, answered: bool, status: int | None, reset: bool
+@pytest.mark.parametrize(("rule", "came", "response", "status", "reset"), EXPIRIES)
+def test_an_expiry_answers_or_resets_or_closes(
+    rule: str, came: bool, response: int, status: int | None, reset: bool
 ) -> None:
-    assert farewell(RULES[rule], byte_came=came, answered=answered) == Farewell(status, reset)
+    action = on_expiry(RULES[rule], byte_came=came, response=response)
+    assert action == Action(RULES[rule].reason, status, reset, RULES[rule].cancels)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_peer_that_was_told_already_is_told_nothing_more_but_by_the_drain(rule: str) -> None:
+    action = on_expiry(RULES[rule], byte_came=True, response=NONE, dead=True)
+    assert action == Action(RULES[rule].reason, None, rule == "drain", RULES[rule].cancels)
+
+
+@pytest.mark.parametrize(("rule", "came", "blamed"), [
+    ("idle", False, False), ("read_header", False, False), ("read_header", True, True), ("handshake", False, True),
+])  # fmt: skip
+def test_a_drain_does_not_blame_a_connection_that_has_asked_nothing(rule: str, came: bool, blamed: bool) -> None:
+    action = on_expiry(RULES[rule], byte_came=came, response=NONE, draining=True)
+    assert action.reason is (RULES[rule].reason if blamed else Reason.DONE)
+
+
+@pytest.mark.parametrize(("response", "status"), [(NONE, 413), (STARTED, None), (SENT, None)])
+def test_a_refusal_is_answered_unless_a_response_was_started(response: int, status: int | None) -> None:
+    bad = BadRequest(413, "too long", Reason.PROTOCOL_ERROR)
+    assert on_refusal(bad, response) == Action(Reason.PROTOCOL_ERROR, status)
+
+
+@pytest.mark.parametrize(
+    ("response", "status", "reset"), [(NONE, 500, False), (STARTED, None, True), (SENT, None, False)]
+)
+def test_a_failed_handler_is_a_500_or_a_reset_of_what_is_incomplete(
+    response: int, status: int | None, reset: bool
+) -> None:
+    assert on_handler_failure(response) == Action(Reason.SERVER_ERROR, status, reset)
+
+
+# keep-alive, draining, number of the request, now -> the reason if it is the connection's last
+LASTS = [
+    (True, False, 1, 0.0, None),
+    (False, False, 1, 0.0, Reason.DONE),
+    (True, True, 1, 0.0, Reason.DONE),
+    (True, False, 3, 0.0, Reason.KEEPALIVE_LIMIT),
+    (False, False, 3, 0.0, Reason.DONE),
+    (True, False, 1, 100.0, Reason.CONNECTION_AGE),
+    (True, False, 3, 100.0, Reason.KEEPALIVE_LIMIT),
+]
+
+
+@pytest.mark.parametrize(("keep_alive", "draining", "requests", "now", "reason"), LASTS)
+def test_the_last_response_and_its_reason(
+    keep_alive: bool, draining: bool, requests: int, now: float, reason: Reason | None
+) -> None:
+    limits = Limits(max_requests=3)
+    assert is_last(keep_alive, draining, requests, limits, now, 100.0) == (reason is not None)
+    if reason is not None:
+        assert why_last(keep_alive, draining, requests, limits, now, 100.0) is reason
 
 
 def test_the_handshake_is_timed_from_accept() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 import trio
-from http_support import GET, only, serving
 
 from deadlined.http import Exchange, Limits, Reason
+from tests.support.http import GET, only, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
 

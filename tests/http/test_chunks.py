@@ -168,6 +168,7 @@ def test_extensions_are_limited_in_their_sum() -> None:
 def test_trailers_are_limited_in_their_sum_and_number() -> None:
     limits = Limits(max_head=20, max_headers=2)
     assert decode(b"0\r\na: 1234567890123\r\n\r\n", limits=limits) == (b"", b"")
+    assert decode(b"0\r\na: b\r\nc: d\r\n\r\n", limits=limits) == (b"", b"")
     for trailers in (b"a: 123456789012345678", b"a: b\r\n" * 3, b"a" * 21, b"a:" + b" " * 19):
         bad = refused(b"0\r\n" + trailers, limits)
         assert (bad.status, bad.reason) == (431, Reason.HEADER_TOO_LARGE)
