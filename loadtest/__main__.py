@@ -183,7 +183,7 @@ def precision_command(
     try:
         from .precision import run as precision  # only this command needs hdrhistogram
     except ImportError as error:
-        raise click.UsageError(f"{error} (pip install 'deadlined[bench]')") from error
+        raise click.UsageError(f"{error} (pip install -e '.[fast,bench]')") from error
     plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
     _finish(lambda: precision.run(plan, results, pictures))
 
