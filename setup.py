@@ -9,6 +9,7 @@ Everything else is in pyproject.toml.
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import re
 import sys
@@ -23,30 +24,41 @@ ROOT = Path(__file__).parent
 CLOCK = ROOT / "deadlined/poll/clock.h"
 DOCSTRINGS = ROOT / "deadlined/docstrings.h"
 
+# which sources the compiled modules of an editable install were made of; deadlined/freshness.py compares it
+RECORD = ROOT / "deadlined/compiled.sha256"
+
 # rooms, or single modules of one: what runs with every packet, timer or request
 COMPILED = [
     "timers",
     "poll",
     "runtime/context.py",
+    "runtime/guard.py",
     "runtime/parking.py",
     "net/side.py",
     "net/conn.py",
+    "http/base.py",
+    "http/closing.py",
     "http/connection.py",
+    "http/dates.py",
     "http/exchange.py",
-    "http/goodbye.py",
-    "http/handling.py",
     "http/handshake.py",
-    "http/head.py",
-    "http/phases.py",
-    "http/pool.py",
+    "http/policy.py",
     "http/records.py",
-    "http/request.py",
-    "http/response.py",
+    "http/seams.py",
     "http/server.py",
+    "http/settings.py",
+    "http/state.py",
     "http/timeouts.py",
     "http/transport.py",
-    "http/with_h11.py",
-    "http/with_httptools.py",
+    "http/worker.py",
+    "http/wire/chunks.py",
+    "http/wire/grammar.py",
+    "http/wire/head.py",
+    "http/wire/request.py",
+    "http/wire/response.py",
+    "http/wire/target.py",
+    "http/wire/with_h11.py",
+    "http/wire/with_httptools.py",
     "asgi/handler.py",
 ]
 
@@ -66,6 +78,18 @@ def sources() -> list[str]:
         room = ROOT / "deadlined" / name
         found += [room] if room.suffix else (path for path in room.glob("*.py") if path.name not in INTERPRETED)
     return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def digests() -> str:
+    """What is compiled, as lines of `sha256sum`."""
+    files = [*sources(), *(str(header.relative_to(ROOT)) for header in (CLOCK, DOCSTRINGS))]
+    return "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in files)
+
+
+def remove_compiled() -> None:
+    """Remove the compiled modules beside the sources, which Python would import, and their record."""
+    for stale in [*ROOT.glob("deadlined/**/*.so"), *ROOT.glob("*__mypyc.*.so"), RECORD]:
+        stale.unlink(missing_ok=True)
 
 
 def extensions() -> list[Extension]:
@@ -206,11 +230,16 @@ def give_up(error: BaseException) -> None:
 class BuildAllOrNothing(build_ext):
     """A build of which half the modules are compiled would not import."""
 
+    # read before anything is compiled: an edit during the build must not count as compiled
+    record = digests()
+
     def run(self) -> None:
         """Build; or leave nothing behind."""
         self.remove_old_ones()
         try:
             super().run()
+            if self.extensions and self.beside_the_sources():
+                RECORD.write_text(self.record, encoding="utf-8")
         except Exception as error:
             if switched_on("DEADLINED_REQUIRE_COMPILED"):
                 raise
@@ -222,14 +251,16 @@ class BuildAllOrNothing(build_ext):
 
     def remove_old_ones(self) -> None:
         """An editable install imports what lies beside the sources, also if it was made from other sources."""
-        if self.inplace or self.editable_mode:
-            for stale in [*ROOT.glob("deadlined/**/*.so"), *ROOT.glob("*__mypyc.*.so")]:
-                stale.unlink()
+        if self.beside_the_sources():
+            remove_compiled()
+
+    def beside_the_sources(self) -> bool:
+        """Do the compiled modules go into the checkout?"""
+        return bool(self.inplace or self.editable_mode)
 
 
 # an editable install that is not compiled must not import what an earlier one has left
 if switched_on("DEADLINED_PURE") and "editable_wheel" in sys.argv:
-    for left in [*ROOT.glob("deadlined/**/*.so"), *ROOT.glob("*__mypyc.*.so")]:
-        left.unlink()
+    remove_compiled()
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing})

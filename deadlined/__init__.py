@@ -12,6 +12,7 @@ loop, `deadlined.timers` holds the timer facilities, and the command `deadlined 
 
 from __future__ import annotations
 
+from . import freshness as _freshness  # noqa: F401, warns before a compiled module fails that does not fit the others
 from .errors import DeadlineExceeded
 from .net import (
     Conn,

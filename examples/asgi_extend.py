@@ -7,8 +7,8 @@
 
 Or with the command, from this directory: deadlined serve asgi_extend:app --handler 1s
 
-The server puts an extension into the scope. Times are absolute on the run's clock, `trio.current_time()`; another
-server has no such extension, and the application then runs without.
+The server puts an extension into the scope, with absolute times on the run's clock, `trio.current_time()`. Other
+servers have no such extension, so the application also runs without it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HANDLER = 1.0
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """`/report` takes the time that it needs, `/quick` does not ask, `/deadline` tells what is left."""
+    """Answer three paths: `/report` extends its deadline, `/quick` does not, `/deadline` tells the seconds left."""
     if scope["type"] != "http":
         return
     deadlines = scope.get("extensions", {}).get("deadlined")
@@ -49,7 +49,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def answer(send: Send, text: str) -> None:
-    """A whole response."""
+    """Send a complete response."""
     body = text.encode()
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -57,7 +57,7 @@ async def answer(send: Send, text: str) -> None:
 
 
 async def serve(port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-    """Serve on the loopback interface until cancelled; the port goes to `task_status` and to stdout."""
+    """Serve on the loopback interface until cancelled. The port goes to `task_status` and to stdout."""
     listeners = await deadlined.open_tcp_listeners(port, host="127.0.0.1")
     bound = listeners[0].socket.getsockname()[1]
     print(f"listening on http://127.0.0.1:{bound}", flush=True)

@@ -1,10 +1,10 @@
-"""An echo server that hangs up on whoever says nothing for a while.
+"""An echo server that closes silent connections.
 
     python examples/echo_idle.py --port 7000 --idle 5
-    nc 127.0.0.1 7000        # each line comes back; after 5 silent seconds the server hangs up
+    nc 127.0.0.1 7000        # each line comes back; after 5 silent seconds the server closes
 
 The idle timeout is one read deadline that is moved after every read: a store, not an object per operation. The write
-deadline does the same for a peer that sends and never reads.
+deadline bounds a peer that sends and never reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import deadlined
 
 
 async def echo(conn: deadlined.Conn, idle: float) -> None:
-    """Send back what comes, until the peer ends, resets, or lets `idle` seconds pass."""
+    """Echo until the peer closes or resets the connection, or is silent for `idle` seconds."""
     try:
         while True:
             conn.set_read_deadline(trio.current_time() + idle)
@@ -27,13 +27,13 @@ async def echo(conn: deadlined.Conn, idle: float) -> None:
             conn.set_write_deadline(trio.current_time() + idle)
             await conn.send_all(data)
     except deadlined.DeadlineExceeded as error:
-        print(f"{error.op} deadline passed: hanging up", flush=True)
+        print(f"{error.op} deadline passed: closing", flush=True)
     except trio.BrokenResourceError:
         print("the peer has gone", flush=True)
 
 
 async def serve(port: int, idle: float) -> None:
-    """Serve on the loopback interface until cancelled, and say on which port."""
+    """Serve on the loopback interface until cancelled, and print the port."""
     async with trio.open_nursery() as nursery:
 
         async def handler(conn: deadlined.Conn) -> None:

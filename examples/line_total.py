@@ -1,10 +1,10 @@
-"""A line protocol in which every line has a total deadline: trickling does not extend it.
+"""A line protocol in which every line has a total deadline, which trickled bytes do not extend.
 
     python examples/line_total.py --port 7001 --line 5
     nc 127.0.0.1 7001                                                  # lines come back in capitals
     (while sleep 1; do printf x; done) | nc 127.0.0.1 7001             # cut after 5 seconds, not one later
 
-The read deadline is set once when a line may begin and left alone while its bytes arrive. A server that moved it with
+The deadline is set once when a line may begin and is not moved while its bytes arrive. A server that moved it with
 every byte could be held for ever by one byte at a time, as slowloris does.
 """
 
@@ -16,12 +16,12 @@ import trio
 
 import deadlined
 
-# bytes; without a bound a peer could fill the memory within the deadline
+# bytes; without a limit a peer could fill the memory within the deadline
 LONGEST = 4096
 
 
 async def talk(conn: deadlined.Conn, total: float) -> None:
-    """Answer each line with itself in capitals; `total` seconds for each, from the end of the one before."""
+    """Answer each line in capitals; each has `total` seconds from the end of the one before."""
     buffer = b""
     try:
         while True:
@@ -34,13 +34,13 @@ async def talk(conn: deadlined.Conn, total: float) -> None:
             line, _, buffer = buffer.partition(b"\n")
             await conn.send_all(line.upper() + b"\n")
     except deadlined.DeadlineExceeded as error:
-        print(f"{error.op} deadline passed: hanging up", flush=True)
+        print(f"{error.op} deadline passed: closing", flush=True)
     except trio.BrokenResourceError:
         print("the peer has gone", flush=True)
 
 
 async def serve(port: int, total: float) -> None:
-    """Serve on the loopback interface until cancelled, and say on which port."""
+    """Serve on the loopback interface until cancelled, and print the port."""
     async with trio.open_nursery() as nursery:
 
         async def handler(conn: deadlined.Conn) -> None:

@@ -2,9 +2,9 @@
 
     python examples/ticker.py --period 0.2 --beats 8
 
-The work of one beat takes three periods and a half. In Go's manner the ticker keeps one beat for the slow worker, drops
-the others and stays in step, so the next beats come when they would have come anyway. The watchdog is a function that
-every beat puts off; it is called once, while the slow one lasts. Neither needs a task of its own.
+The work of one beat takes three periods and a half. As in Go, the ticker keeps one beat for the slow worker, drops the
+others and keeps its phase, so the next beats come at their regular times. The watchdog is a function that every beat
+postpones; it is called once, during the slow beat. Neither needs a task of its own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import deadlined
 # the beat whose work takes too long, and how many periods it takes
 SLOW = 3
 SLOWNESS = 3.5
-# periods without a beat that the watchdog puts up with
+# periods without a beat after which the watchdog is called
 PATIENCE = 1.5
 
 
 async def heartbeat(period: float, beats: int, say: Callable[[str], None]) -> None:
-    """Beat for `beats` periods, done or missed, and say what happens."""
+    """Beat for `beats` periods, done or missed, and report by `say`."""
 
     def bark() -> None:
         say(f"watchdog: no beat for {PATIENCE} periods")
@@ -32,7 +32,7 @@ async def heartbeat(period: float, beats: int, say: Callable[[str], None]) -> No
     watchdog = deadlined.after_func(PATIENCE * period, bark)
     beat, previous = 0, 0.0
     async for when in deadlined.Ticker(period):
-        # the time is the one at which the beat was due, so the difference is a whole number of periods
+        # `when` is the time at which the beat was due, so the difference is a whole number of periods
         passed = round((when - previous) / period) if beat else 1
         if passed > 1:
             say(f"skipped {passed - 1}")

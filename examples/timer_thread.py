@@ -1,10 +1,10 @@
-"""A program that blocks, and a watchdog that does not: commands, one after the other, each with a time limit.
+"""Run commands one after another, each with a time limit, in a program that blocks.
 
     echo sleep 60 | python examples/timer_thread.py --limit 1       # killed after 1 s
 
-No event loop: the program waits for its child, and one more thread waits for all the timers there are. It kills the
-child that takes too long, and says every few seconds what is being waited for. `stop()` tells for certain whether the
-watchdog was first: False means that the kill was, or is being, sent.
+There is no event loop: the program waits for its child, and one thread runs all timers. One timer kills a child that
+takes too long, another reports every few seconds what the program waits for. `stop()` returns False if the kill was, or
+is being, sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deadlined.threads import TimerThread
 
 
 def run(timers: TimerThread, command: str, limit: float, report: float) -> str:
-    """Run one command; say how it ended."""
+    """Run one command, and return how it ended."""
     started = time.monotonic()
 
     def tell() -> None:

@@ -3,10 +3,11 @@
     python examples/tls_server.py --port 7443                              # makes a certificate for itself
     python examples/tls_server.py --port 7443 --certfile c.pem --keyfile k.pem
     openssl s_client -quiet -connect 127.0.0.1:7443                        # each line comes back
-    nc 127.0.0.1 7443                                                      # no handshake: cut after 5 seconds
+    nc 127.0.0.1 7443                                                      # no handshake: closed after 5 seconds
 
-`trio.SSLStream` wraps the connection and the deadlines stay where they are: on the connection below. A read deadline
-after the handshake can be moved and the stream goes on; one during the handshake, or a write deadline, ends it.
+`trio.SSLStream` wraps the connection; the deadlines are those of the connection below. After the handshake the stream
+survives a read deadline that has passed and is moved. A deadline that passes during the handshake, or a write deadline,
+ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IDLE = 30.0
 
 
 async def echo(conn: deadlined.Conn, context: ssl.SSLContext) -> None:
-    """Shake hands in time, then send back what comes."""
+    """Complete the handshake within HANDSHAKE seconds, then echo."""
     stream = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
     try:
         conn.set_deadline(trio.current_time() + HANDSHAKE)
@@ -39,13 +40,13 @@ async def echo(conn: deadlined.Conn, context: ssl.SSLContext) -> None:
                 return
             await stream.send_all(data)
     except deadlined.DeadlineExceeded as error:
-        print(f"{error.op} deadline passed: hanging up", flush=True)
+        print(f"{error.op} deadline passed: closing", flush=True)
     except trio.BrokenResourceError as error:
         print(f"the connection is broken: {error.__cause__ or error}", flush=True)
 
 
 async def serve(port: int, context: ssl.SSLContext) -> None:
-    """Serve on the loopback interface until cancelled, and say on which port."""
+    """Serve on the loopback interface until cancelled, and print the port."""
     async with trio.open_nursery() as nursery:
 
         async def handler(conn: deadlined.Conn) -> None:
@@ -59,7 +60,7 @@ async def serve(port: int, context: ssl.SSLContext) -> None:
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that lives a day, and its key, made by the `openssl` command."""
+    """Make a certificate for localhost that is valid for a day, and its key, by the `openssl` command."""
     certificate, key = directory / "cert.pem", directory / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
@@ -69,7 +70,7 @@ def self_signed(directory: Path) -> tuple[Path, Path]:
 
 
 def load(certfile: Path | None, keyfile: Path | None) -> ssl.SSLContext:
-    """The server's context, with a certificate of its own if none is given."""
+    """Make the server's context, with a self-signed certificate if none is given."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if certfile is not None:
         context.load_cert_chain(certfile, keyfile)

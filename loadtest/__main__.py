@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,9 +16,11 @@ from .schemes import run as schemes
 from .schemes.subjects import SUBJECTS
 from .servers import ToolMissingError
 
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 def _finish(run: Callable[[], bool]) -> None:
-    """Exit 0 if all was well, 1 if not, 2 if it could not be tried."""
+    """Exit with 0 if `run` returns True, 1 if it returns False or fails, 2 if a tool is missing."""
     try:
         good = run()
     except ToolMissingError as error:
@@ -27,54 +30,99 @@ def _finish(run: Callable[[], bool]) -> None:
     sys.exit(0 if good else 1)
 
 
+def _directory(flag: str, text: str, **settings: Any) -> _Decorator:
+    """Make an option that takes a directory."""
+    return click.option(flag, metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help=text, **settings)
+
+
+def _repetitions(default: str) -> _Decorator:
+    text = f"How often each measurement is repeated.  [default: {default}]"
+    return click.option("--repetitions", type=click.IntRange(1, 100), help=text)
+
+
+_RESULTS = _directory(
+    "--results", "Where the JSON files and pictures go.  [default: loadtest/results]", default=RESULTS
+)
+_PICTURES = _directory("--pictures", "Where the pictures go.  [default: the directory of --results]")
+_QUICK = click.option("--quick", is_flag=True, help="Try everything in seconds. The figures mean nothing.")
+_ADD = click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run on this machine.")
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Measure deadlined, and attack it.
+    """Measure deadlined beside its peers, and attack it.
 
-    Each command prints its ratios side by side from one run and writes JSON to loadtest/results/. Exit codes: 0 all
-    well, 1 not, 2 something is missing.
+    \b
+      python -m loadtest slow                        attack the server with slow clients
+      python -m loadtest bench --quick               try every benchmark in seconds
+      python -m loadtest bench duel                  compare HTTP servers, two at a time
+      python -m loadtest bench instructions          count the instructions of a request
+      python -m loadtest document docs/performance.md
+
+    To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
+    installed package, and what is measured is not compiled. Every table says which build was measured.
+
+    Everything stays on 127.0.0.1 and is bounded in time. Commands that compare print both sides of one run and their
+    ratio, because absolute figures of one machine say little.
+
+    Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool.
     """
 
 
-@main.command("bench")
+@main.command("bench", short_help="Measure beside trio, asyncio, uvloop, Go, servers.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
-@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each measurement.  [default: 5; quick: 1]")
-@click.option("--quick", is_flag=True, help="Seconds, not minutes: tries everything, its figures mean nothing.")
-@click.option("--case", "cases", metavar="NAME", multiple=True, help="Only this case; may be given several times.")
-@click.option("--only-contestant", "only", metavar="NAME", multiple=True, help="May be given several times.")
-@click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run.")
-@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
-              help="Where the files go.  [default: loadtest/results]")  # fmt: skip
-@click.option("--list", "listing", is_flag=True, help="Name benchmarks, cases and contestants; measure nothing.")
+@_repetitions("5, instructions: 1, --quick: 1")
+@_QUICK
+@click.option("--case", "cases", metavar="NAME", multiple=True, help="Measure only this case. Can be repeated.")
+@click.option("--only-contestant", "only", metavar="NAME", multiple=True,
+              help="Measure only this contestant. Can be repeated.")  # fmt: skip
+@_ADD
+@click.option("--python", "pythons", metavar="PATH", multiple=True,
+              help="With `instructions`: also measure the deadlined of this Python's environment. Can be "
+                   "repeated.")  # fmt: skip
+@_RESULTS
+@click.option("--list", "listing", is_flag=True, help="List benchmarks, cases, metrics and contestants; measure none.")
 def bench_command(
     names: tuple[str, ...],
-    repetitions: int | None,
-    quick: bool,
+    listing: bool,
+    results: Path,
     cases: tuple[str, ...],
     only: tuple[str, ...],
-    add: bool,
-    results: Path,
-    listing: bool,
+    **options: Any,
 ) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
-    NAMES are benchmarks (all, if none is given); --list tells what each measures and who of the peers is missing here.
+    NAMES are benchmarks. Without any, all except `instructions` are measured, which takes hours.
 
     \b
-      python -m loadtest bench reset heap       two benchmarks
-      python -m loadtest bench --quick          does everything run here?
+      reset         moving a deadline
+      heap          a million timers: start, move, stop, fire
+      echo          messages over TCP, with and without deadlines
+      http          requests per second, and CPU time per request (needs wrk)
+      duel          two HTTP servers at once, in turn (needs wrk)
+      idle          15,000 silent connections: memory, wake-ups
+      churn         15,000 connections whose deadlines move all the time
+      lateness      how late timers fire
+      instructions  instructions per request by callgrind (needs valgrind)
+
+    \b
+      python -m loadtest bench reset heap
+      python -m loadtest bench http --case hello --repetitions 3
       python -m loadtest bench reset --only-contestant "deadlined (pure)"
+      python -m loadtest bench instructions --python ../other/.venv/bin/python
 
-    Contestants take turns in an order that is drawn anew for each repetition. Tables show medians, least and most, and
-    each value as a multiple of ours; files bench-NAME.json and .png keep them. Peers come with
-    "pip install 'deadlined[bench]'", and one that is missing is named with its reason.
+    Contestants take turns in an order that is drawn anew for each repetition. Tables show the median, the least and
+    the most, and each value as a multiple of deadlined's. bench-NAME.json and bench-NAME.png keep them. Peers come
+    with the extra `bench`; a missing one is listed with its reason.
 
-    Exit codes: 0 all targets reached; 1 a contestant failed, or a target was not reached; 2 a tool is missing.
+    Exit codes: 0 all targets reached; 1 a contestant failed, or a target was missed; 2 wrong arguments or a missing
+    tool.
     """
-    chosen = names or bench.NAMES
+    known = (*bench.NAMES, *bench.ON_REQUEST)
+    chosen = names or (known if listing else bench.NAMES)
     for name in chosen:
-        if name not in bench.NAMES:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(bench.NAMES)}", param_hint="NAMES")
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="NAMES")
     if listing:
         _finish(lambda: runner.listing(chosen))
     if unknown := set(only).difference(runner.contestants(chosen) if only else ()):
@@ -83,22 +131,24 @@ def bench_command(
         )
     if unknown := set(cases).difference(runner.cases(chosen)):
         raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
-    plan = runner.Plan(repetitions or (1 if quick else runner.REPETITIONS), quick, only, cases, add)
+    plan = runner.Plan(only=only, cases=cases, **options)
     _finish(lambda: runner.run(chosen, plan, results))
 
 
-@main.command("document")
+@main.command("document", short_help="Rewrite a page's tables from the results.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
-              help="Where the files of bench are.  [default: loadtest/results]")  # fmt: skip
+@_directory("--results", "Where the files of bench are.  [default: loadtest/results]", default=RESULTS)
 def document_command(file: Path, results: Path) -> None:
-    """Write the tables and pictures of a Markdown FILE anew, from what bench has measured.
+    """Rewrite the tables and pictures of a Markdown FILE from the results of bench.
 
     \b
       python -m loadtest bench
       python -m loadtest document docs/performance.md
 
-    What stands between <!-- table ... --> and <!-- end --> is replaced; the rest of FILE stays as it is.
+    The text between <!-- table ... -->, <!-- targets ... --> or <!-- setup ... --> and <!-- end --> is replaced; the
+    rest of FILE stays. Pictures go to the directory img beside FILE.
+
+    Exit codes: 0 written; 1 a result is missing, or the measurements are of different machines (FILE is unchanged).
     """
     try:
         for written in document.update(file, results):
@@ -107,66 +157,80 @@ def document_command(file: Path, results: Path) -> None:
         raise click.ClickException(str(error)) from error
 
 
-@main.command("precision")
-@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each driver.  [default: 5; quick: 1]")
+@main.command("precision", short_help="Measure how late timers fire.")
+@_repetitions("5, --quick: 1")
 @click.option("--situation", "only", type=click.Choice(["idle", "busy", "quota"]), multiple=True,
-              help="May be given several times.")  # fmt: skip
-@click.option("--add", is_flag=True, help="Add the timers to those of an earlier run.")
-@click.option("--quick", is_flag=True, help="Seconds, not minutes: its figures mean nothing.")
-@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
-              help="Where precision.json goes.  [default: loadtest/results]")  # fmt: skip
-@click.option("--pictures", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-              help="Where the picture goes.  [default: beside precision.json]")  # fmt: skip
+              help="Measure only this situation. Can be repeated.")  # fmt: skip
+@_ADD
+@_QUICK
+@_RESULTS
+@_PICTURES
 def precision_command(
     repetitions: int | None, only: tuple[str, ...], add: bool, quick: bool, results: Path, pictures: Path | None
 ) -> None:
-    """How late timers come: on an idle core, beside a busy loop, and inside a CPU quota as in a container.
+    """Measure how late timers fire: on an idle core, beside a busy loop, and inside a CPU quota.
 
-    The drivers of deadlined, with those of trio, asyncio and threading beside them; and what the clocks cost. Within a
-    cgroup where one can be made (needs root), else by stopping the process for part of the time, which the tables say.
+    \b
+      python -m loadtest precision
+      python -m loadtest precision --situation quota
 
-    Exit codes: 0 none of deadlined's timers came early; 1 one did, or a driver failed; 2 something is missing.
+    deadlined's timers are measured beside those of trio, asyncio, uvloop and threading, and so is the cost of reading
+    the clocks. The quota is a cgroup's, as in a container, which needs root. Without it the process is stopped for part
+    of the time, and the tables say so. Needs the extra `bench`.
+
+    Exit codes: 0 none of deadlined's timers fired early; 1 one did, or a driver failed; 2 something is missing.
     """
     try:
         from .precision import run as precision  # only this command needs hdrhistogram
     except ImportError as error:
-        raise click.UsageError(f"{error} (pip install 'deadlined[bench]')") from error
+        raise click.UsageError(f"{error} (pip install -e '.[fast,bench]')") from error
     plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
     _finish(lambda: precision.run(plan, results, pictures))
 
 
-@main.command("schemes")
-@click.option("--repetitions", type=click.IntRange(1, 100), help="Of each queue.  [default: 3; quick: 1]")
+@main.command("schemes", short_help="Measure the timer queues.")
+@_repetitions("3, --quick: 1")
 @click.option("--most", type=click.IntRange(1_000, 10_000_000), default=schemes.MOST, show_default=True,
-              help="The largest number of timers; the least is 10.")  # fmt: skip
-@click.option("--queue", "only", type=click.Choice(list(SUBJECTS)), multiple=True, help="May be given several times.")
+              help="The largest number of timers; the smallest is 10.")  # fmt: skip
+@click.option("--queue", "only", type=click.Choice(list(SUBJECTS)), multiple=True,
+              help="Measure only this queue. Can be repeated.")  # fmt: skip
 @click.option("--patience", metavar="SECONDS", type=click.FloatRange(0.01), default=schemes.PATIENCE, show_default=True,
-              help="A queue is given up at a size that would take longer.")  # fmt: skip
-@click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run.")
-@click.option("--quick", is_flag=True, help="Seconds, not minutes: its figures mean nothing.")
-@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
-              help="Where schemes.json goes.  [default: loadtest/results]")  # fmt: skip
-@click.option("--pictures", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-              help="Where the pictures go.  [default: beside schemes.json]")  # fmt: skip
-def schemes_command(
-    repetitions: int | None, most: int, only: tuple[str, ...], patience: float, add: bool, quick: bool, results: Path,
-    pictures: Path | None,
-) -> None:  # fmt: skip
-    """What START, STOP, check and extract cost in each timer queue, from ten timers to a million.
+              help="Skip a queue at sizes that would take longer.")  # fmt: skip
+@_ADD
+@_QUICK
+@_RESULTS
+@_PICTURES
+def schemes_command(quick: bool, repetitions: int | None, results: Path, pictures: Path | None, **options: Any) -> None:
+    """Measure START, STOP, check and extract of each timer queue, from ten timers to a million.
 
-    The nine queues of deadlined, asyncio's way with heapq, and Go's old heap with eager deletion; in the operations of
-    Varghese and Lauck, and in workloads that name their use. Says how each cost grows, beside what theory says.
+    \b
+      python -m loadtest schemes --quick
+      python -m loadtest schemes --queue heap4 --queue kernel --most 10000
 
-    Exit codes: 0 all measured; 1 a queue failed; 2 something is missing.
+    Measured are deadlined's nine queues, heapq as asyncio uses it, and Go's old heap with eager deletion: in the
+    operations of Varghese and Lauck, and in five workloads. Tables show how each cost grows, beside the theory.
+
+    Exit codes: 0 all measured; 1 a queue failed; 2 wrong arguments.
     """
-    plan = schemes.Plan(repetitions or (1 if quick else schemes.REPETITIONS), most, quick, only, add, patience)
+    plan = schemes.Plan(repetitions or (1 if quick else schemes.REPETITIONS), quick=quick, **options)
     _finish(lambda: schemes.run(plan, results, pictures))
 
 
-@main.command("slow")
-@click.option("--connections", type=click.IntRange(1, 5_000), default=1_000, show_default=True, help="Of each attack.")
+@main.command("slow", short_help="Attack the server with slow clients.")
+@click.option("--connections", type=click.IntRange(1, 5_000), default=1_000, show_default=True, help="Per attack.")
 def slow_command(connections: int) -> None:
-    """Slow headers, slow bodies and slow reading, with an honest client beside. Needs slowhttptest."""
+    """Attack `deadlined serve` with slowhttptest, while an honest client asks beside it.
+
+    \b
+      python -m loadtest slow
+      python -m loadtest slow --connections 200
+
+    Three attacks: slow headers, slow bodies, slow reading. The table shows how many connections were cut for the
+    expected reason, how many too early or too late, and how the honest client was served. Needs slowhttptest (on
+    Debian: apt-get install slowhttptest). About a minute.
+
+    Exit codes: 0 every attacker was cut in time and every honest request answered; 1 not; 2 slowhttptest is missing.
+    """
     _finish(lambda: slow.run(connections))
 
 

@@ -1,4 +1,4 @@
-"""The ASGI applications that are put under load."""
+"""The ASGI applications under load."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# bytes; more than the kernel's buffers take from a sender whose peer does not read
+# bytes; more than the kernel accepts from a sender whose peer does not read
 LARGE = 1024 * 1024
 
 _TEXT = (b"content-type", b"text/plain")
 
 
 async def hello(scope: Message, receive: Receive, send: Send) -> None:
-    """The smallest useful answer."""
+    """Answer every request with 13 bytes."""
     if scope["type"] == "http":
         await _answer(send, b"Hello, world!")
 
 
 async def target(scope: Message, receive: Receive, send: Send) -> None:
-    """What is attacked: reads the whole body, answers a large one at /large and a small one elsewhere."""
+    """Read the whole body, then answer LARGE bytes at /large and a few elsewhere. The target of attacks."""
     if scope["type"] != "http":
         return
     while True:
@@ -34,7 +34,7 @@ async def target(scope: Message, receive: Receive, send: Send) -> None:
     await _answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
 
 
-# what `web` answers, by path; the same as loadtest/peers/go/web
+# the answers of `web` by path; the same as in loadtest/peers/go/web
 PAGES = {
     "/": (b"text/plain", b"Hello, world!"),
     "/json": (b"application/json", b'{"padding":"' + b"x" * 1010 + b'"}'),
@@ -43,7 +43,7 @@ PAGES = {
 
 
 async def web(scope: Message, receive: Receive, send: Send) -> None:
-    """The benchmarks' application: pages of several sizes, and /upload, which reads a body and says how long it was."""
+    """Serve PAGES, and at /upload answer with the length of the body. The application of the benchmarks."""
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
     elif scope["path"] == "/upload":

@@ -1,13 +1,13 @@
-"""A document's tables from the results of `bench`, so that a figure in it is one that was measured.
+"""Write a document's tables from the results of `bench`, so that every figure in it was measured.
 
-Between two comments of a Markdown file stands what this module has written:
+The text between two comments of a Markdown file is written by this module:
 
     <!-- table echo | 64 connections | rate = messages/s; cpu = CPU, µs -->  medians: a row per contestant
-    <!-- targets reset heap -->                                             what was wanted, and what came out
-    <!-- setup reset heap -->                                               the machine, and how often each was measured
+    <!-- targets reset heap -->                                             targets and what was found
+    <!-- setup reset heap -->                                               the machine and the repetitions
     <!-- end -->                                                            after each of them
 
-Everything else is its author's.
+The rest of the file stays.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _REACHED = {True: "reached", False: "**missed**", None: "not measured"}
 
 
 class Results:
-    """The files of `bench`, each read once. ValueError where there is none, or not the case that is asked for."""
+    """The result files of `bench`, each read once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read: dict[str, Result] = {}
 
     def of(self, name: str) -> Result:
-        """What benchmark `name` has left."""
+        """Return the results of benchmark `name`. ValueError if there are none."""
         if name not in self._read:
             file = self._directory / f"bench-{name}.json"
             if not file.exists():
@@ -47,12 +47,12 @@ class Results:
         return self._read[name]
 
     def pictures(self) -> list[Path]:
-        """Of all that was asked for."""
+        """Return the pictures of all benchmarks that were read."""
         return [file for name in self._read if (file := self._directory / f"bench-{name}.png").exists()]
 
 
 def fill(text: str, results: Results) -> str:
-    """`text` with every block written anew. ValueError for one that cannot be understood."""
+    """Return `text` with every block rewritten. ValueError for a malformed block or unknown results."""
 
     def block(found: re.Match[str]) -> str:
         write = {"table": _table, "targets": _targets, "setup": _setup}[found["kind"]]
@@ -65,7 +65,7 @@ def fill(text: str, results: Results) -> str:
 
 
 def update(document: Path, directory: Path) -> list[Path]:
-    """Write a document's blocks anew, and its pictures into `img` beside it; the files that were written."""
+    """Rewrite a document's blocks, copy its pictures into `img` beside it, and return the files written."""
     results = Results(directory)
     document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
     pictures = document.parent / "img"

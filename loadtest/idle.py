@@ -1,14 +1,14 @@
-"""A crowd of idle connections: what they cost a server while nothing happens, and when they are cut.
+"""Many idle connections: what they cost a server while nothing happens, and when they are cut.
 
 Facts      The server advertises its idle timeout and closes a second later, so that a client's last request wins the
            race. Each connection has one timer in the heap.
-Hazard     A timer per request that wakes the process when it is overdue for nothing, or a scan over all connections,
-           would burn CPU between the deadlines.
-Answer     CPU time, wake-ups and memory are the kernel's own counts of the server process, taken while every
-           connection is idle and none is due.
+Hazard     A timer per request that wakes the process in vain, or a scan over all connections, would use CPU time
+           between the deadlines.
+Answer     CPU time, wake-ups and memory are the kernel's counts of the server process, taken while every connection is
+           idle and none is due.
 Cost       As many descriptors as connections, here and in the server.
 
-The benchmark `idle` measures the crowd's cost beside other servers; `measure` waits until ours has cut them all.
+The benchmark `idle` measures this cost beside other servers; `measure` waits until ours has cut all connections.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ APP = "loadtest.apps:hello"
 _REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWERED = b"Hello, world!"
 
-# connections that are opened and asked at a time: fewer than any backlog
+# connections that are opened and send a request at a time: fewer than any backlog
 _BATCH = 100
-# those that come first bring in what is loaded once
+# connections opened before the first measurement: they load what is loaded once
 _FIRST = 100
-# seconds for what a server still does for its last answers: that is not idling
+# seconds for a server to finish the work of its last answers
 _SETTLING = 0.5
-# seconds without any progress after which opening, or waiting for the cuts, is given up
+# seconds without progress after which opening, or waiting for the cuts, is abandoned
 _STALLED = 15.0
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """What idle connections cost: CPU seconds and wake-ups in `seconds`, bytes of resident memory each."""
+    """The cost of idle connections: CPU seconds and wake-ups (`switches`) in `seconds`, resident bytes per connection.
+
+    `opening`: seconds that opening them took.
+    """
 
     opening: float
     seconds: float
@@ -50,10 +53,10 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the idle connections cost, and how they ended; times in seconds.
+    """The cost of idle connections, and how they ended; times in seconds.
 
-    `early`: cut before the advertised timeout was over, seen by the client. `after`: seconds from the answer to
-    the cut, seen by the client; `lateness`: the server's own.
+    `early`: connections that the client saw cut before the advertised timeout was over. `after`: quantiles of the
+    seconds from the answer to the cut, seen by the client; `lateness`: those of the server's own figure.
     """
 
     connections: int
@@ -72,14 +75,14 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """All were cut as idle, and none before its time."""
+        """True if all were cut as idle, and none before its time."""
         return self.cut == self.connections and self.reasons == {"idle_timeout": self.connections} and not self.early
 
 
 class Crowd:
-    """Client connections that have each made one request and now say nothing.
+    """Client connections that have each made one request and are silent since.
 
-    `answered`: how the last byte of an answer is known; by default that of a hello over HTTP.
+    `answered`: the bytes with which an answer ends; by default those of a hello over HTTP.
     """
 
     def __init__(self, port: int, *, answered: bytes = _ANSWERED) -> None:
@@ -99,7 +102,7 @@ class Crowd:
         self._selector.close()
 
     def open(self, number: int) -> None:
-        """Connect `number` clients, let each ask once, and read the answers. RuntimeError if that stalls."""
+        """Connect `number` clients, send one request on each, and read the answers. OSError if that stalls."""
         while number > 0:
             batch = min(number, _BATCH)
             clients = [socket.create_connection(("127.0.0.1", self._port)) for _ in range(batch)]
@@ -113,7 +116,7 @@ class Crowd:
             number -= batch
 
     def cost(self, server: Server, connections: int, seconds: float) -> Quiet:
-        """Open `connections` against `server` and watch it for so long. RuntimeError if it closes one meanwhile."""
+        """Open `connections` to `server` and watch it for `seconds`. RuntimeError if it closes one meanwhile."""
         self.open(min(_FIRST, connections))
         before = Usage.of(server.pid)
         began = time.monotonic()
@@ -136,7 +139,7 @@ class Crowd:
         )
 
     def wait_until_cut(self, idle: float) -> None:
-        """Note when each is closed; end when all are, or when nothing happens any more."""
+        """Record when each connection is closed, until all are or nothing happens any more."""
         waiting = len(self._answered)
         while waiting and (events := self._selector.select(idle + _STALLED)):
             now = time.monotonic()
@@ -149,7 +152,7 @@ class Crowd:
                 waiting -= 1
 
     def _answer(self, client: socket.socket) -> float:
-        """Read one answer; when its end was here."""
+        """Read one answer, and return the time at which it was complete."""
         received = b""
         while not received.endswith(self._end):
             data = client.recv(4096)
@@ -160,9 +163,9 @@ class Crowd:
 
 
 def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) -> Outcome:
-    """Let `connections` be idle against a server of their own, until it cuts them.
+    """Keep `connections` idle against a server of their own until it cuts them.
 
-    RuntimeError if the machine lets too few descriptors be opened, or is so slow that the first connection is due
+    RuntimeError if the limit of descriptors is too low, or if the machine is so slow that the first connection is due
     before the last has been idle for `quiet` seconds.
     """
     if raise_file_limit(connections + 500) < connections + 100:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import deadlined
@@ -25,13 +26,26 @@ RESULTS = Path(__file__).resolve().parent / "results"
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
+def progress() -> Progress:
+    """Make a progress bar whose tasks have the fields `left` and `what`, both text."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("{task.fields[what]}"),
+        console=console,
+    )
+
+
 def machine() -> dict[str, Any]:
-    """What a figure means nothing without."""
+    """Describe the machine and the builds that figures were measured with."""
     return {
         "deadlined": deadlined.__version__,
         "timers": "compiled" if COMPILED else "pure Python",
         "python": platform.python_version(),
-        # how fast it is depends on who built it
+        # its speed depends on how it was built
         "python build": f"{platform.python_build()[1]}, {platform.python_compiler()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
@@ -41,17 +55,17 @@ def machine() -> dict[str, Any]:
 
 
 def malloc(environment: Mapping[str, str] = os.environ) -> str:
-    """What the environment says about the C library's allocator: it alone can make an event loop a third faster."""
-    told = {
+    """Return the settings of the C library's allocator, which alone can make an event loop a third faster."""
+    settings = {
         name: value
         for name, value in sorted(environment.items())
         if name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD", "PYTHONMALLOC")
     }
-    return " ".join(f"{name}={value}" for name, value in told.items()) or "defaults"
+    return " ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
 
 
 def _processor() -> str:
-    # Linux tells the model here only
+    # the only place where Linux names the model
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -60,7 +74,7 @@ def _processor() -> str:
 
 
 def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
-    """Write `result`, with the machine and the time, to `directory`/`name`.json."""
+    """Write `result`, with the machine and the time, to `directory`/`name`.json and return that path."""
     directory.mkdir(exist_ok=True)
     path = directory / f"{name}.json"
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
@@ -70,7 +84,7 @@ def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: the first column to the left, the others to the right."""
+    """Print a table; the first column is left-aligned, the others right-aligned."""
     facts = machine()
     table = Table(title=title, caption=f"Python {facts['python']}, timers {facts['timers']}, {facts['cores']} cores")
     for number, column in enumerate(columns):
@@ -81,12 +95,12 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
+    """Return the median, the least and the most."""
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """How values are distributed; all 0 if there are none."""
+    """Return p50, p90, p99 and max; all are 0 if there are no values."""
     ordered = sorted(values) or [0.0]
     last = len(ordered) - 1
     points = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

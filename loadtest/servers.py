@@ -1,4 +1,4 @@
-"""What the commands share: server processes, their logs and their use of the machine, limits, tools."""
+"""Server processes, their logs and their use of the machine; limits and tools. Shared by all commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# seconds; an interpreter and a framework are imported in one or two on a busy machine
+# seconds; importing a framework takes one or two on a busy machine
 START = 30.0
 STOP = 15.0
 
-# the first that a server prints
+# what a server prints first
 _URL = re.compile(r"(?:http|tcp)://127\.0\.0\.1:(\d+)")
 
 Record = dict[str, Any]
@@ -34,7 +34,7 @@ class ToolMissingError(Exception):
 
 
 def tool(name: str, package: str = "") -> str:
-    """The path of a program; `package`: what brings it, where that is not its name."""
+    """Find a program. ToolMissingError names the Debian package, which is `package` or `name`."""
     path = shutil.which(name)
     if path is None:
         raise ToolMissingError(f"{name} is not installed (on Debian: apt-get install {package or name})")
@@ -42,7 +42,7 @@ def tool(name: str, package: str = "") -> str:
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Let this process and its children have `wanted` descriptors, or as many as the machine allows; how many."""
+    """Raise the limit of open descriptors to `wanted`, or as far as the machine allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < wanted:
         try:
@@ -56,16 +56,16 @@ def raise_file_limit(wanted: int) -> int:
 
 
 def pin(pid: int, core: int) -> None:
-    """Keep a process on one core; where there is no such core or no such call it runs where it will."""
+    """Keep a process on one core. Does nothing if that core or the system call does not exist."""
     if hasattr(os, "sched_setaffinity") and core in os.sched_getaffinity(0):
         os.sched_setaffinity(pid, {core})
 
 
 @contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """What is started meanwhile runs on this core from its first instruction, with all its threads and children.
+    """Start processes on this core: until the end of the block, children run there with all their threads.
 
-    Where there is no such core or no such call it runs where it will.
+    Does nothing if `core` is None, or if that core or the system call does not exist.
     """
     if core is None or not hasattr(os, "sched_setaffinity") or core not in (before := os.sched_getaffinity(0)):
         yield
@@ -79,8 +79,11 @@ def on_core(core: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process with all its threads and children has used so far: CPU seconds, and how often it slept
-    (voluntary context switches: each is followed by a wake-up); and resident bytes now."""
+    """The use of the machine by a process with all its threads and children.
+
+    `cpu`: seconds so far. `switches`: voluntary context switches so far, each followed by a wake-up. `resident`: bytes
+    now.
+    """
 
     cpu: float
     switches: int
@@ -88,7 +91,7 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """Read from /proc (Linux). Threads that have ended are not counted."""
+        """Read it from /proc (Linux). Threads that have ended are not counted."""
         processes = _family(pid)
         tasks = [task for process in processes for task in (process / "task").iterdir()]
         return cls(
@@ -104,11 +107,11 @@ def _status(task: Path) -> dict[str, str]:
 
 
 def _family(pid: int) -> list[Path]:
-    """The process and its descendants, in /proc."""
+    """Return the directories in /proc of the process and its descendants."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
-            # the command's name, the second field, may hold spaces and ends with the last bracket
+            # the second field, the command's name, may hold spaces and ends with the last bracket
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     family = [pid]
@@ -118,24 +121,30 @@ def _family(pid: int) -> list[Path]:
 
 
 class Server:
-    """A server process that has said where it listens, and whose output is read as it comes.
+    """A server process whose output is read as it comes.
 
-    JSON lines are kept in `records`, in their order. `environment`: all of it; None for this process's own.
+    `port` is known once it has said where it listens. `records` are its JSON lines in order, `output` its other lines,
+    `ended` is True after the last line. `environment` replaces this process's own; None keeps it. `directory` is the
+    server's working directory.
     """
 
     def __init__(
-        self, command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        core: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        directory: Path = ROOT,
     ) -> None:
         self.records: list[Record] = []
         self.output: list[str] = []
         self.port = 0
-        # nothing more will be said
         self.ended = False
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         with on_core(core):
             self._process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=directory,
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -148,20 +157,20 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Without a slash at its end."""
+        """The server's URL without a trailing slash."""
         return f"http://127.0.0.1:{self.port}"
 
     def wait_for(self, ready: Callable[[Self], bool], seconds: float) -> bool:
-        """Sleep until `ready(self)`, asked after each line of output; False if it was not in time."""
-        with self._news:
-            return self._news.wait_for(lambda: ready(self), seconds)
+        """Wait until `ready(self)`, which is called after each line of output. False after `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: ready(self), seconds)
 
     def connections(self) -> list[Record]:
-        """The lines of the connections that have ended."""
+        """Return the log records of connections that have ended."""
         return [record for record in list(self.records) if record.get("event") == "connection"]
 
     def stop(self) -> int:
-        """Ask it to end, and insist if it does not; its exit code."""
+        """Terminate the process, kill it if it does not end within STOP, and return its exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -177,14 +186,14 @@ class Server:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._news:
-                self._take(line)
-                self._news.notify_all()
-        with self._news:
+            with self._changed:
+                self._add_line(line)
+                self._changed.notify_all()
+        with self._changed:
             self.ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _take(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         if line.startswith("{"):
             self.records.append(json.loads(line))
         else:
@@ -195,12 +204,20 @@ class Server:
 
 @contextmanager
 def running(
-    command: Sequence[str], *, core: int | None = None, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    core: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path = ROOT,
+    patience: float = START,
 ) -> Iterator[Server]:
-    """A server from its start to its end. RuntimeError with its output if it does not come to listen."""
-    server = Server(command, core=core, environment=environment)
+    """Start a server, yield it when it listens, and stop it.
+
+    RuntimeError with the server's output if it does not listen within `patience` seconds.
+    """
+    server = Server(command, core=core, environment=environment, directory=directory)
     try:
-        server.wait_for(lambda self: self.port > 0 or self.ended, START)
+        server.wait_for(lambda self: self.port > 0 or self.ended, patience)
         if not server.port:
             raise RuntimeError(f"{' '.join(command)} does not listen:\n{''.join(server.output)}")
         yield server
@@ -209,11 +226,11 @@ def running(
 
 
 def deadlined_command(app: str, *flags: str) -> list[str]:
-    """`deadlined serve` on a free port of the loopback interface."""
+    """Return the command of `deadlined serve` on a free port of the loopback interface."""
     return [sys.executable, "-m", "deadlined", "serve", app, "--host", "127.0.0.1", "--port", "0", *flags]
 
 
 def uvicorn_command(app: str) -> list[str]:
-    """The peer with the same parser: h11, and asyncio's own loop."""
+    """Return the command of uvicorn with h11 and asyncio's own loop."""
     flags = ["--http", "h11", "--loop", "asyncio", "--no-access-log", "--host", "127.0.0.1", "--port", "0"]
     return [sys.executable, "-m", "uvicorn", app, *flags]

@@ -1,13 +1,13 @@
-"""Slow attacks by slowhttptest, and an honest client beside them: who is cut, why and when, and who is served.
+"""Slow attacks by slowhttptest with an honest client beside them: which connections are cut, why and when.
 
 Facts      slowhttptest opens its connections and then sends (or reads) next to nothing; once a second it also makes an
            honest probe of its own. The server logs each connection's reason and the seconds since its accept.
-Hazard     Counting what the tool reports would trust the attacker's eyes; counting every cut connection would
-           count cuts for the wrong reason.
+Hazard     The tool's own report shows only what the attacker saw. Counting every cut connection would include cuts for
+           the wrong reason.
 Answer     The server's log is checked connection by connection: as many as attack are cut for the mode's reason, none
-           early, none later than its deadline and half a second. Whatever else ended was ended by its peer: the
-           probes, and nothing that a server should not have had.
-Cost       A kernel may take a whole answer for a peer that reads nothing; the pipelined next one is cut then.
+           early, none later than half a second after its deadline. Every other connection was ended by its peer: the
+           tool's probes.
+Cost       A kernel may accept a whole answer for a peer that reads nothing; the pipelined next one is cut then.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOLERANCE = 0.5
 # seconds that an honest request may take
 PATIENCE = 10.0
 
-# how connections end that their peer ended
+# the reasons of connections that their peer ended
 _BY_PEER = frozenset({"client_closed", "client_reset", "done"})
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One attack: slowhttptest's flags, the server's flags against it, and the cut that is expected.
+    """One attack: slowhttptest's flags, the server's flags against it, and the expected reason and deadline (seconds).
 
     `rate` in bytes per second extends the deadline by what was received.
     """
@@ -50,7 +50,7 @@ class Mode:
     rate: float = float("inf")
 
     def due(self, record: Record) -> float:
-        """Seconds after its accept at which a connection had to be cut, at the latest."""
+        """Return the latest time of the cut, in seconds after the accept."""
         received: int = record["received"]
         return self.deadline + received / self.rate
 
@@ -72,8 +72,11 @@ MODES = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one attack came to. `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the
-    deadline, or more than the tolerance after it. `others`: the reasons of whatever else ended, probes above all."""
+    """The result of one attack.
+
+    `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the deadline, or more than the
+    tolerance after it. `others`: the reasons of all other connections, mostly probes.
+    """
 
     mode: str
     reason: str
@@ -90,13 +93,13 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Every attacker was cut rightly and in time, and every honest request was answered."""
+        """True if every attacker was cut for the right reason in time and every honest request was answered."""
         cut_rightly = self.cut == self.connections and not (self.early or self.late)
         return cut_rightly and self.others.keys() <= _BY_PEER and self.honest > 0 and not self.refused
 
 
 class HonestClient:
-    """Makes one small request after the other, each on a connection of its own, until it is stopped."""
+    """A thread that makes one small request after another, each on its own connection, while the block runs."""
 
     def __init__(self, port: int) -> None:
         self.seconds: list[float] = []
@@ -115,7 +118,7 @@ class HonestClient:
         self._thread.join()
 
     def _run(self) -> None:
-        # a breath between two requests: it is here to be served, not to be a load
+        # a pause between two requests: this client must not be a load
         while not self._enough.wait(0.02):
             try:
                 self.seconds.append(self._ask())
@@ -138,7 +141,7 @@ class HonestClient:
 
 
 def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
-    """Attack a server of its own in this mode, and judge by its log."""
+    """Start a server, attack it in this mode, and judge its log."""
     raise_file_limit(2 * connections + 1000)
     program = tool("slowhttptest")
     with running(deadlined_command(APP, *mode.defence)) as server, HonestClient(server.port) as honest:
@@ -185,7 +188,7 @@ def _judge(mode: Mode, connections: int, server: Server, honest: HonestClient) -
 
 
 def run(connections: int) -> bool:
-    """All modes, a table and a file; whether all is well."""
+    """Run all modes, print a table and write slow.json. True if all went well."""
     outcomes = []
     for mode in MODES:
         console.print(f"{mode.name}: {connections} connections, {mode.reason} expected after {mode.deadline:g} s ...")

@@ -16,25 +16,42 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_support import Starter, starter
-from hypothesis import settings
-from parser_support import PARSERS, Choice
+from hypothesis import HealthCheck, settings
 
 import deadlined.runtime.pump
+from deadlined.freshness import PACKAGE, RECORD, stale_sources
+from deadlined.timers import COMPILED
+from tests.support.command import Starter, starter
+from tests.support.parsers import PARSERS, Choice
+
+ROOT = Path(__file__).parents[1]
 
 _FDS = "/proc/self/fd"
 
-settings.register_profile("repeatable", derandomize=True)
+# the time that an example takes is the machine's affair
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "leaks_fds: the test leaves descriptors open, and the leak check lets it")
+def pytest_configure() -> None:
+    refuse_a_stale_build()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # started in the background by a shell, which ignores Ctrl-C for this process and its children; the tests send
         # it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def refuse_a_stale_build() -> None:
+    """Stop before any test if the compiled modules beside the sources were made of other sources."""
+    if not COMPILED or PACKAGE.parent != ROOT:
+        return
+    recorded = (PACKAGE / RECORD).exists()
+    if stale := stale_sources() if recorded else ["no record of what was compiled"]:
+        raise pytest.UsageError(
+            f"the compiled modules are older than the sources ({', '.join(stale)}). Build again (pip install -e .) "
+            "or interpret them (DEADLINED_PURE=1 pip install -e .)"
+        )
 
 
 def _open_descriptors() -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -19,12 +20,12 @@ from pathlib import Path
 import click
 import pytest
 import trustme
-from command_support import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
 from deadlined import __version__
 from deadlined.cli import serve_command
 from deadlined.http import Limits, Timeouts
 from deadlined.timers import SCHEMES
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
 # what it says of itself
 
@@ -77,6 +78,8 @@ def test_every_option_can_be_given_in_the_environment() -> None:
         (["--no-such-option"], ["--no-such-option"]),
         (["--http", "llhttp"], ["--http", "httptools"]),
         (["--queue", "stack"], ["--queue", "heap4"]),
+        (["--uds-mode", "rw"], ["--uds-mode", "'rw' is not a mode", "660"]),
+        (["--uds-mode", "888"], ["--uds-mode", "'888' is not a mode"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
 )
@@ -113,6 +116,41 @@ def test_a_port_in_use_ends_it_with_3() -> None:
         port = other.getsockname()[1]
         completed = run("serve", "--port", str(port))
     assert_one_line(completed, 3, f"127.0.0.1:{port}", "another process has it")
+
+
+def test_a_path_of_something_else_ends_it_with_3(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    completed = run("serve", "--uds", str(file))
+    assert_one_line(completed, 3, str(file), "not a socket", "remove it, or choose another --uds")
+    assert "another process" not in completed.stderr
+
+
+def test_a_path_of_another_process_ends_it_with_3(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "socket"))
+        other.listen()
+        completed = run("serve", "--uds", str(tmp_path / "socket"))
+    assert_one_line(completed, 3, "another process has it, choose another --uds")
+
+
+def test_a_path_in_no_directory_ends_it_with_3(tmp_path: Path) -> None:
+    assert_one_line(run("serve", "--uds", str(tmp_path / "none" / "socket")), 3, "its directory must exist")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"), [((), 0o666), (("--uds-mode", "660"), 0o660), (("--uds-mode", "0o600"), 0o600)]
+)
+def test_who_may_connect_to_the_unix_socket_is_an_option(
+    start: Starter, tmp_path: Path, arguments: tuple[str, ...], mode: int
+) -> None:
+    path = tmp_path / "socket"
+    before = os.umask(0o077)
+    try:
+        start("--uds", str(path), *arguments)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_host_that_is_not_ours_ends_it_with_3() -> None:

@@ -1,6 +1,7 @@
 """The service as a whole, against real attackers and a real crowd: the logic of the load test's `slow` and `idle`.
 
-slowhttptest is needed. Without it these tests are skipped, unless DEADLINED_REQUIRE_TOOLS=1: then they fail.
+slowhttptest is needed. Without it these tests are skipped, or fail if DEADLINED_REQUIRE_TOOLS=1. Run them alone, with
+`-m timed`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 
 from loadtest import idle, slow
 from loadtest.servers import raise_file_limit
+
+# the deadlines are real ones, and must be met while nothing else runs
+pytestmark = pytest.mark.timed
 
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 

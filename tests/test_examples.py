@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 import trio
-from support import Attempt, certificates, tcp_pair
 from trio.testing import MockClock
 
 from deadlined import Conn
+from tests.support.net import Attempt, certificates, tcp_pair
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"

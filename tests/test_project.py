@@ -166,7 +166,7 @@ def test_whatever_the_package_has_beside_its_modules_is_in_its_distributions() -
         for pattern in patterns
     ]
     assert all(found)
-    made = {".py", ".pyc", ".so"}
+    made = {".py", ".pyc", ".so", ".sha256"}
     assert set().union(*found) == {file for file in package.rglob("*") if file.is_file() and file.suffix not in made}
 
 
@@ -180,3 +180,65 @@ def test_the_container_runs_without_a_shell_and_without_root() -> None:
     assert json.loads(said["CMD"])[0] == "serve"
     assert said["STOPSIGNAL"] == "SIGTERM"
     assert json.loads(re.search(r"^HEALTHCHECK .*?CMD (.*)$", dockerfile, re.MULTILINE)[1])  # type: ignore[index]
+
+
+def test_the_dockerfile_has_the_steps_that_its_check_without_an_engine_runs() -> None:
+    dockerfile = re.sub(r"\\\n", "", (ROOT / "Dockerfile").read_text())
+    steps = re.findall(r"^(FROM|WORKDIR|COPY|RUN|ENV) (.*)$", dockerfile, re.MULTILINE)
+    assert [step for step, _ in steps].count("RUN") == 3
+    assert [rest for step, rest in steps if step == "COPY"] == [
+        "pyproject.toml setup.py README.md LICENSE ./",
+        "deadlined/ deadlined/",
+        "--from=build /srv/build/wheels/ wheels/",
+    ]
+    assert ("ENV", "DEADLINED_REQUIRE_COMPILED=1") in steps
+
+
+ENDINGS = {".c", ".go", ".h", ".html", ".md", ".py", ".toml", ".yaml"}
+TEXTS = [
+    *(path for path in ROOT.iterdir() if path.suffix in ENDINGS or path.name == "Dockerfile"),
+    *(ROOT / ".ci").iterdir(),
+    *(
+        path
+        for folder in ("deadlined", "docs", "examples", "loadtest", "tests")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in ENDINGS
+    ),
+]
+
+# folders that only exist on the machine of somebody in particular
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/")
+
+
+def test_no_file_names_a_folder_of_one_machine() -> None:
+    named = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in TEXTS
+        if path != Path(__file__)
+        for line in path.read_text().splitlines()
+        if MACHINE_PATHS.search(line)
+    ]
+    assert named == []
+
+
+def test_the_finder_of_machine_paths_finds_one() -> None:
+    assert MACHINE_PATHS.search("see /home/ann/deadlined")
+    assert MACHINE_PATHS.search("cd /root/x")
+    assert not MACHINE_PATHS.search("https://example.org/root/x ./work/x /srv/work/x")
+
+
+def test_no_test_file_is_longer_than_can_be_read() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
+
+
+def test_every_optional_dependency_and_session_that_the_contributors_page_names_is_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    extras = {name for group in re.findall(r"\.\[([\w,]+)\]", page) for name in group.split(",")}
+    sessions = set(re.findall(r"`nox -s (\w+)", page))
+    defined = set(
+        re.findall(r"^def (\w+)\(session: nox\.Session\) -> None", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
+    )
+    assert extras <= set(PROJECT["optional-dependencies"])
+    assert sessions
+    assert sessions - {"wheel"} <= defined

@@ -1,11 +1,10 @@
 """An ASGI 3 application as a handler of exchanges.
 
-Facts      ASGI speaks in dictionaries: a scope, and messages through `receive` and `send` (asgi.readthedocs.io, HTTP
-           2.4).
+Facts      ASGI passes dictionaries: a scope, and messages through `receive` and `send` (asgi.readthedocs.io, HTTP 2.4).
 Hazard     An application may receive and send from different tasks, receive for ever to learn of a disconnect, send
-           after the peer has gone, or say things in the wrong order.
-Answer     One small object per request keeps the order; what the peer does is a `http.disconnect`, what the
-           application does wrong is an exception in the application.
+           after the peer has gone, or send messages in the wrong order.
+Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the
+           application does wrong is raised in the application.
 Cost       Two bound methods and a scope per request; no task.
 """
 
@@ -37,7 +36,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
 
-# of a scope
+# the keys of a scope
 _KEYS: Final = (
     "type",
     "asgi",
@@ -59,10 +58,10 @@ _KEYS: Final = (
 class DeadlinesExtension:
     """`scope["extensions"]["deadlined"]`: an application moves the deadlines of its own request.
 
-    `set_read_deadline(when)`, `set_write_deadline(when)`, `set_handler_deadline(when)` take absolute times of the
+    `set_read_deadline(when)`, `set_write_deadline(when)`, `set_handler_deadline(when)` take absolute seconds on the
     run's clock (`trio.current_time()`), `inf` for none, and replace the server's deadlines for the rest of the
-    request. `deadline` is when the application must be done, absolute, `inf` if it may take its time. As attributes
-    or as keys.
+    request; NaN is a ValueError. `deadline` is when the application must have returned, absolute, `inf` for never.
+    Each is both an attribute and a key.
     """
 
     __slots__ = ("_exchange",)
@@ -73,20 +72,20 @@ class DeadlinesExtension:
         self._exchange = exchange
 
     def set_read_deadline(self, when: float) -> None:
-        """Receiving the rest of the body fails at `when`: the application sees `http.disconnect`."""
+        """Let receiving the rest of the body fail at `when`: the application gets `http.disconnect`."""
         self._exchange.set_read_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
-        """What is being sent, and all that follows, must be taken by `when`, else the connection is reset."""
+        """Reset the connection unless the peer has taken each send, a current one included, by `when`."""
         self._exchange.set_write_deadline(when)
 
     def set_handler_deadline(self, when: float) -> None:
-        """The application is cancelled at `when`, and the peer is answered 504 if nothing was answered yet."""
+        """Cancel the application at `when`; the peer gets 504 if nothing was answered yet."""
         self._exchange.set_handler_deadline(when)
 
     @property
     def deadline(self) -> float:
-        """When the application must be done."""
+        """When the application must have returned, absolute; `inf` for never."""
         return self._exchange.deadline
 
     def __getitem__(self, name: str) -> Any:
@@ -104,10 +103,11 @@ class DeadlinesExtension:
         return name in self._NAMES
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of any mapping, like the three that follow."""
+        """Return the value of a key, `default` if there is no such key."""
         return self[name] if name in self._NAMES else default
 
     def keys(self) -> KeysView[str]:
+        """Return the keys, as any mapping does; `values` and `items` likewise."""
         return self._as_dict().keys()
 
     def values(self) -> ValuesView[Any]:
@@ -120,17 +120,17 @@ class DeadlinesExtension:
         return {name: self[name] for name in self._NAMES}
 
 
-# not derived from, because an object of a class that is wholly compiled is made much faster
+# registered instead of derived, because a class without an interpreted base is instantiated much faster when compiled
 Mapping.register(DeadlinesExtension)
 
 
 class AsgiHandler:
-    """Calls `app` for each exchange. `state` is what the lifespan left for the requests; each gets a shallow copy."""
+    """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`."""
 
     def __init__(self, app: App, state: dict[str, Any] | None = None) -> None:
         self._app = app
         self._state = {} if state is None else state
-        # what is the same in most scopes, and the keys of the rest: to copy a dictionary is faster than to fill one
+        # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
             "type": "http",
             "asgi": _VERSIONS,
@@ -140,93 +140,106 @@ class AsgiHandler:
         }
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
-        """Serve one request: to be awaited. What the application raises passes through."""
-        cycle = _Cycle(exchange)
-        return self._app(self._scope(exchange), cycle.receive, cycle.send)
+        """Return an awaitable that serves one request. It raises what the application raises."""
+        channel = _Channel(exchange)
+        return self._app(self._scope(exchange), channel.receive, channel.send)
 
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
-        link = exchange.link
         scope = self._template.copy()
-        raw_path = _origin_form(request.target)
-        # looked at as text, because searching bytes costs more than all this; a target is ASCII
+        raw_path = request.path_and_query
+        # a target is ASCII; searching it as bytes costs more than decoding it
         path = raw_path.decode("ascii")
         if "?" in path:
             raw_path, _, scope["query_string"] = raw_path.partition(b"?")
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
-        if link.server.ssl_context is not None:
-            scope["scheme"] = "https"
         scope["http_version"] = request.version
         scope["method"] = request.method
         scope["path"] = path
         scope["raw_path"] = raw_path
         scope["headers"] = request.headers
-        scope["client"] = link.client
-        scope["server"] = link.local
+        scope["scheme"] = exchange.scheme
+        scope["client"] = exchange.client
+        scope["server"] = exchange.server_address
         scope["state"] = self._state.copy()
         scope["extensions"] = {"deadlined": DeadlinesExtension(exchange)}
         return scope
 
 
-class _Cycle:
+class _Channel:
     """`receive` and `send` of one request."""
 
-    __slots__ = ("_exchange", "_receiving", "_started", "_turn")
+    __slots__ = ("_exchange", "_receive_ended", "_receiving", "_request_given")
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._started = False
+        # True once the application got an `http.request`
+        self._request_given = False
         self._receiving = False
-        self._turn: trio.Event | None = None
+        # set for the tasks that wait while another one receives; None if there are none
+        self._receive_ended: trio.Event | None = None
 
     async def receive(self) -> Message:
-        """The next message. Tasks that ask at the same time, say to learn of the disconnect, take turns."""
+        """Return the next message. Tasks that receive at the same time, for example to learn of the disconnect, take
+        turns."""
         while self._receiving:
-            if self._turn is None:
-                self._turn = trio.Event()
-            await self._turn.wait()
+            if self._receive_ended is None:
+                self._receive_ended = trio.Event()
+            await self._receive_ended.wait()
         self._receiving = True
         try:
             return await self._next_message()
         finally:
             self._receiving = False
-            if self._turn is not None:
-                self._turn.set()
-                self._turn = None
+            if self._receive_ended is not None:
+                self._receive_ended.set()
+                self._receive_ended = None
 
     async def _next_message(self) -> Message:
         exchange = self._exchange
-        if exchange.writer.complete or (exchange.body_done and self._started):
+        if exchange.writer.complete or (exchange.body_done and self._request_given):
             await exchange.wait_disconnected()
             return {"type": "http.disconnect"}
         try:
             body = await exchange.receive()
         except Disconnected:
             return {"type": "http.disconnect"}
-        self._started = True
+        self._request_given = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
 
     def send(self, message: Message) -> Awaitable[None]:
-        """To be awaited. What need not wait is done when it is called, and the await finds it done."""
+        """Send a message, and return an awaitable for what of it must wait: often nothing.
+
+        Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
+        """
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
-        # a string that is known to be one is compared faster
+        # compiled code compares a `str` faster than an object
         kind = str(event["type"])
         if kind == "http.response.start":
             self._exchange.start(event["status"], event.get("headers", ()))
         elif kind == "http.response.body":
             exchange = self._exchange
             body = event.get("body", b"")
-            if not exchange.try_send(body if isinstance(body, bytes) else bytes(body), bool(event.get("more_body"))):
+            if not exchange.try_send(body if isinstance(body, bytes) else _copied(body), bool(event.get("more_body"))):
                 return exchange.finish_send()
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
         return _DONE
 
 
+def _copied(body: Any) -> bytes:
+    """Return the bytes of a bytearray or memoryview, which the application may change while they are sent."""
+    try:
+        return bytes(memoryview(body))
+    except TypeError:
+        # bytes() alone would make n zeros of a number
+        raise ResponseError(f"the body of a response must be bytes, not {type(body).__name__}") from None
+
+
 class _Done:
-    """A coroutine that has nothing to do: one for all, where each call of a coroutine function makes one."""
+    """A coroutine that is done. One object serves all sends; a coroutine function would make one for each."""
 
     __slots__ = ()
 
@@ -234,26 +247,15 @@ class _Done:
         return cast(Generator[Any, None, None], iter(()))
 
     def send(self, value: None) -> None:
-        """As of any coroutine, like the two that follow, so that it can also be given to a nursery."""
+        """End at once. `send`, `throw` and `close` make it a coroutine, which a nursery accepts."""
         raise StopIteration
 
     def throw(self, error: BaseException) -> None:
+        """Raise `error`."""
         raise error
 
     def close(self) -> None:
-        return
+        """Do nothing."""
 
 
 _DONE: Final = _Done()
-
-
-def _origin_form(target: bytes) -> bytes:
-    """Path and query of a request target, also where it is a whole URL (RFC 9112, 3.2.2)."""
-    if target.startswith(b"/"):
-        return target
-    _, scheme, rest = target.partition(b"://")
-    if not scheme:
-        return target
-    before_query, question_mark, query = rest.partition(b"?")
-    slash = before_query.find(b"/")
-    return (before_query[slash:] if slash >= 0 else b"/") + question_mark + query

@@ -1,4 +1,4 @@
-"""The lifespan of an ASGI application: started before the first connection, ended after the last."""
+"""The lifespan of an ASGI application: it starts before the first connection and ends after the last."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ _log = logging.getLogger("deadlined.asgi")
 
 
 class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
-    """The application said, or showed, that it cannot start."""
+    """The application reported that it cannot start."""
 
 
 class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
-    `state` is the namespace that every request gets a copy of. An application that raises or returns before it has said
-    `lifespan.startup.complete` knows no lifespan and is served without one (that is logged). LifespanFailed if it says
-    `lifespan.startup.failed`. At the end it gets `lifespan.shutdown` and `grace` seconds to finish.
+    Every request gets a copy of `state`. An application that raises before it has sent `lifespan.startup.complete` is
+    served without a lifespan, and that is logged; one that returns before is, too. LifespanFailed if it sends
+    `lifespan.startup.failed`. At the end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is
+    cancelled.
     """
 
     def __init__(self, app: App, grace: float = 5.0) -> None:
@@ -44,7 +45,7 @@ class Lifespan:
         try:
             await self._started.wait()
         except BaseException:
-            # cancelled, or Ctrl-C: nobody will call __aexit__
+            # cancelled, or Ctrl-C: __aexit__ will not be called
             self._nursery.cancel_scope.cancel()
             await self._nursery_manager.__aexit__(None, None, None)
             raise

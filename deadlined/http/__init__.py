@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
-from .head import Request
-from .parsers import PARSERS, head_parser
-from .phases import RULES, Farewell, Phase, Reason, Rule
+from .policy import RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .server import HttpServer, HttpStatistics
+from .state import Phase, Reason
 from .timeouts import Limits, Timeouts
+from .wire import PARSERS, Request, head_parser
 
 __all__ = [
     "PARSERS",
     "RULES",
+    "Action",
     "BadRequest",
     "ConnectionInfo",
     "ConnectionRecord",
     "Disconnected",
     "Exchange",
-    "Farewell",
     "HttpServer",
     "HttpStatistics",
     "Limits",

@@ -1,399 +1,429 @@
-"""One connection, from accept to its one reason: the phases in the order in which they happen.
+"""One connection, from accept to its one reason: the states of `state.py` in the order in which they happen.
 
 Facts      A client may stop at any byte, of anything, in either direction.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
            one (golang/go#80205 and #80876 were one of each).
-Answer     Every wait goes through `receive` or `send`, which take the deadline of their phase from the table. Where a
-           deadline passes, `cut` tells the peer at once what the table owes it, whatever the application is doing.
-           Between two requests it rests in no task: the poller calls it when there is something to read.
-Cost       A task, while there is something to do; a stored field per phase.
+Answer     Every wait goes through the transport with the deadline of its phase. What an expiry means is decided by
+           `policy` and performed here, at once, whatever the handler is doing. While nothing of a request has come a
+           connection is unattended: the poller calls it.
+Cost       A task while there is something to do; a stored field per phase.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable
+from typing import Final
 
 import trio
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..runtime import ReadyCallback, RunInContextCopy, checkpoint
+from ..runtime import checkpoint
+from . import policy
+from .base import ConnectionBase
+from .closing import close_gracefully
+from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
 from .exchange import Exchange
-from .goodbye import Goodbye
-from .handling import Handling
-from .handshake import shake_hands
-from .phases import DETAILS, NEW_GRACE, RULES, Phase, Reason, age_deadline, farewell, header_deadline, idle_deadline
-from .records import ConnectionInfo, connection_record, request_record
-from .request import Request, RequestParser
-from .response import canned
-from .timeouts import INF, Limits, Timeouts
-from .transport import Plain, Transport, address_of
+from .handshake import tls_handshake
+from .policy import RULES
+from .reporting import report
+from .seams import HandlerTask
+from .settings import Handler, Settings
+from .state import (
+    BYTES_CAME,
+    CLOSED,
+    CLOSING,
+    DEAD,
+    DETACHED,
+    EXCHANGE,
+    EXCHANGE_DONE,
+    HANDLER_LEFT,
+    HANDSHAKE,
+    HANDSHAKE_DONE,
+    HEAD,
+    IDLE,
+    LIVE,
+    QUEUED,
+    REQUEST_READ,
+    RUNNING,
+    UNATTENDED,
+    Phase,
+    Reason,
+    may_be_unattended,
+)
+from .transport import Tls
+from .wire import Request
 
-if TYPE_CHECKING:
-    from .phases import Rule
-    from .pool import TaskPool
-    from .server import HttpServer
 
-_log: Final = logging.getLogger("deadlined.http")
+class ConnectionTask(HandlerTask):
+    """What a connection asks of the task that runs it. An abstract base class."""
 
+    def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
+        """To be awaited: call the handler, in a context of its own. `handler_left` follows."""
+        raise NotImplementedError
 
-class HttpConnection(ReadyCallback):
-    """Serves one connection: `converse`, then `say_goodbye` unless it `can_leave`, and `close` in any case."""
+    def close_generators(self) -> Awaitable[None] | None:
+        """To be awaited if it is not None: close the async generators that the handler has abandoned."""
+        raise NotImplementedError
 
-    def __init__(self, server: HttpServer, conn: Conn, number: int) -> None:
-        self.server = server
-        self.conn = conn
-        self.clock = server.clock
-        self.timeouts: Timeouts = server.timeouts
-        self.limits: Limits = server.limits
-        self.parser = RequestParser(server.limits, server.parse_head)
-        self.transport: Transport = Plain(conn)
-        self.accepted = self.clock.now()
-        self.phase = Phase.HEADER
-        self.deadline = INF
-        self.reason: Reason | None = None
-        self.requests = 0
-        self.client = address_of(conn.socket.getpeername)
-        self.local = address_of(conn.socket.getsockname)
-        self._peer = ""
-        self._number = number
-        self._lateness = 0.0
-        self._ended = INF
-        self._answered: trio.Event | None = None
-        # of the task that serves it now
-        self._handling: Handling | None = None
-        self._exchange: Exchange | None = None
-        # what had been received and sent before that exchange
-        self._received = self._sent = 0
-        # where it asks for a task when there is something to read; None while it is in one
-        self._pool: TaskPool | None = None
-        self._goodbye = Goodbye(conn)
-        self._close_after = age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+    def handler_left(self) -> bool:
+        """The handler has returned or failed: return False if the task must not be used again."""
+        raise NotImplementedError
 
-    async def converse(self, handling: Handling) -> None:
-        """Serve with this task's `handling`, until the connection ends or is cancelled, or goes on in another task, or
-        rests in none."""
-        self._handling = handling
-        try:
-            if self._pool is not None:
-                self._rise(handling)
-            elif self._exchange is not None:
-                await self._go_on_from(self._exchange)
-                await self._pause(handling)
-            elif self.server.ssl_context is not None:
-                await shake_hands(self, self.server.ssl_context)
-            while self._goes_on_in(handling):
-                await self._next_exchange(handling)
-                if self._goes_on_in(handling) and not self._rests(handling):
-                    await self._pause(handling)
-        except BadRequest as bad:
-            self.refuse(bad)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
-            # unless it was cut, or noted where it happened
-            self.finish(Reason.CLIENT_RESET)
-        finally:
-            self._leave(handling)
-
-    @property
-    def peer(self) -> str:
-        """The client's address, for the log."""
-        if not self._peer:
-            self._peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
-        return self._peer
-
-    @property
-    def can_leave(self) -> bool:
-        """After `converse`: True if nothing is left to say, so that `close` is all."""
-        return self._goodbye.nothing_to_say(self.transport)
-
-    async def say_goodbye(self) -> None:
-        """After `converse`: say what is left to say, and close politely."""
-        await self._goodbye.say(self.transport, self.clock, self.timeouts)
-
-    def failed(self) -> None:
-        """An error in this server, to be called where it is handled."""
-        _log.exception("the connection with %s failed inside the server", self.peer)
-        self.finish(Reason.SERVER_ERROR)
-
-    def on_ready(self) -> None:
-        """While it rests: there is something to read, or a deadline has passed."""
-        if self._pool is not None:
-            self._pool.serve(self)
-
-    def close(self) -> None:
-        """Close, whatever has happened, and report why the connection ended."""
-        self._pool = None
-        if self.reason is None:
-            # cancelled from outside, with the server
-            self.finish(Reason.DRAIN_TIMEOUT)
-            self.conn.abort()
-        self.conn.close()
-        self.server.ended(self, self.reason or Reason.SERVER_ERROR, self._lateness)
-        try:
-            if self.server.observer is not None:
-                self.server.observer.connection(connection_record(self, self._ended, self._lateness))
-        except Exception:
-            self.failed()
-
-    def cut(self, rule: Rule, lateness: float) -> None:
-        """The deadline of `rule` has passed: note it, and tell the peer at once what is owed to it."""
-        self.finish(rule.reason, lateness)
-        exchange = self._exchange
-        if exchange is not None and exchange.over and rule.reason is not Reason.DRAIN_TIMEOUT:
-            # the peer has been told already
-            return
-        byte_came = exchange is not None or self.parser.buffered > 0
-        words = farewell(rule, byte_came=byte_came, answered=exchange is not None and exchange.answered)
-        if words.status is not None:
-            self._answer(words.status, DETAILS[rule.field])
-        elif words.reset and not (exchange is not None and exchange.out):
-            self.conn.abort()
-            if exchange is not None:
-                exchange.give_up()
+    def release(self) -> None:
+        """The connection goes on without this task."""
+        raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel the handler, wherever it is."""
-        if self._handling is not None:
-            self._handling.cancel()
+        """Cancel the handler; the task ends."""
+        raise NotImplementedError
 
-    def refuse(self, bad: BadRequest) -> None:
-        """Answer what cannot be served, if nothing was answered yet; the connection ends."""
-        self.finish(bad.reason)
-        if self._exchange is None or not self._exchange.answered:
-            self._answer(bad.status, bad.detail)
 
-    def finish(self, reason: Reason, lateness: float = 0.0) -> None:
-        """The connection ends for `reason`; the first reason stays."""
-        if self.reason is None:
-            self.reason = reason
-            self._ended = self.clock.now()
-            self._lateness = max(lateness, 0.0)
+class ConnectionOwner:
+    """What a connection tells the server. An abstract base class."""
 
-    def enter(self, phase: Phase, deadline: float) -> None:
-        """From now on the connection is in `phase`, until `deadline`."""
-        self.phase = phase
-        self.deadline = deadline
+    def schedule(self, connection: Connection) -> None:
+        """Let a task run `connection`, soon."""
+        raise NotImplementedError
 
-    def begin_drain(self, now: float) -> None:
-        """The server shuts down: an idle connection ends now, a silent one soon, a busy one with its response."""
-        if self.phase is Phase.IDLE:
-            self.conn.set_read_deadline(-INF)
-        elif self._exchange is None and not self.requests and not self.parser.buffered:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + NEW_GRACE))
+    def request_done(self) -> None:
+        """An exchange is over."""
+        raise NotImplementedError
 
-    def detach(self) -> None:
-        """The handler goes on without the connection: another task is to `converse`."""
-        self._handling = None
-        self.server.left_behind()
+    def handler_detached(self) -> None:
+        """A connection goes on without its handler, which still runs."""
+        raise NotImplementedError
 
-    async def wait_answered(self) -> None:
-        """Sleep until the response to the current request is out."""
-        if self._answered is None:
-            self._answered = trio.Event()
-        await self._answered.wait()
+    def handler_finished(self) -> None:
+        """A detached handler has returned."""
+        raise NotImplementedError
 
-    def response_complete(self, watched: bool) -> None:
-        """The last byte of a response is out: whoever waits for the peer to leave need not wait any more."""
-        if self._answered is not None:
-            self._answered.set()
-            self._answered = None
-        if watched:
-            self.conn.set_read_deadline(-INF)
+    def closed(self, connection: Connection, reason: Reason, lateness: float) -> None:
+        """A connection is over. `lateness` of the deadline that cut it, 0.0 if none did."""
+        raise NotImplementedError
 
-    def info(self, now: float) -> ConnectionInfo:
-        """How the connection stands at `now`."""
-        left = self.deadline - now
-        return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
-    def _leave(self, handling: Handling) -> None:
-        if self._handling is handling:
-            self._handling = None
+class Connection(ConnectionBase):
+    """`start` it once; then `run` it in a task each time that it asks its owner for one."""
 
-    def _goes_on_in(self, handling: Handling) -> bool:
-        return self.reason is None and self._handling is handling
+    def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
+        super().__init__(settings, conn, number, dates)
+        self._owner: Final = owner
+        # what runs it, while it is RUNNING
+        self._task: ConnectionTask | None = None
+        # when the current request began: at accept, after the handshake, or with its first byte; and when its last
+        # bytes came
+        self._began = self._came = self.accepted
+        self._close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
-    async def _next_exchange(self, handling: Handling) -> None:
-        at_once = not self.requests and self.server.ssl_context is None
-        start = self.accepted if at_once else self.clock.now()
-        request = self.parser.next_request()
-        now = start
-        if request is None:
-            request = await self._rest_of_head(start)
-            now = self.clock.now()
-        if request is not None:
-            await self._serve(handling, Exchange(self, request, start, now, self._last(request, now)))
+    # what the server does with it
 
-    def _rests(self, handling: Handling) -> bool:
-        """Leave the task until the next request begins, if there is nothing to do until then."""
-        if not self.transport.rests_alone or self.parser.buffered or not self.conn.drained or self.server.draining:
-            return False
-        self._become_idle(handling)
-        self.conn.set_read_deadline(self.deadline)
-        return self._let_go_of(handling)
-
-    def _let_go_of(self, handling: Handling) -> bool:
-        """Rest in no task, unless there is something to read already."""
-        if not self.conn.call_when_readable(self):
-            return False
-        self._pool = handling.pool
-        self._handling = handling.connection = None
-        return True
-
-    def _rise(self, handling: Handling) -> None:
-        """Go on in this task, unless there is nothing to read after all."""
-        self._pool = None
+    def start(self) -> None:
+        """Begin: serve what has come already, or wait for the first byte."""
+        if self.state == HANDSHAKE:
+            self._owner.schedule(self)
+            return
+        deadline, _ = policy.header_deadline(self.accepted, self.timeouts)
+        self.enter(Phase.HEADER, deadline)
+        self.conn.set_read_deadline(deadline)
         try:
-            data = self.transport.receive_now()
-            while data is None and not self._let_go_of(handling):
-                data = self.transport.receive_now()
-        except DeadlineExceeded as late:
-            self._silent(RULES["idle"], late)
+            data = self.transport.receive_ready()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._end(Reason.CLIENT_RESET)
+            self.close()
             return
         if data is not None:
-            self._take(data)
+            self._feed(data)
+        if data is not None or not self._register_idle():
+            self._owner.schedule(self)
 
-    async def _pause(self, handling: Handling) -> None:
-        """Wait in the task until the next request begins, or the connection ends; others have a turn."""
-        if self.parser.buffered or not self.conn.drained:
-            await checkpoint()
-        if self.parser.buffered or not self._goes_on_in(handling):
-            return
-        if self.server.draining:
-            self.finish(Reason.DONE)
-            return
-        self._become_idle(handling)
+    def on_ready(self) -> None:
+        """While it is unattended: something may have come, or the deadline has passed."""
+        if self.attendance == UNATTENDED and self.state < CLOSED:
+            self.attendance = QUEUED
+            self._owner.schedule(self)
+
+    async def run(self, task: ConnectionTask) -> None:
+        """Serve in `task` until the connection is closed, unattended, or has gone on without this task."""
+        self.attendance = RUNNING
+        self._task = task
         try:
-            self._take(await self.transport.receive(self.deadline))
+            try:
+                if self._exchange is not None or self.state == HANDSHAKE:
+                    await self._resume()
+                else:
+                    self._resume_idle()
+                while self._is_run_by(task) and self.state < CLOSING:
+                    if self.state == HEAD:
+                        await self._serve_request(task)
+                    elif not self._try_idle_unattended():
+                        await self._wait_idle()
+            except BadRequest as bad:
+                self.refused(bad)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
+                self._end(Reason.CLIENT_RESET)
+            if self._is_run_by(task) and self._must_linger:
+                await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
+        except Exception as error:
+            report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
+            self._end(Reason.SERVER_ERROR)
+        if self._is_run_by(task):
+            self.close()
+
+    def _is_run_by(self, task: ConnectionTask) -> bool:
+        """True unless the connection has gone on without `task`. (A function, because mypyc believes that what a
+        function has assigned stays.)"""
+        return self._task is task
+
+    def task_lost(self, error: BaseException | None) -> None:
+        """Go on in another task, because this one has ended: with `error`, or cancelled by the connection itself."""
+        exchange = self._exchange
+        if error is not None and exchange is not None:
+            self._handler_failed(exchange, error)
+        self._change_task()
+
+    def detach_handler(self) -> bool:
+        """The handler suspends: if its response is out, go on in another task. True if so."""
+        exchange = self._exchange
+        if exchange is None or not exchange.detachable:
+            return False
+        self._detach(exchange)
+        return True
+
+    def handler_expired(self, lateness: float) -> None:
+        """The handler's deadline has passed: end as the rule says, in another task, because how long the handler takes
+        to end is not the peer's concern."""
+        exchange = self._exchange
+        self.expired(RULES["handler"], lateness)
+        if exchange is not None:
+            self._detach(exchange)
+
+    def drain(self, now: float) -> None:
+        """The server shuts down: what was asked is answered, what is idle ends in a moment, what is new soon."""
+        self.draining = True
+        if self.state == IDLE:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
+        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
+
+    # what it adds to its base
+
+    def _cancel_handler(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _tell_request_done(self) -> None:
+        self._owner.request_done()
+
+    def _tell_closed(self, reason: Reason, lateness: float) -> None:
+        self._task = None
+        self._owner.closed(self, reason, lateness)
+
+    # waiting for a request
+
+    async def _resume(self) -> None:
+        """Do what is left to do for the state in which a task was asked for."""
+        exchange = self._exchange
+        if exchange is None:
+            await self._handshake()
+        else:
+            # a handler that was cancelled may have to leave the socket first
+            await checkpoint()
+            await self._finish_exchange(exchange)
+
+    async def _handshake(self) -> None:
+        context = self.settings.ssl_context
+        assert context is not None
+        deadline = policy.handshake_deadline(self.accepted, self.timeouts)
+        self.enter(Phase.HANDSHAKE, deadline)
+        try:
+            result = await tls_handshake(self.conn, context, deadline)
         except DeadlineExceeded as late:
-            self._silent(RULES["idle"], late)
+            if late.deadline < deadline:
+                # the drain's
+                self._end(Reason.DONE)
+            else:
+                self.expired(RULES["handshake"], self.clock.now() - late.deadline)
+            return
+        if isinstance(result, Tls):
+            self.transport = result
+            self._began = self.clock.now()
+            self._move(HANDSHAKE_DONE)
+        else:
+            self._end(result)
 
-    def _become_idle(self, handling: Handling) -> None:
-        self.enter(Phase.IDLE, idle_deadline(self.clock.now(), self.timeouts))
-        handling.postpone(self.deadline)
+    def _register_idle(self) -> bool:
+        """Be called when there is something to read. False if there is already."""
+        assert may_be_unattended(self.state, self.reader.buffered > 0)
+        if not self.conn.call_when_readable(self):
+            return False
+        self._leave_task()
+        return True
 
-    def _take(self, data: bytes) -> None:
-        self.parser.feed(data)
+    def _leave_task(self) -> None:
+        self.attendance = UNATTENDED
+        if self._task is not None:
+            self._task.release()
+            self._task = None
+
+    def _resume_idle(self) -> None:
+        """After a wait without a task: receive what has come, or go on waiting if nothing has."""
+        if self.state >= CLOSING or self.reader.buffered:
+            return
+        data = None
+        try:
+            while data is None:
+                if not self.conn.resume_readable(self):
+                    self._leave_task()
+                    return
+                data = self.transport.receive_ready()
+        except DeadlineExceeded as late:
+            # bytes that came in time may have waited for this turn of the loop
+            data = self.transport.receive_ready()
+            if data is None:
+                rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
+                self.expired(rule, self.clock.now() - late.deadline)
+                return
+        self._feed(data)
+
+    def _try_idle_unattended(self) -> bool:
+        """Wait for the next request without a task. False if that cannot be done, or the next request is there."""
+        now = self.clock.now()
+        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
+            return False
+        self.conn.set_read_deadline(self.deadline)
+        return self._register_idle()
+
+    async def _wait_idle(self) -> None:
+        """Wait for the next request in the task. Others run first if its bytes are there."""
+        if self.reader.buffered:
+            await checkpoint()
+            self._begin_request()
+            return
+        try:
+            self._feed(await self.transport.receive(self.deadline))
+        except DeadlineExceeded as late:
+            self.expired(RULES["idle"], self.clock.now() - late.deadline)
+
+    def _feed(self, data: bytes) -> None:
+        """Take what was received of a request; b"" is the peer's end."""
+        self.reader.feed(data)
         if not data:
-            self.finish(Reason.CLIENT_CLOSED)
+            self._end(Reason.CLIENT_CLOSED)
+        elif self.state == IDLE:
+            self._begin_request()
+        else:
+            self._came = self.clock.now()
 
-    async def _rest_of_head(self, start: float) -> Request | None:
+    def _begin_request(self) -> None:
+        self._began = self._came = self.clock.now()
+        self._move(BYTES_CAME)
+
+    async def _rest_of_head(self) -> Request | None:
         """Receive until there is a request; None if the connection ends instead."""
-        deadline, rule = header_deadline(start, self.timeouts)
+        deadline, rule = policy.header_deadline(self._began, self.timeouts)
         self.enter(Phase.HEADER, deadline)
         request = None
         try:
-            while request is None:
-                data = await self.transport.receive(deadline)
-                if not data:
-                    self.finish(Reason.CLIENT_CLOSED)
-                    return None
-                self.parser.feed(data)
-                request = self.parser.next_request()
+            while request is None and self.state == HEAD:
+                self._feed(await self.transport.receive(deadline))
+                request = self.reader.next_request()
         except DeadlineExceeded as late:
-            self._silent(rule, late)
-        return request
+            self.expired(rule, self.clock.now() - late.deadline)
+        return request if self.state == HEAD else None
 
-    def _silent(self, rule: Rule, late: DeadlineExceeded) -> None:
-        """No request came in time, or the drain did not wait for it."""
-        if self.server.draining and not self.parser.buffered:
-            self.finish(Reason.DONE)
-        else:
-            self.cut(rule, self.clock.now() - late.deadline)
+    # serving a request
 
-    async def _serve(self, handling: Handling, exchange: Exchange) -> None:
-        """Let the handler answer, and see how the connection can go on, unless it has gone on meanwhile."""
-        self.requests += 1
-        self._exchange = exchange
-        self.enter(Phase.HANDLER, exchange.deadline)
-        handling.begin(exchange)
+    async def _serve_request(self, task: ConnectionTask) -> None:
+        """Read a head and run the handler; finish the exchange, unless the connection has gone on without the task."""
+        request = self.reader.next_request() or await self._rest_of_head()
+        if request is None:
+            return
+        exchange = self._begin_exchange(request, self._came)
+        usable = False
         try:
             try:
-                await RunInContextCopy(handling.pool.context, self.server.handler, exchange)
-                if not (exchange.writer.complete or exchange.over or self.reason):
+                await task.run_handler(self.settings.handler, exchange)
+                if not (exchange.writer.complete or exchange.link == DEAD or self.reason):
                     raise ResponseError("the application returned before its response was complete")
             except Exception as error:
                 if not is_disconnect(error):
                     self._handler_failed(exchange, error)
-            finally:
-                handling.end()
-            if not exchange.past:
-                await self._settle(exchange)
+            closing = task.close_generators()
+            if closing is not None:
+                await closing
         finally:
-            if exchange.past:
-                self.server.caught_up()
-            else:
-                self._part_with(exchange)
+            usable = task.handler_left()
+            if exchange.link == DETACHED:
+                self._owner.handler_finished()
+        if exchange.link == DETACHED:
+            return
+        self._move_from_exchange()
+        if not usable:
+            self._change_task()
+        elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:
+            self._release_exchange(exchange)
+            self._move(EXCHANGE_DONE)
+        else:
+            await self._finish_exchange(exchange)
 
-    async def _go_on_from(self, exchange: Exchange) -> None:
-        """What `_serve` does after the handler, while it is still running in another task."""
-        try:
-            # a handler that was cancelled may have to leave the socket first
-            await checkpoint()
-            await self._settle(exchange)
-        finally:
-            self._part_with(exchange)
+    def _begin_exchange(self, request: Request, now: float) -> Exchange:
+        self.requests += 1
+        last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self._close_after)
+        exchange = self._exchange = Exchange(self, request, self._began, now, last)
+        self._move(REQUEST_READ)
+        self.enter(Phase.HANDLER, exchange.deadline)
+        return exchange
 
-    def _part_with(self, exchange: Exchange) -> None:
-        exchange.end()
-        self._exchange = None
-        self.server.count_request()
-        if self.server.observer is not None:
-            self.server.observer.request(request_record(exchange, self._received, self._sent))
-        self._received, self._sent = self.transport.received, self.transport.sent
-
-    def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
+    def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
         # an application that stumbles over a peer that is gone has not failed
-        _log.log(logging.DEBUG if exchange.over else logging.ERROR, "%s failed", exchange.request.line, exc_info=error)
-        if exchange.past:
-            return
-        self.finish(Reason.SERVER_ERROR)
-        if exchange.over:
-            return
-        if not exchange.answered:
-            self._answer(500, "the application failed; its log says why")
-        elif not exchange.out:
-            # the peer must not take what it has for the whole
-            self.conn.abort()
+        level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
+        report(level, "%s failed", exchange.request.line, error=error)
+        if exchange.link == LIVE:
+            self._perform(policy.on_handler_failure(exchange.response), "the application failed; its log says why")
+        elif exchange.link == DEAD:
+            self._end(Reason.SERVER_ERROR)
 
-    async def _settle(self, exchange: Exchange) -> None:
-        """After a response: go on, or say why not."""
-        writer = exchange.writer
-        if exchange.over:
-            # the application gave up in the middle of a send
-            self.finish(Reason.SERVER_ERROR)
-        if self.reason is None and writer.must_close:
-            self.finish(self._why_closed(exchange.request))
-        if self.reason is None and not (exchange.settled or await exchange.settle()):
-            self.finish(Reason.DONE)
-        # unless the peer asked for the end, it may be sending already what we shall not read
-        ends = self.reason is not None
-        self._goodbye.unread = not exchange.body_done or (
-            ends and (exchange.request.keep_alive or self.parser.buffered > 0)
-        )
+    def _move_from_exchange(self) -> None:
+        if self.state == EXCHANGE:
+            self._move(HANDLER_LEFT)
 
-    def _last(self, request: Request, now: float) -> bool:
-        """Must the response to the next `request` be this connection's last, as far as one knows at its head?"""
-        return (
-            not request.keep_alive
-            or self.server.draining
-            or self.requests + 1 >= self.limits.max_requests
-            or now >= self._close_after
-        )
+    def _detach(self, exchange: Exchange) -> None:
+        exchange.detach()
+        self._owner.handler_detached()
+        self._change_task()
 
-    def _why_closed(self, request: Request) -> Reason:
-        if not request.keep_alive or self.server.draining:
-            return Reason.DONE
-        if self.requests >= self.limits.max_requests:
-            return Reason.KEEPALIVE_LIMIT
-        return Reason.CONNECTION_AGE if self.clock.now() >= self._close_after else Reason.DONE
+    def _change_task(self) -> None:
+        """Go on in another task."""
+        self._move_from_exchange()
+        if self._task is not None:
+            self._task.release()
+            self._task = None
+        self.attendance = QUEUED
+        self._owner.schedule(self)
 
-    def _answer(self, status: int, detail: str) -> None:
-        """Say our last words now if that can be done at once, else when the task says goodbye."""
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.give_up(status)
-        words = canned(status, detail, head_only=exchange is not None and exchange.request.method == "HEAD")
-        self._goodbye.tell(words, self.transport)
+    async def _finish_exchange(self, exchange: Exchange) -> None:
+        """After the handler: decide whether the connection can be used again, and read what is left of the body."""
+        try:
+            if exchange.link == DEAD:
+                # unless it has another reason, the application gave up in the middle of a send
+                self._end(Reason.SERVER_ERROR)
+            if self.reason is None and exchange.writer.must_close:
+                self._end(self._why_last(exchange.request))
+            if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
+                self._end(Reason.DONE)
+            # unless the peer asked for the end, it may be sending already what nobody will read
+            more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
+            self._unread = more or not exchange.body_done
+        finally:
+            self._release_exchange(exchange)
+        if self.reason is None:
+            self._move(EXCHANGE_DONE)
+
+    def _why_last(self, request: Request) -> Reason:
+        now = self.clock.now()
+        return policy.why_last(request.keep_alive, self.draining, self.requests, self.limits, now, self._close_after)

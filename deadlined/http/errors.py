@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .phases import Reason
+from .state import Reason
 
 
 class Disconnected(OSError):  # noqa: N818, an event more than an error, as ASGI has it

@@ -1,26 +1,28 @@
-"""The server: listeners, connections, and a shutdown that always ends."""
+"""The server: listeners, the set of connections, statistics, and a shutdown that always ends."""
 
 from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import trio
 
 from ..net import Conn, Listener
 from ..runtime import current_pump
-from .connection import HttpConnection
-from .exchange import Exchange
-from .parsers import head_parser
-from .phases import RULES, Phase, Reason
-from .pool import TaskPool
+from .connection import Connection, ConnectionOwner
+from .dates import DateLine
+from .policy import RULES
 from .records import ConnectionInfo, Observer
-from .response import date_line
-from .timeouts import INF, Limits, Timeouts
+from .settings import Handler, Settings
+from .state import Phase, Reason
+from .timeouts import Limits, Timeouts
+from .wire import head_parser
+from .worker import WorkerPool
 
-Handler = Callable[[Exchange], Awaitable[object]]
+# connections that are accepted in one turn of the event loop: one would let newcomers wait behind those that are busy
+_ACCEPTS: int = 32
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,16 @@ class HttpStatistics:
     worst_lateness: float
 
 
-class HttpServer:
+class HttpServer(ConnectionOwner):
     """Serves HTTP/1.1 with a handler, every phase of every connection under its own deadline.
 
-    `handler(exchange)` is called for each request, in the connection's task and in a copy of the context variables of
-    `serve`; what it raises is answered with 500 and logged. To be made inside `trio.run`. `ssl_context` makes it speak
-    TLS. `observer` is told of every request and connection that is over.
-    `parser` names what reads the heads of requests: "h11", "httptools" (ImportError if it is not installed), or "auto",
-    httptools if it is there.
+    Make it inside `trio.run`, and `serve` with it once. `handler(exchange)` is called for each request, in a task that
+    serves the connection and in a copy of the context variables of `serve`; what it raises is answered with 500 and
+    logged. Whatever a handler does to its task ends at most its own request.
+
+    `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
+    names what reads the heads of requests: "h11", "httptools" (ImportError if it is not installed), or "auto", which is
+    httptools if it is there; ValueError for another name.
     """
 
     def __init__(
@@ -59,27 +63,44 @@ class HttpServer:
         parser: str = "auto",
     ) -> None:
         pump = current_pump()
-        self.handler = handler
-        self.timeouts = timeouts or Timeouts()
-        self.limits = limits or Limits()
-        self.ssl_context = ssl_context
-        self.observer = observer
-        self.parse_head = head_parser(parser)
-        self.clock = pump.clock
-        self.poller = pump.poller
-        self.draining = False
-        advertised = self.timeouts.idle
-        self.keep_alive_line = b"keep-alive: timeout=%d\r\n" % advertised if advertised < INF else b""
-        self._connections: set[HttpConnection] = set()
+        self._settings = Settings(
+            handler=handler,
+            timeouts=timeouts or Timeouts(),
+            limits=limits or Limits(),
+            parse_head=head_parser(parser),
+            ssl_context=ssl_context,
+            observer=observer,
+            clock=pump.clock,
+        )
+        self._clock = pump.clock
+        self._poller = pump.poller
+        self._dates = DateLine(pump.clock)
+        self._pool: WorkerPool | None = None
+        self._draining = False
+        self._connections: set[Connection] = set()
         self._accepted = 0
         self._requests = 0
         self._background = 0
         self._reasons: Counter[Reason] = Counter()
         self._worst_lateness = 0.0
-        self._date = b""
-        self._date_second = -1
         self._shutdown = trio.Event()
         self._quiet = trio.Event()
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """What the server was told, or the defaults."""
+        return self._settings.timeouts
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """Use `timeouts` from now on: for each wait that begins, also of connections that are open."""
+        self._settings = replace(self._settings, timeouts=timeouts)
+        for connection in self._connections:
+            connection.configure(self._settings)
+
+    @property
+    def draining(self) -> bool:
+        """True once `shutdown` was called."""
+        return self._draining
 
     async def serve(
         self,
@@ -95,38 +116,23 @@ class HttpServer:
         try:
             await self._serve(listeners, task_status)
         finally:
-            # cancelled from outside: those that were in no task
+            # cancelled from outside: those that no worker has closed
             for connection in list(self._connections):
                 connection.close()
 
-    async def _serve(self, listeners: Iterable[Listener], task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as connections:
-            pool = TaskPool(connections, self.poller)
-            try:
-                async with trio.open_nursery() as acceptors:
-                    for listener in listeners:
-                        acceptors.start_soon(self._accept, listener, pool)
-                    task_status.started()
-                    await self._shutdown.wait()
-                    acceptors.cancel_scope.cancel()
-                await self._drain()
-            finally:
-                pool.close()
-                connections.cancel_scope.cancel()
-
     def shutdown(self) -> None:
-        """Begin to drain: accept nothing more, close what is idle, answer what was asked, and cut what is left after
-        `timeouts.drain` seconds. Idempotent."""
-        self.draining = True
+        """Begin to drain: accept nothing but what has connected already, answer what was asked, close what is idle, and
+        cut what is left after `timeouts.drain` seconds. Idempotent."""
+        self._draining = True
         self._shutdown.set()
 
     def connections(self) -> list[ConnectionInfo]:
-        """Every open connection, the oldest first."""
-        now = self.clock.now()
+        """Describe every open connection, the oldest first."""
+        now = self._clock.now()
         return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
 
     def statistics(self) -> HttpStatistics:
-        """A snapshot of the counts."""
+        """Take a snapshot of the counts."""
         return HttpStatistics(
             open=len(self._connections),
             phases=Counter(connection.phase for connection in self._connections),
@@ -137,35 +143,29 @@ class HttpServer:
             worst_lateness=self._worst_lateness,
         )
 
-    def date_line(self) -> bytes:
-        """The Date header field, made anew once a second."""
-        second = int(self.clock.now())
-        if second != self._date_second:
-            self._date_second = second
-            self._date = date_line()
-        return self._date
+    # what a connection tells it
 
-    def count_request(self) -> None:
-        """A request is over."""
+    def schedule(self, connection: Connection) -> None:
+        if self._pool is not None:
+            self._pool.schedule(connection)
+
+    def request_done(self) -> None:
         self._requests += 1
 
-    def left_behind(self) -> None:
-        """A connection has gone on without its handler."""
+    def handler_detached(self) -> None:
         self._background += 1
 
-    def caught_up(self) -> None:
-        """A handler that was left behind has returned."""
+    def handler_finished(self) -> None:
         self._background -= 1
-        self._look_around()
+        self._note_quiet()
 
-    def ended(self, connection: HttpConnection, reason: Reason, lateness: float) -> None:
-        """A connection is over, for `reason`; so late was the deadline that cut it, 0.0 if none did."""
+    def closed(self, connection: Connection, reason: Reason, lateness: float) -> None:
         self._connections.discard(connection)
         self._reasons[reason] += 1
         self._worst_lateness = max(self._worst_lateness, lateness)
-        self._look_around()
+        self._note_quiet()
 
-    def _look_around(self) -> None:
+    def _note_quiet(self) -> None:
         if not self._busy:
             self._quiet.set()
 
@@ -173,26 +173,56 @@ class HttpServer:
     def _busy(self) -> bool:
         return bool(self._connections) or self._background > 0
 
-    async def _accept(self, listener: Listener, pool: TaskPool) -> None:
-        async with listener:
-            while True:
-                self._welcome(await listener.accept(), pool)
+    async def _serve(self, listeners: Iterable[Listener], task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as workers:
+            pool = self._pool = WorkerPool(workers, self._poller)
+            try:
+                async with trio.open_nursery() as acceptors:
+                    for listener in listeners:
+                        acceptors.start_soon(self._accept, listener)
+                    task_status.started()
+                    await self._shutdown.wait()
+                    acceptors.cancel_scope.cancel()
+                await self._drain()
+            finally:
+                pool.close()
+                workers.cancel_scope.cancel()
 
-    def _welcome(self, conn: Conn, pool: TaskPool) -> None:
+    async def _accept(self, listener: Listener) -> None:
+        async with listener:
+            try:
+                while True:
+                    self._begin(await listener.accept())
+                    self._accept_waiting(listener, _ACCEPTS - 1)
+            finally:
+                if self._draining:
+                    # they have connected before the drain, and may have asked
+                    while self._accept_waiting(listener, _ACCEPTS):
+                        continue
+
+    def _accept_waiting(self, listener: Listener, most: int) -> bool:
+        """Accept up to `most` connections that wait already. True if there may be more."""
+        for _ in range(most):
+            conn = listener.try_accept()
+            if conn is None:
+                return False
+            self._begin(conn)
+        return True
+
+    def _begin(self, conn: Conn) -> None:
         self._accepted += 1
-        connection = HttpConnection(self, conn, self._accepted)
+        connection = Connection(self._settings, conn, self._accepted, self, self._dates)
         self._connections.add(connection)
-        pool.serve(connection)
+        connection.start()
 
     async def _drain(self) -> None:
-        start = self.clock.now()
+        start = self._clock.now()
         deadline = start + self.timeouts.drain
         for connection in list(self._connections):
-            connection.begin_drain(start)
+            connection.drain(start)
         with trio.CancelScope(deadline=deadline):
             while self._busy:
                 self._quiet = trio.Event()
                 await self._quiet.wait()
         for connection in list(self._connections):
-            connection.cut(RULES["drain"], self.clock.now() - deadline)
-            connection.cancel()
+            connection.expired(RULES["drain"], self._clock.now() - deadline)

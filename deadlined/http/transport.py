@@ -1,8 +1,11 @@
 """Bytes in and out of a connection under a deadline: in the clear, or through TLS.
 
 In the clear an operation that can be done at once is done at once, without a checkpoint. A receive moves its deadline
-beforehand, which is a store; a send sets one only where the task must wait. TLS goes through trio's stream, so its
-deadlines are set beforehand.
+beforehand, which is a store; a send sets one only where it must wait. TLS goes through trio's stream, so its deadlines
+are set beforehand.
+
+Readiness beats expiry, as in Go: after a wait the kernel is asked once more before a deadline counts, because bytes
+that came in time may have waited for an event loop that was blocked.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from .timeouts import INF
 # the first byte of a TLS handshake
 TLS_HELLO: Final = b"\x16"
 
-# receives or sends in a row that need not wait, after which other tasks are let in
+# receives or sends in a row that need not wait, after which other tasks are let run
 _BUDGET: Final = 16
 
 # bytes that are encrypted at a time: between two of them a long send shows its progress
@@ -33,14 +36,14 @@ Deadline = Callable[[int], float]
 
 
 class Transport(ABC):
-    """What the connection needs of either kind. `received` and `sent` count the bytes of HTTP."""
+    """What a connection needs of either kind. `received` and `sent` count the bytes of HTTP."""
 
     __slots__ = ("conn", "received", "sent")
 
-    # a polite end is no more than a close
+    # closing the socket is all that a graceful end needs
     closes_at_once: ClassVar[bool] = False
-    # nothing but the socket is between two requests
-    rests_alone: ClassVar[bool] = False
+    # between two requests all state is in the socket, so that a connection can wait without a task
+    can_be_unattended: ClassVar[bool] = False
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
@@ -49,30 +52,33 @@ class Transport(ABC):
 
     @abstractmethod
     async def receive(self, deadline: float) -> bytes:
-        """The next bytes, b"" at the end. DeadlineExceeded at `deadline`, also if bytes are there."""
+        """Receive the next bytes, b"" at the end. DeadlineExceeded at `deadline`; one that has passed before the call
+        fails it even if bytes are there."""
 
-    def receive_now(self) -> bytes | None:
-        """What has come after a rest, None if nothing has. DeadlineExceeded as by `receive`."""
+    def receive_ready(self) -> bytes | None:
+        """Receive without waiting and without looking at the deadline; None if nothing is there."""
         raise NotImplementedError
 
     @abstractmethod
     def try_send(self, data: bytes) -> int:
-        """Send what can be sent at once; how many bytes that was."""
+        """Send what can be sent without waiting; return the number of bytes, 0 if others must run first."""
 
     @abstractmethod
     async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
         """Send what is left of `data` after the first `taken` bytes.
 
-        `deadline(length)` says by when the peer must take more of it. DeadlineExceeded then.
+        `deadline(length)` is called where the send must wait and after all progress; it says by when the peer must
+        accept more. DeadlineExceeded then.
         """
 
     @abstractmethod
     def send_last(self, data: bytes) -> bool:
-        """At once, from any task or callback: send a short farewell and end our side; False if that cannot be done."""
+        """Send a short last response without waiting and end our side. False if that cannot be done now. Can be called
+        from any task or callback."""
 
     @abstractmethod
     async def aclose(self, deadline: float) -> None:
-        """End politely, by `deadline`."""
+        """Close gracefully, by `deadline`."""
 
 
 class Plain(Transport):
@@ -81,11 +87,11 @@ class Plain(Transport):
     __slots__ = ("_budget",)
 
     closes_at_once: ClassVar[bool] = True
-    rests_alone: ClassVar[bool] = True
+    can_be_unattended: ClassVar[bool] = True
 
     def __init__(self, conn: Conn) -> None:
         super().__init__(conn)
-        # what may still be done at once before others must have had a turn
+        # operations that may still be done at once before other tasks must have run
         self._budget: int = _BUDGET
 
     async def receive(self, deadline: float) -> bytes:
@@ -93,19 +99,17 @@ class Plain(Transport):
         conn.set_read_deadline(deadline)
         data = None if conn.drained else conn.try_receive()
         if data is None:
-            while data is None:
-                await conn.wait_readable()
-                data = conn.try_receive()
+            data = await self._wait_and_receive()
             self._budget = _BUDGET
         else:
             self._budget -= 1
             if self._budget <= 0:
-                await self._take_a_turn()
+                await self._let_others_run()
         self.received += len(data)
         return data
 
-    def receive_now(self) -> bytes | None:
-        data = self.conn.try_receive()
+    def receive_ready(self) -> bytes | None:
+        data = self.conn.receive_ready()
         if data is not None:
             self._budget = _BUDGET
             self.received += len(data)
@@ -113,7 +117,7 @@ class Plain(Transport):
 
     def try_send(self, data: bytes) -> int:
         self._budget -= 1
-        # a peer that takes everything must not keep the others waiting
+        # a peer that accepts everything must not keep other tasks waiting
         if self._budget <= 0:
             return 0
         taken = self.conn.try_send(data)
@@ -124,24 +128,46 @@ class Plain(Transport):
         conn = self.conn
         length = len(data)
         if self._budget <= 0:
-            await self._take_a_turn()
-        taken += self._push(data, taken)
-        if taken == length:
-            return
-        conn.set_write_deadline(deadline(length))
-        while taken < length:
-            await conn.wait_writable()
-            more = self._push(data, taken)
-            if more:
-                taken += more
-                conn.set_write_deadline(deadline(length))
+            await self._let_others_run()
+        with memoryview(data) as view:
+            taken += self._count(conn.try_send(view[taken:]))
+            if taken == length:
+                return
+            conn.set_write_deadline(deadline(length))
+            while taken < length:
+                more = await self._wait_and_send(view[taken:])
+                if more:
+                    taken += more
+                    conn.set_write_deadline(deadline(length))
         conn.set_write_deadline(INF)
 
-    def _push(self, data: bytes, taken: int) -> int:
-        with memoryview(data) as view:
-            more = self.conn.try_send(view[taken:])
-        self.sent += more
-        return more
+    async def _wait_and_receive(self) -> bytes:
+        conn = self.conn
+        data = None
+        while data is None:
+            try:
+                await conn.wait_readable()
+            except DeadlineExceeded:
+                data = conn.receive_ready()
+                if data is None:
+                    raise
+            else:
+                data = conn.receive_ready()
+        return data
+
+    async def _wait_and_send(self, data: memoryview) -> int:
+        try:
+            await self.conn.wait_writable()
+        except DeadlineExceeded:
+            more = self._count(self.conn.send_ready(data))
+            if not more:
+                raise
+            return more
+        return self._count(self.conn.send_ready(data))
+
+    def _count(self, sent: int) -> int:
+        self.sent += sent
+        return sent
 
     def send_last(self, data: bytes) -> bool:
         try:
@@ -157,7 +183,7 @@ class Plain(Transport):
     async def aclose(self, deadline: float) -> None:
         self.conn.close()
 
-    async def _take_a_turn(self) -> None:
+    async def _let_others_run(self) -> None:
         self._budget = _BUDGET
         await checkpoint()
 
@@ -172,7 +198,7 @@ class Tls(Transport):
         self._stream: trio.SSLStream[Conn] = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
 
     async def handshake(self, deadline: float) -> None:
-        """Shake hands by `deadline`. BrokenResourceError if the peer does not speak TLS, or not ours."""
+        """Set up TLS by `deadline`. BrokenResourceError if the peer does not speak TLS, or no version of ours."""
         self.conn.set_deadline(deadline)
         await self._stream.do_handshake()
         self.conn.set_deadline(INF)
@@ -202,12 +228,13 @@ class Tls(Transport):
             self.conn.set_deadline(deadline)
             await self._stream.aclose()
         except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            # the peer did not wait for our close_notify: nothing is owed to it any more
+            # the peer did not wait for our close_notify
             self.conn.close()
 
 
 async def first_byte(conn: Conn, deadline: float) -> bytes:
-    """Wait for the peer's first byte and leave it there; b"" at its end. BrokenResourceError if it is gone."""
+    """Wait for the peer's first byte and leave it in the socket; b"" at the end. BrokenResourceError if the peer is
+    gone."""
     conn.set_read_deadline(deadline)
     while True:
         try:
@@ -221,7 +248,7 @@ async def first_byte(conn: Conn, deadline: float) -> bytes:
 
 
 def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
-    """Host and port of one end; None for a unix socket, or a peer that is gone already."""
+    """Return host and port of one end; None for a unix socket, or a peer that is gone already."""
     try:
         address = name()
     except OSError:

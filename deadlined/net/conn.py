@@ -260,6 +260,19 @@ class Conn(trio.abc.HalfCloseableStream):
             side.half.drain()
         return data
 
+    def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        """Receive after a wait, without waiting: readiness that has come beats a deadline that has passed meanwhile, so
+        the deadline is not looked at. None if the kernel has nothing. No checkpoint."""
+        data = self._receive(max_bytes)
+        if data and len(data) < max_bytes:
+            self._reading.half.drain()
+        return data
+
+    def send_ready(self, data: Buffer) -> int:
+        """`try_send` after a wait, for which the deadline is not looked at again."""
+        self._require_open_end()
+        return self._send(data)
+
     @property
     def drained(self) -> bool:
         """True if `try_receive` would return None: the last receive got less than it asked for, and the kernel has
@@ -281,6 +294,15 @@ class Conn(trio.abc.HalfCloseableStream):
         """Wait without a task: True if `callback.on_ready()` will be called once, when the connection may be readable,
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
+
+    def resume_readable(self, callback: ReadyCallback) -> bool:
+        """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called
+        again because the reason of the call has gone away. DeadlineExceeded if the deadline has passed and nothing is
+        known to have come; ClosedResourceError once closed."""
+        status = self._reading.half.resume(callback)
+        if status != PARKED:
+            self._reading.woken(status)
+        return status != PARKED
 
     def wait_writable(self) -> Awaitable[None]:
         """Return an awaitable that sleeps until `try_send`, which has taken less than all, may take more. The write

@@ -1,9 +1,9 @@
-"""Processes and operations: what the commands run."""
+"""Processes and operations: the implementation of the commands."""
 
 from __future__ import annotations
 
-from .collector import tune_gc
 from .errors import StartupError
+from .garbage import tune_gc
 from .serving import ServeConfig, serve
 
 __all__ = ["ServeConfig", "StartupError", "serve", "tune_gc"]

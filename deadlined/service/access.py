@@ -1,30 +1,26 @@
-"""The access log: a JSON line per request and per connection, written off the path of the request.
+"""The access log: one JSON line per request and per connection, written after the response.
 
 Facts      Making and writing a line takes as long as half of a small request.
-Hazard     A client waits for the line about it; a system call per line; lines of two processes that share a pipe are
-           mixed where a write is longer than what the kernel takes as one.
-Answer     A record is kept with its time. Lines are made and written together, DELAY after the first of them, when MANY
-           have come together, and before the service says anything itself; whole lines, and no more than PIPE_BUF bytes
-           in one write (POSIX: those are not mixed).
-Cost       A process that is killed outright loses the lines of its last DELAY. A line that is longer than PIPE_BUF by
-           itself can still be mixed.
+Hazard     The client waits for the line about its own request. Each line costs a system call.
+Answer     A record is kept with its time. Lines are made and written together: DELAY seconds after the first of them,
+           as soon as there are MANY, and before the service writes a line of its own.
+Cost       A process that is killed loses the lines of its last DELAY.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from select import PIPE_BUF
 from typing import TextIO
 
 from ..http import ConnectionRecord, RequestRecord
 
-# seconds; what a person who watches the log does not notice
+# seconds; a person who watches the log does not notice
 DELAY = 0.05
 
-# records; what is formatted in less than a millisecond
+# records; formatted in less than a millisecond
 MANY = 256
 
 Later = Callable[[float, Callable[[], object]], object]
@@ -33,51 +29,39 @@ _quoted = json.JSONEncoder().encode
 
 
 class AccessLog:
-    """An observer of the HTTP server. `later(seconds, function)` calls the function then."""
+    """An observer of the HTTP server. `later(seconds, function)` must call the function once, after `seconds`.
+
+    Raises what writing to `stream` raises; a stream of `deadlined.service.output` raises nothing.
+    """
 
     def __init__(self, stream: TextIO, later: Later) -> None:
         self._stream = stream
         self._later = later
-        self._requests: list[tuple[float, RequestRecord | ConnectionRecord]] = []
+        self._records: list[tuple[float, RequestRecord | ConnectionRecord]] = []
 
     def request(self, record: RequestRecord) -> None:
-        """The request's line; `reason` only if its connection ended with it."""
+        """Keep the line of a request. It has a `reason` only if its connection ended with it."""
         self._keep(record)
 
     def connection(self, record: ConnectionRecord) -> None:
-        """The connection's line."""
+        """Keep the line of a connection that has ended."""
         self._keep(record)
 
     def flush(self) -> None:
-        """Write what has come together."""
-        kept = self._requests
-        if kept:
-            self._requests = []
-            for piece in _pieces(_line(at, record) for at, record in kept):
-                self._stream.write(piece)
-                self._stream.flush()
+        """Write the lines of all kept records."""
+        records = self._records
+        if records:
+            self._records = []
+            self._stream.write("".join(_line(at, record) for at, record in records))
+            self._stream.flush()
 
     def _keep(self, record: RequestRecord | ConnectionRecord) -> None:
-        kept = self._requests
-        kept.append((time.time(), record))
-        if len(kept) == 1:
+        records = self._records
+        records.append((time.time(), record))
+        if len(records) == 1:
             self._later(DELAY, self.flush)
-        elif len(kept) >= MANY:
+        elif len(records) >= MANY:
             self.flush()
-
-
-def _pieces(lines: Iterable[str]) -> Iterator[str]:
-    """Lines together, as many as fit. They are ASCII: a character is a byte."""
-    piece: list[str] = []
-    size = 0
-    for line in lines:
-        if piece and size + len(line) > PIPE_BUF:
-            yield "".join(piece)
-            piece = []
-            size = 0
-        piece.append(line)
-        size += len(line)
-    yield "".join(piece)
 
 
 def _line(at: float, record: RequestRecord | ConnectionRecord) -> str:

@@ -1,7 +1,7 @@
-"""A worker's end of the line between it and its supervisor.
+"""The worker process's end of the connection between it and its supervisor.
 
-The line is a socket pair. The worker says once where it listens; the supervisor says `END`. Whoever is killed closes
-its end, which the other notices.
+It is a socket pair. The worker process sends one byte when it serves; the supervisor sends `END` to end it at once.
+When either process dies, the kernel closes its end, and the other process notices.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ import trio
 
 from ..net import Conn
 
-# what a supervisor says to end a worker whose drain takes too long for somebody
+# sent by a supervisor that got a second signal: cut the drain short
 END = b"e"
 
 
 class Link:
-    """Made in the worker, after the fork."""
+    """The worker process's end; made after the fork."""
 
     def __init__(self, socket: stdlib.socket) -> None:
         self._socket = socket
 
-    def tell_ready(self) -> None:
-        """The worker serves."""
+    def report_ready(self) -> None:
+        """Tell the supervisor that this process serves."""
         try:
             self._socket.send(b"r")
         except OSError:
-            # the supervisor is gone, which `follow` will hear, too
+            # the supervisor is gone; `follow` notices that as well
             return
 
     async def follow(self, end: Callable[[], object]) -> None:
-        """Drain as upon SIGTERM when the supervisor is gone, and call `end` when it says so. Never returns."""
+        """Call `end` for each `END`, and drain as upon SIGTERM when the supervisor is gone. Never returns."""
         async with Conn.from_socket(self._socket) as conn:
-            word = await self._next_word(conn)
-            while word:
+            while await self._receive(conn):
                 end()
-                word = await self._next_word(conn)
             signal.raise_signal(signal.SIGTERM)
             await trio.sleep_forever()
 
-    async def _next_word(self, conn: Conn) -> bytes:
+    async def _receive(self, conn: Conn) -> bytes:
+        """Return the next byte, or b"" when the supervisor is gone."""
         try:
             return await conn.receive_some(1)
         except trio.BrokenResourceError:

@@ -1,4 +1,4 @@
-"""`deadlined serve`: bind, start the application, serve, drain."""
+"""The command `deadlined serve`: listen, start the application, serve, drain."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ import errno
 import os
 import resource
 import ssl
-import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..http import HttpServer, Limits, Timeouts, head_parser
+from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..timing import after_func
 from .access import AccessLog
-from .collector import tune_gc
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .link import Link
 from .loading import load_app
 from .logs import Log, configure
+from .output import guard_standard_streams
 from .page import LivePage
 from .stopping import Stopper
 from .workers import Supervisor, free_port
 
-# seconds that an application's lifespan may take to end even if the drain has used up its time
+# seconds that the application's shutdown may take even if the drain has used up its time
 _LEAST_GRACE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """What `deadlined serve` was told."""
+    """The options of `deadlined serve`."""
 
     app: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
+    uds_mode: int = 0o666
     certfile: str | None = None
     keyfile: str | None = None
     log_level: str = "info"
@@ -53,12 +55,14 @@ class ServeConfig:
 def serve(config: ServeConfig) -> int:
     """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
 
-    With several workers this forks, and returns in each of them.
+    Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
     """
-    log = configure(config.log_level)
+    out = guard_standard_streams()
+    access = AccessLog(out, after_func) if config.access_log else None
+    log = _after(access, configure(config.log_level, out))
     link: Link | None = None
     if config.workers > 1:
-        config = _with_a_free_port(config)
+        config = _with_chosen_port(config)
         role = Supervisor(config.workers, config.timeouts.drain, log).run()
         if isinstance(role, int):
             return role
@@ -71,114 +75,144 @@ def serve(config: ServeConfig) -> int:
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        trio.run(_serve, config, app, page, context, log, link)
+        trio.run(_Service(config, log, access, link).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
-        # Ctrl-C before the signals were ours, in whichever task it fell
+        # Ctrl-C before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
     return 0
 
 
-def _with_a_free_port(config: ServeConfig) -> ServeConfig:
-    """What workers can share. They would share it with strangers, too, so that it is tried alone first."""
+def _after(access: AccessLog | None, log: Log) -> Log:
+    """Return `log`, made to write what the access log keeps first."""
+    if access is None:
+        return log
+    flush = access.flush
+
+    def ordered(event: str, **fields: object) -> None:
+        flush()
+        log(event, **fields)
+
+    return ordered
+
+
+def _with_chosen_port(config: ServeConfig) -> ServeConfig:
+    """Choose the port that the worker processes share. StartupError if another process listens on it."""
     if config.uds is not None:
         raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
-
     try:
         return replace(config, port=free_port(config.host, config.port))
     except OSError as error:
         raise _cannot_listen(config, error) from None
 
 
-async def _serve(
-    config: ServeConfig, app: App, page: LivePage, context: ssl.SSLContext | None, say: Log, link: Link | None
-) -> None:
-    access = AccessLog(sys.stdout, after_func) if config.access_log else None
+class _Service:
+    """One serving process. `access` is None without an access log, `link` without a supervisor."""
 
-    def log(event: str, **fields: object) -> None:
-        if access is not None:
-            access.flush()
-        say(event, **fields)
+    def __init__(self, config: ServeConfig, log: Log, access: AccessLog | None, link: Link | None) -> None:
+        self._config = config
+        self._log = log
+        self._access = access
+        self._link = link
 
-    listeners = await _listen(config)
-    lifespan = Lifespan(app)
-    try:
-        async with lifespan as state:
-            server = page.server = HttpServer(
-                AsgiHandler(app, state),
-                timeouts=config.timeouts,
-                limits=config.limits,
-                ssl_context=context,
-                observer=access,
-                parser=config.http,
-            )
-            tune_gc()
-            ended = await _serve_until_drained(server, listeners, config, log, link)
-            lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
-    except LifespanFailed as error:
-        # frameworks give a whole traceback, which ends with what is wrong
-        *details, why = str(error).strip().splitlines()
-        if details:
-            log("startup failed", message=str(error))
-        raise StartupError(f"the application failed to start: {why}", FAILED) from None
-    finally:
-        if access is not None:
-            access.flush()
-        with trio.CancelScope(shield=True):
-            for listener in listeners:
-                await listener.aclose()
-    log("stopped", requests=server.statistics().requests, reasons=dict(server.statistics().reasons))
+    async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
+        """Listen, start the application, serve, drain, end the application."""
+        with watch_garbage() as garbage:
+            await self._run(app, page, context, garbage)
 
+    async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
+        listeners = await _listen(self._config)
+        lifespan = Lifespan(app)
+        try:
+            async with lifespan as state:
+                tune_gc()
+                handler = garbage.watching(AsgiHandler(app, state))
+                server = page.server = self._server(handler, context)
+                ended = await self._serve_until_drained(server, listeners)
+                lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
+        except LifespanFailed as error:
+            # frameworks send a whole traceback, whose last line says what is wrong
+            *details, why = str(error).strip().splitlines()
+            if details:
+                self._log("startup failed", message=str(error))
+            raise StartupError(f"the application failed to start: {why}", FAILED) from None
+        finally:
+            if self._access is not None:
+                self._access.flush()
+            with trio.CancelScope(shield=True):
+                for listener in listeners:
+                    await listener.aclose()
+        statistics = server.statistics()
+        self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
 
-async def _serve_until_drained(
-    server: HttpServer, listeners: list[Listener], config: ServeConfig, log: Log, link: Link | None
-) -> float:
-    """Serve until a signal has drained the server; return the drain's deadline."""
-    drain = config.timeouts.drain
-    ends = trio.current_time()
+    def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
+        return HttpServer(
+            handler,
+            timeouts=self._config.timeouts,
+            limits=self._config.limits,
+            ssl_context=context,
+            observer=self._access,
+            parser=self._config.http,
+        )
 
-    def begin(name: str) -> None:
-        nonlocal ends
-        ends = trio.current_time() + drain
-        now = server.statistics()
-        seconds = None if drain == float("inf") else drain
-        log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
-        server.shutdown()
-
-    def end() -> None:
-        nonlocal ends
+    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
+        """Serve until a signal has drained the server; return the drain's deadline."""
+        drain = self._config.timeouts.drain
+        link = self._link
         ends = trio.current_time()
-        everything.cancel()
 
-    async with trio.open_nursery() as nursery:
-        everything = nursery.cancel_scope
-        # a worker is ended by its supervisor
-        with Stopper(drain, begin, end if link is None else None):
-            # said only now: who reads it may send a signal at once
-            for listener in listeners:
-                log("listening", url=_url(config, listener), pid=os.getpid())
-            if link is not None:
-                link.tell_ready()
-                nursery.start_soon(link.follow, end)
-            await server.serve(listeners)
-        everything.cancel()
-    return ends
+        def begin(name: str) -> None:
+            nonlocal ends
+            ends = trio.current_time() + drain
+            now = server.statistics()
+            seconds = None if drain == float("inf") else drain
+            self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
+            server.shutdown()
+
+        def end() -> None:
+            nonlocal ends
+            ends = trio.current_time()
+            everything.cancel()
+
+        async with trio.open_nursery() as nursery:
+            everything = nursery.cancel_scope
+            # a worker process is ended by its supervisor
+            with Stopper(drain, begin, end if link is None else None):
+                # logged once signals are handled: a reader of the line may send one at once
+                for listener in listeners:
+                    self._log("listening", url=_url(self._config, listener), pid=os.getpid())
+                if link is not None:
+                    link.report_ready()
+                    nursery.start_soon(link.follow, end)
+                await server.serve(listeners)
+            everything.cancel()
+        return ends
 
 
 async def _listen(config: ServeConfig) -> list[Listener]:
     try:
         if config.uds is not None:
-            return [await open_unix_listener(config.uds)]
+            return [await open_unix_listener(config.uds, mode=config.uds_mode)]
         return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
     except OSError as error:
         raise _cannot_listen(config, error) from None
 
 
+# what to do about an error of bind(2)
+_HINTS = {
+    errno.EADDRINUSE: "; another process has it, choose another {option}",
+    errno.EEXIST: "; remove it, or choose another {option}",
+    errno.EADDRNOTAVAIL: "; no interface of this machine has this address, choose another --host",
+    errno.EACCES: "; this user may not listen there, choose another {option}",
+    errno.ENOENT: "; its directory must exist",
+}
+
+
 def _cannot_listen(config: ServeConfig, error: OSError) -> StartupError:
     where = config.uds or f"{config.host}:{config.port}"
     option = "--port" if config.uds is None else "--uds"
-    hint = f"; another process has it, choose another {option}" if error.errno == errno.EADDRINUSE else ""
+    hint = _HINTS.get(error.errno or 0, "").format(option=option)
     return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
 
 
@@ -214,7 +248,7 @@ def _url(config: ServeConfig, listener: Listener) -> str:
 
 
 def _raise_file_limit() -> None:
-    """A connection is a descriptor, and the usual soft limit is 1024: take what the machine allows, as Go does."""
+    """Raise the soft limit of open files to the hard one, as Go does: each connection is a file, and 1,024 are few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

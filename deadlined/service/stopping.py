@@ -1,11 +1,11 @@
-"""Signals: the first one drains, the second one ends, and a drain always ends.
+"""Signals: the first one begins the drain, the second one ends it, and a drain always ends.
 
 Facts      A Python signal handler runs in the main thread between two bytecodes, also while an application blocks the
            event loop there.
-Hazard     A drain that the event loop conducts never begins if the loop is blocked, and never ends if an application
-           ignores its cancellation; the supervisor then kills the process, or waits for ever.
-Answer     The handler starts a thread that ends the process a moment after the drain's deadline, whatever happens,
-           and only then tells the event loop.
+Hazard     A drain that the event loop performs never begins if the loop is blocked, and never ends if an application
+           ignores its cancellation; the service manager then kills the process, or waits for ever.
+Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
+           only then tells the event loop.
 Cost       One sleeping thread during a drain.
 """
 
@@ -22,20 +22,23 @@ from typing import Any
 
 from ..runtime import call_soon
 
-# seconds that the process may take to end by itself after the drain's deadline
+# seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# a supervisor replaces a worker process that has drained; nothing would replace a single process
+_SUPERVISED = (*_SIGNALS, signal.SIGHUP)
 
 
 class Stopper:
-    """`with Stopper(drain, begin, end):` inside `trio.run`, in the main thread. The first SIGTERM or SIGINT calls
-    `begin(signal name)` in the run, the second one `end()`; `drain` plus a margin after the first, the process exits
-    with 1 if it is still there.
+    """The signal handlers of a serving process: `with Stopper(drain, begin, end):` in the main thread of a run.
 
-    Where `end` is None somebody else ends the process: every signal after the first is ignored, and after the `with`
-    every one, until the process is gone. A signal that was heard already must cost neither the application its orderly
-    end nor the process its exit code.
+    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, the second one `end()`. If the process still
+    exists MARGIN seconds after the drain, it exits with 1.
+
+    In a worker process `end` is None, because the supervisor ends it. SIGHUP then begins the drain as well, unless the
+    process was started with SIGHUP ignored (nohup). Signals after the first are ignored, also after the `with`, so that
+    they change neither the application's shutdown nor the exit code.
     """
 
     def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object] | None) -> None:
@@ -47,8 +50,9 @@ class Stopper:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopper:
-        for number in _SIGNALS:
-            self._before[number] = signal.signal(number, self._on_signal)
+        for number in _SIGNALS if self._end is not None else _SUPERVISED:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,5 +73,12 @@ class Stopper:
 
 
 def _end_process(drain: float) -> None:
-    print(f"deadlined: the process did not end within the drain of {drain:g} s; ending it", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        print(
+            f"deadlined: the process did not end within the drain of {drain:g} s; ending it",
+            file=sys.stderr,
+            flush=True,
+        )
+    finally:
+        # also if stderr is closed or broken
+        os._exit(1)

@@ -1,10 +1,10 @@
-"""Two builds of deadlined in one run: the one that is installed, and the same files without their machine code.
+"""Two builds of deadlined in one run: the installed one, and the same files without compiled modules.
 
-Facts      The hot rooms are typed Python that mypyc compiles when a C compiler is there; import prefers the compiled
-           module that lies beside the file.
-Hazard     A checkout's own folder shadows what is installed as soon as `python -m` is run inside it.
-Answer     A subprocess is told by PYTHONPATH which build it gets, before anything else, and the current directory is
-           kept off its path. The pure build is a copy of the package without compiled modules, made once per run.
+Facts      The hot modules are typed Python that mypyc compiles if a C compiler is there; import prefers a compiled
+           module to the file beside it.
+Hazard     A checkout's own folder shadows the installed package when `python -m` runs inside it.
+Answer     PYTHONPATH tells a subprocess which build it gets, and the current directory is kept off its path. The pure
+           build is a copy of the package without compiled modules, made once per run.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _PACKAGE = Path(deadlined.__file__).resolve().parent
 
 
 def contestants() -> tuple[Contestant, Contestant]:
-    """Both builds; the compiled one is missing where the installed one is not compiled."""
-    why = None if COMPILED else "not compiled (install with a C compiler)"
+    """Return both builds; the compiled one is missing if the installed package is not compiled."""
+    why = None if COMPILED else "not compiled (pip install -e . with a C compiler)"
     return Contestant(INSTALLED, why), Contestant(PURE)
 
 
 def environment(build: str) -> dict[str, str]:
-    """What a subprocess needs to import this build: a contestant's name, or one that begins with it.
+    """Return the variables with which a subprocess imports this build; `build` is a contestant's name.
 
-    Whatever is not a pure build of ours gets the installed one, which peers do not import anyway.
+    A name that does not begin with PURE gets the installed build; peers do not import it anyway.
     """
     parent = _pure_copy() if build.startswith(PURE) else _PACKAGE.parent
-    rest = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(parent), *rest])), "PYTHONSAFEPATH": "1"}
+    paths = [str(parent), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
 
 
 @functools.cache

@@ -1,16 +1,16 @@
-"""Thousands of connections whose deadlines move all the time: what it costs, how late they fire, and if ever wrongly.
+"""Thousands of connections whose deadlines move all the time: cost, lateness, and wrong firings.
 
-Each request moves the read and the write deadline of its connection and is answered; a share of the deadlines is let
-pass, some are cleared, some connections are closed by either side and opened anew. The client keeps the books
-(`loadtest/clients/churn_account.py`): it decides what was stale, early or lost, not the server.
+Each request moves the read and the write deadline of its connection and is answered. Some deadlines are left to pass,
+some are cleared, and some connections are closed by either side and opened anew. The client, not the server, decides
+which firings were stale, early or lost (`loadtest/clients/churn_account.py`).
 
-Facts      A server that is asked for a fixed rate below its limit is compared by what that costs it, not by how fast
-           it is. CPython's collector of cycles walks through the objects of all connections now and then.
+Facts      Servers under a fixed rate below their limit are compared by cost, not by speed. CPython's garbage collector
+           walks the objects of all connections now and then.
 Hazard     That walk takes a tenth of a second with 15,000 connections, whatever the timers do.
-Answer     All Python servers ask the collector for what `deadlined serve` sets (`deadlined.service.tune_gc`); ours is
-           measured a second time with the collector as it comes.
-Cost       In the profile "herd" all deadlines are at one instant: who is served last is late by all the others. No p99
-           of milliseconds can be asked for there (15,000 tasks in 5 ms would be 0.3 us each); trio's is the bar.
+Answer     All Python servers set the collector as `deadlined serve` does (`deadlined.service.tune_gc`); ours is
+           also measured with the collector's defaults.
+Cost       In the profile "herd" all deadlines are at one instant, so the last one is late by all the others. A p99 of
+           milliseconds is impossible there (15,000 tasks in 5 ms would be 0.3 us each); the target is trio's.
 
 A soak: CHURN_SECONDS=600 python -m loadtest bench churn --repetitions 1. Also CHURN_CONNECTIONS and CHURN_RATE
 (requests per second of all connections together).
@@ -41,21 +41,21 @@ ASYNCIO: Final = "asyncio"
 GO: Final = "Go"
 AS_IT_COMES: Final = ", collector as it comes"
 
-# descriptors beside those of the connections; a connection that is replaced may be there twice for a moment
+# descriptors beside those of the connections; a connection that is being replaced may have two
 _SPARE: Final = 500
-# seconds beside the load: opening, and the last deadlines
+# seconds beyond the load, for opening and for the last deadlines
 _PATIENCE: Final = 150.0
 
 _MIB: Final = 1024 * 1024
 
-# MiB that the server may grow after the first third. Stopped and moved timers that pile up are what this finds: at
-# 10,000 requests a second, one entry of 100 bytes kept for each of them would be 12 MiB in the 13 seconds that are
-# left. Less is the allocator's and the collector's coming and going.
+# MiB that the server may grow after the first third. This finds stopped and moved timers that pile up: at 10,000
+# requests a second, an entry of 100 bytes kept for each would be 12 MiB in the remaining 13 seconds. Smaller changes
+# are those of the allocator and the collector.
 _GROWTH: Final = 8.0
 
 
 class Churn(Benchmark):
-    """`connections` as far as descriptors reach, `rate` requests per second of all together, for `seconds`."""
+    """The benchmark `churn`: `connections`, as far as descriptors allow, make `rate` requests per second together."""
 
     name = "churn"
     metrics: Mapping[str, Metric] = {
@@ -85,7 +85,7 @@ class Churn(Benchmark):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """As the variables CHURN_... say. ValueError for what is not a number."""
+        """Make it from the variables CHURN_... ValueError if one is not a number."""
         return cls(
             int(os.environ.get("CHURN_CONNECTIONS", "15000")),
             float(os.environ.get("CHURN_RATE", "10000")),
@@ -111,17 +111,17 @@ class Churn(Benchmark):
         return type(self)(connections=200, rate=1000.0, seconds=2.0)
 
     def _watch(self, process: subprocess.Popen[str], command: Sequence[str], connections: int) -> dict[str, float]:
-        with _talking(command, self.seconds + _PATIENCE) as talk:
-            talk.step("warm")
+        with _client_running(command, self.seconds + _PATIENCE) as steps:
+            steps.step("warm")
             warm = Usage.of(process.pid)
-            talk.go_on("opened")
+            steps.go_on("opened")
             opened = Usage.of(process.pid)
-            talk.go_on(None)
-            talk.sleep(self.seconds / 3)
+            steps.go_on(None)
+            steps.sleep(self.seconds / 3)
             third = Usage.of(process.pid)
-            talk.step("loaded")
+            steps.step("loaded")
             loaded = Usage.of(process.pid)
-            found = talk.go_on("done")
+            found = steps.go_on("done")
         if found["wrong"] or found["broken"]:
             raise ContestantError(f"{found['wrong']} wrong answers, {found['broken']} broken connections")
         p50, p99, most = (seconds * 1000 for seconds in found["lateness"])
@@ -153,9 +153,9 @@ def _targets(case: str, ours: str) -> list[Target]:
 
 
 def server(contestant: str) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment of a contestant's server."""
+    """Return the command and the environment of a contestant's server."""
     if contestant == GO:
-        # it has one core, and counts the machine's before it is told
+        # it is pinned to one core only after it has counted the machine's
         return [golang.program("churn")], {"GOMAXPROCS": "1"}
     module = {TRIO: "churn_trio", ASYNCIO: "churn_asyncio"}.get(contestant, "churn_server")
     command = [sys.executable, "-m", f"loadtest.peers.{module}"]
@@ -165,15 +165,17 @@ def server(contestant: str) -> tuple[list[str], dict[str, str]]:
 
 
 def client(port: int, profile: str, connections: int, rate: float, seconds: float) -> list[str]:
-    """The command of the client."""
+    """Return the command of the client."""
     arguments = (port, profile, connections, rate, seconds)
     return [sys.executable, "-m", "loadtest.clients.churn", *map(str, arguments)]
 
 
 @contextmanager
 def serving(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server on a core of its own, and its port. ContestantError with its output if it does not come to listen, or
-    has ended before it was told to."""
+    """Start a server on its core, and yield its process and port.
+
+    ContestantError with its output if it does not listen, or ends before the end of the block.
+    """
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -200,14 +202,14 @@ def serving(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[
         process.stdout.close()
 
 
-class _Talk:
-    """The steps of a client that waits after each."""
+class _Steps:
+    """The steps of a client process, which waits after each until it is told to go on."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def step(self, name: str) -> dict[str, Any]:
-        """Wait for a step. ContestantError if another one comes, or none."""
+        """Wait for a step, and return its figures. ContestantError if another step comes, or none."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("{") or json.loads(line)["step"] != name:
@@ -217,21 +219,21 @@ class _Talk:
         return found
 
     def go_on(self, name: str | None) -> dict[str, Any]:
-        """Let the client go on to its next step, and wait for it unless it is None."""
+        """Let the client go on, and wait for the step `name` unless it is None."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return {} if name is None else self.step(name)
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not longer than to the next step."""
+        """Wait for `seconds` or until the next step."""
         assert self._process.stdout is not None
         select.select([self._process.stdout], [], [], seconds)
 
 
 @contextmanager
-def _talking(command: Sequence[str], seconds: float) -> Iterator[_Talk]:
-    """A client on a core of its own, for at most so long."""
+def _client_running(command: Sequence[str], seconds: float) -> Iterator[_Steps]:
+    """Start a client on its core; kill it after `seconds`."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -245,7 +247,7 @@ def _talking(command: Sequence[str], seconds: float) -> Iterator[_Talk]:
     giving_up.start()
     try:
         pin(process.pid, CLIENT_CORE)
-        yield _Talk(process)
+        yield _Steps(process)
     finally:
         giving_up.cancel()
         process.kill()

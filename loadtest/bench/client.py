@@ -1,14 +1,14 @@
 """The echo client: `loadtest/clients/echo.c`, compiled when it is first needed.
 
-Facts      A client in Python would be slower than the servers, and the figures its own.
-Answer     120 lines of C. The binary is named after its source's digest: an edited source is compiled again.
+A client in Python would be slower than the servers and limit their rates. The binary's name has the digest of its
+source, so an edited source is compiled again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,19 +20,22 @@ from .contest import ContestantError
 SOURCE: Final = ROOT / "loadtest" / "clients" / "echo.c"
 BINARIES: Final = RESULTS / "clients"
 
-# seconds beyond what is measured: connecting, and noticing that nothing comes any more
+# seconds beyond the measurement, for connecting and for noticing a stall
 _PATIENCE: Final = 30.0
 
 
-def compiled(source: Path = SOURCE, directory: Path = BINARIES) -> Path:
-    """The client's path. ToolMissingError if there is no C compiler, ContestantError with its words if it fails."""
+def compiled(source: Path = SOURCE, directory: Path = BINARIES, flags: Sequence[str] = ()) -> Path:
+    """Compile a C source unless that is done already, and return the binary's path.
+
+    ToolMissingError if there is no C compiler; ContestantError with the compiler's output if it fails.
+    """
     binary = directory / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if not binary.exists():
         compiler = tool("cc", "gcc")
         directory.mkdir(parents=True, exist_ok=True)
         # under another name first: another run may be starting it
         fresh = binary.with_suffix(".new")
-        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(fresh), str(source)]
+        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", str(fresh), str(source)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise ContestantError(f"{' '.join(command)} failed\n{done.stdout}")
@@ -41,7 +44,7 @@ def compiled(source: Path = SOURCE, directory: Path = BINARIES) -> Path:
 
 
 def exchange(port: int, pid: int, connections: int, warm: float, seconds: float) -> Mapping[str, float]:
-    """Let a server send messages back: `messages`, `seconds` and the `cpu` seconds of process `pid` meanwhile.
+    """Exchange messages with an echo server. Returns `messages`, `seconds`, and the `cpu` seconds of process `pid`.
 
     ContestantError if the server closes, stalls, or sends back anything but what it was sent.
     """

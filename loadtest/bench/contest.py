@@ -1,9 +1,7 @@
-"""What every benchmark is made of: metrics, contestants, targets, and the figures that they came to.
+"""The parts of a benchmark: metrics, contestants, targets and results.
 
-Facts      A figure of one machine and one minute is of little worth; a ratio of two from the same run says something.
-Hazard     A peer that is not installed, or one that failed, is easily left out of the table, and then nobody asks.
-Answer     What is not measured has a name and a reason, everywhere. A target is stated before the run, and what was
-           not measured is never counted as reached.
+A peer that is missing or failed is easily forgotten if it is left out of the table. So whatever is not measured is
+listed with a reason. A target is stated before the run, and one that was not measured never counts as reached.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-# how the names of this project's own contestants begin
+# the names of this project's contestants begin with this
 OURS = "deadlined"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured: its unit, and which way is better. None is context: shown, never compared."""
+    """A measured quantity: its unit and which direction is better. None is context: shown, never compared."""
 
     unit: str
     better: Literal["less", "more"] | None
@@ -29,20 +27,25 @@ class Metric:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who is measured. `missing`: why that is not possible here, and what would help."""
+    """A program that is measured.
+
+    `missing`: why that is not possible here, and what would help. `given`: named by --python, and so measured whatever
+    --only-contestant says.
+    """
 
     name: str
     missing: str | None = None
+    given: bool = False
 
     @property
     def ours(self) -> bool:
-        """Whether it is this project's, to which the others are compared."""
+        """True for this project's contestants, with which the others are compared."""
         return self.name.startswith(OURS)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio that must hold: `ours` divided by `theirs`, or the value of `ours` itself where `theirs` is empty."""
+    """A bound for the ratio of `ours` to `theirs`, or for the value of `ours` if `theirs` is empty."""
 
     case: str
     metric: str
@@ -52,38 +55,38 @@ class Target:
     at_most: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Whether a ratio, or a value, is as wanted."""
+        """True if a ratio or value is within the bounds."""
         enough = self.at_least is None or value >= self.at_least
         return enough and (self.at_most is None or value <= self.at_most)
 
     @property
     def wanted(self) -> str:
-        """In words: "at least 2", "at most 0.5"."""
+        """The bounds as text: "at least 2", "at most 0.5"."""
         bounds = {"at least": self.at_least, "at most": self.at_most}
-        return ", ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+        return ", ".join(f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a target. `value` is None where it could not be measured."""
+    """The result of a target. `value` is None if it was not measured."""
 
     target: Target
     value: float | None
 
     @property
     def reached(self) -> bool | None:
-        """None: not measured."""
+        """True or False; None if it was not measured."""
         return None if self.value is None else self.target.holds(self.value)
 
     @property
-    def word(self) -> str:
-        """For a table."""
+    def label(self) -> str:
+        """The result as tables show it."""
         return {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of one figure's repetitions."""
+    """Median, least and most of the repetitions of a figure."""
 
     median: float
     least: float
@@ -91,7 +94,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """ValueError if there are none."""
+        """Summarize values. ValueError if there are none."""
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -100,7 +103,7 @@ class Results:
     """The figures of one benchmark: one value per repetition for each contestant, case and metric.
 
     `failures`: the output of a contestant that failed in a case. Names keep the order in which the benchmark gives
-    them, whatever the order of measuring was.
+    them.
     """
 
     contestants: Sequence[Contestant]
@@ -111,29 +114,29 @@ class Results:
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, contestant: str, case: str, figures: Mapping[str, float]) -> None:
-        """One repetition. KeyError for a metric that the benchmark does not declare."""
+        """Add one repetition. KeyError for a metric that the benchmark does not declare."""
         for metric, value in figures.items():
             if metric not in self.metrics:
                 raise KeyError(f"{contestant} measured {metric!r}, which is none of {', '.join(self.metrics)}")
             self.values.setdefault((contestant, case, metric), []).append(value)
 
     def spread(self, contestant: str, case: str, metric: str) -> Spread | None:
-        """Median, least and most; None if it was not measured."""
+        """Return median, least and most; None if it was not measured."""
         values = self.values.get((contestant, case, metric))
         return Spread.of(values) if values else None
 
     def median(self, contestant: str, case: str, metric: str) -> float | None:
-        """None if it was not measured."""
+        """Return the median; None if it was not measured."""
         spread = self.spread(contestant, case, metric)
         return None if spread is None else spread.median
 
     def ratio(self, case: str, metric: str, ours: str, theirs: str) -> float | None:
-        """The median of `ours` divided by the one of `theirs`; None if either is missing, or theirs is 0."""
+        """Divide the median of `ours` by that of `theirs`; None if either is missing or theirs is 0."""
         above, below = self.median(ours, case, metric), self.median(theirs, case, metric)
         return None if above is None or not below else above / below
 
     def base(self, case: str, metric: str) -> str | None:
-        """To whom the others are compared: the first of ours that was measured here."""
+        """Return the contestant with which the others are compared: the first of ours that was measured."""
         for contestant in self.contestants:
             if contestant.ours and (contestant.name, case, metric) in self.values:
                 return contestant.name
@@ -141,12 +144,12 @@ class Results:
 
     @property
     def repetitions(self) -> str:
-        """How many there are of each figure: "5", or "5 to 20"."""
+        """The number of repetitions as text: "5", or "5 to 20" if it differs between figures."""
         counts = sorted({len(values) for values in self.values.values()}) or [0]
         return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
     def metrics_of(self, case: str) -> list[str]:
-        """The metrics that anybody measured in this case."""
+        """Return the metrics that were measured in this case by any contestant."""
         return [
             metric
             for metric in self.metrics
@@ -154,7 +157,7 @@ class Results:
         ]
 
     def why_not(self, contestant: Contestant, case: str) -> str | None:
-        """Why there are no figures: "missing: ...", "not measured: ...", "failed"; None if there are some."""
+        """Say why there are no figures: "missing: ...", "not measured: ...", "failed"; None if there are some."""
         if contestant.missing is not None:
             return f"missing: {contestant.missing}"
         if (contestant.name, case) in self.skips:
@@ -164,53 +167,62 @@ class Results:
         return None
 
     def verdict(self, target: Target) -> Verdict:
-        """What became of a target."""
+        """Judge a target."""
         if target.theirs:
             return Verdict(target, self.ratio(target.case, target.metric, target.ours, target.theirs))
         return Verdict(target, self.median(target.ours, target.case, target.metric))
 
 
 class ContestantError(Exception):
-    """A contestant could not be measured although it is there; the text is its output."""
+    """A contestant failed although it is installed; the text is its output."""
 
 
 class Benchmark(ABC):
-    """One question, asked of several contestants in several cases.
+    """A measurement of several contestants in several cases. An abstract base class.
 
-    A module `loadtest/bench/NAME.py` offers one as `BENCHMARK`. Contestants of this project come first, and their
-    names begin with "deadlined"; the others are compared with the first of them that is there.
+    Module `loadtest/bench/NAME.py` offers an instance as `BENCHMARK`. This project's contestants come first, and their
+    names begin with "deadlined"; the others are compared with the first of them that was measured.
     """
 
     name: str
     title: str
     metrics: Mapping[str, Metric]
     targets: Sequence[Target] = ()
+    # of each measurement, unless the command line says otherwise
+    repetitions: int = 5
 
     @abstractmethod
     def contestants(self) -> Sequence[Contestant]:
-        """All, also those that are missing. ToolMissingError if nothing at all can be measured without a program."""
+        """Return all contestants, including missing ones. ToolMissingError if a tool for all of them is missing."""
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """What each contestant is measured in."""
+        """Return the cases in which each contestant is measured."""
 
     def skips(self, contestant: str, case: str) -> str | None:
-        """Why this contestant is not measured in this case; None: it is."""
+        """Say why this contestant is not measured in this case; None if it is."""
         return None
 
     @abstractmethod
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        """One repetition, in a process of its own; the metrics that this contestant has (not all need have all).
+        """Measure one repetition in a fresh process, and return this contestant's metrics (it need not have all).
 
-        ContestantError with its output if it fails.
+        ContestantError with the contestant's output if it fails.
         """
 
+    def beside(self, pythons: Sequence[str]) -> Self:
+        """Return a variant that measures the deadlined of these environments as well; each is a path of a Python.
+
+        ValueError if this benchmark cannot, or if a path is no Python that has deadlined.
+        """
+        raise ValueError(f"{self.name} measures no other environments")
+
     def plot(self, results: Results, path: Path) -> None:
-        """A picture: grouped bars, one panel per metric, with the spread. May be overridden."""
+        """Draw the results as grouped bars, one panel per metric, with the spread. May be overridden."""
         from .plots import bars  # matplotlib takes a second to import
 
         bars(self.title, results, path)
 
     def quick(self) -> Self:
-        """A variant that takes seconds, for tests: the same contestants, small figures that mean nothing."""
+        """Return a variant that takes seconds, for tests: the same contestants, meaningless figures."""
         return self

@@ -1,14 +1,14 @@
-"""Two HTTP servers at once, loaded in turn, second by second: how many requests ours answers for one of theirs.
+"""Two HTTP servers at once, loaded in turn for a second each: requests of ours for one of theirs.
 
-Facts      A shared machine is half as fast again in one second as in another, and stays so for some. What `http`
-           measures of two servers lies a minute apart.
-Hazard     The ratio of two such rates is the machine's, unless they are the medians of very many.
-Answer     Both are up, and wrk asks each for a second, in the order ours, theirs, theirs, ours; each second is
-           compared with the other's beside it. The median of the pairs is one repetition, with two new starts.
-Cost       The one that is not asked must sleep. uvicorn, hypercorn and granian wake now and then, which costs nothing
-           that could be seen.
+Facts      A shared machine may be half as fast again in one second as in another, and stays so for some time. `http`
+           measures two servers a minute apart.
+Hazard     The ratio of two such rates is that of the machine, unless they are medians of very many.
+Answer     Both servers run, and wrk loads each for a second, in the order ours, theirs, theirs, ours; each second is
+           compared with the other server's beside it. The median of the pairs is one repetition, with two new starts.
+Cost       The server that is not loaded must sleep. uvicorn, hypercorn and granian wake now and then, at no visible
+           cost.
 
-The servers, their core and their settings are those of `http`, and so is the case: a hello over 64 kept connections.
+Servers, core, settings and the case (a hello over 64 kept connections) are those of `http`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .echo import environment
 from .web import CASES, CONNECTIONS, MAIN
 from .web_servers import ENTRIES, GO, GRANIAN, HYPERCORN, OURS, OURS_H11, UVICORN_FAST, UVICORN_H11, serving
 
-# whom each of ours is compared with
+# the servers that each of ours is compared with
 RIVALS: Final[Mapping[str, Sequence[str]]] = {OURS: (GO, GRANIAN, UVICORN_FAST), OURS_H11: (UVICORN_H11, HYPERCORN)}
 
 
 class Duel(Benchmark):
-    """A case is the other server. `pairs`: of seconds, an even number."""
+    """The benchmark `duel`. A case is the other server. `pairs` of seconds per repetition; an even number."""
 
     name = "duel"
     title = "HTTP/1.1, one core, a hello: requests of ours for one of theirs, in turn"
@@ -46,7 +46,7 @@ class Duel(Benchmark):
         self._pairs = pairs
 
     def contestants(self) -> Sequence[Contestant]:
-        tool("wrk")  # without it nobody is measured
+        tool("wrk")  # nothing can be measured without it
         return [ENTRIES[name].contestant() for name in RIVALS]
 
     def cases(self) -> Sequence[str]:
@@ -77,7 +77,7 @@ class Duel(Benchmark):
 
 
 def _rate(server: Server) -> float:
-    """Requests per second, for one second."""
+    """Load the server for one second, and return its requests per second."""
     done = wrk.load(f"{server.url}{CASES[MAIN].path}", CONNECTIONS, 1)
     return done.number / done.seconds
 

@@ -1,7 +1,6 @@
-"""The figures of an earlier run, so that a further one adds its repetitions to them.
+"""The figures of an earlier run, to which another run adds its repetitions.
 
-Hazard     Figures of two machines, or of two builds, have no common median.
-Answer     They are refused, before anything is measured.
+Figures of two machines or of two builds have no common median, so they are refused before anything is measured.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ Earlier = Mapping[str, Any]
 
 
 def recall(path: Path) -> Earlier:
-    """What `bench` has left in `path`; nothing if there is no such file.
+    """Read the results in `path`; empty if there is no such file.
 
-    ValueError if it was measured quickly, on another machine, or with another build of Python or deadlined.
+    ValueError if they are of a quick run, of another machine, or of another build of Python or deadlined.
     """
     if not path.exists():
         return {}
@@ -34,15 +33,17 @@ def recall(path: Path) -> Earlier:
 
 
 def include(results: Results, earlier: Earlier, cases: Sequence[str]) -> None:
-    """Put the earlier figures before those of now, and what was not measured in either run beside it. `cases`: all that
-    the benchmark has, in their order."""
+    """Put the earlier figures before the new ones, and merge what was skipped or failed.
+
+    `cases`: all cases of the benchmark, in order.
+    """
     now = {(contestant, case) for contestant, case, _ in results.values}
     known = {contestant.name for contestant in results.contestants}
     for figure in earlier.get("figures", ()):
         key = figure["contestant"], figure["case"], figure["metric"]
         if key[0] in known and key[1] in cases and key[2] in results.metrics:
             results.values[key] = figure["values"] + results.values.get(key, [])
-            # it was not measured now, but it was
+            # skipped now, but measured earlier
             results.skips.pop(key[:2], None)
     for entry in earlier.get("not_measured", ()):
         if entry["case"] not in results.cases:

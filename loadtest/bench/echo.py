@@ -1,16 +1,15 @@
-"""64-byte messages sent back over TCP, one on its way per connection, with and without deadlines.
+"""64-byte messages echoed over TCP, one in flight per connection, with and without deadlines.
 
-Facts      What a deadline costs shows in the CPU time of a message: kernel, event loop and stream take most of it.
-Hazard     glibc gives large receive buffers back to the kernel after every message, which halves asyncio's rate and
-           would flatter whoever asks for less at a time. A rate that the client limits says nothing about a server.
-Answer     The allocator is told to keep such memory, for all alike; one case shows its defaults beside. `busy` is
-           the share of its core that a server used: far below 100 % it waited for the client, or shared the core with
-           `others`, which also took their share of the client's.
-Cost       The client spins on a core of its own: two cores that nobody else uses.
+Facts      The cost of a deadline shows in the CPU time of a message; kernel, event loop and stream take most of it.
+Hazard     glibc returns large receive buffers to the kernel after every message, which halves asyncio's rate and
+           favours servers that receive less at a time. A rate that the client limits says nothing about a server.
+Answer     The allocator is told to keep such memory, for all servers; one case shows its defaults. `busy` is the share
+           of its core that a server used: far below 100 % it waited for the client, or shared the cores with `others`.
+Cost       The client spins on a core of its own: two cores without other load are needed.
 
-`added` is what the deadlines themselves cost: the CPU time of a message beyond that of the same server without them,
-as it was last measured in the same case. `tax` is the same in percent, and more certain: one server that has its
-deadlines on and off in turn, fifty times a second.
+`added` is the CPU time of a message beyond that of the same server without deadlines, as last measured in the same
+case. `tax` is the same in percent and more precise: one server has its deadlines on and off in turn, fifty times a
+second.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ GO_TAX: Final = f"Go, {IN_TURN}"
 GO: Final = "Go net.Conn"
 GO_MOVED: Final = "Go, both deadlines moved"
 
-# a module of loadtest.peers and its arguments; with "go" the program of loadtest/peers/go
+# a module of loadtest.peers and its arguments; "go" is the program loadtest/peers/go/echo
 SERVERS: Final[Mapping[str, tuple[str, ...]]] = {
     MOVED: ("echo_deadlined", "moved"),
     PLAIN: ("echo_deadlined", "plain"),
@@ -106,7 +105,7 @@ CASES: Final[Mapping[str, Case]] = {
     DEFAULTS: Case(64, neutral=False),
 }
 
-# glibc: blocks below 1 MiB come from the heap, whose top stays ours
+# glibc: blocks below 1 MiB come from the heap, whose top is not returned to the kernel
 KEEP_MEMORY: Final[Mapping[str, str]] = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
@@ -115,17 +114,17 @@ KEEP_MEMORY: Final[Mapping[str, str]] = {
 
 
 def environment(contestant: str, *, neutral: bool) -> dict[str, str]:
-    """All of a server's environment: which build of ours it imports, one core for Go, and the allocator's settings."""
+    """Return the whole environment of a server: the build it imports, one core for Go, and the allocator's settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUN"))}
     return {**inherited, **builds.environment(contestant), "GOMAXPROCS": "1", **(KEEP_MEMORY if neutral else {})}
 
 
 def installed(name: str, module: str, package: str = "") -> Contestant:
-    """A contestant that needs a module, named as missing where that is not installed."""
+    """Make a contestant that is missing if `module` is not installed."""
     return Contestant(name, None if find_spec(module) else f"not installed (pip install {package or module})")
 
 
-# how many times as long the tax is measured: a hundred pairs of stretches say more than a few
+# the tax is measured this many times as long, for a hundred pairs of stretches
 _LONGER: Final = 4
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -139,7 +138,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 class Echo(Benchmark):
-    """Each measurement starts a server of its own."""
+    """The benchmark `echo`. Each measurement starts a server of its own."""
 
     name = "echo"
     title = "TCP echo of 64 bytes, one core: rate, and CPU time per message"
@@ -162,7 +161,7 @@ class Echo(Benchmark):
         self._cpu: dict[tuple[str, str], float] = {}
 
     def contestants(self) -> Sequence[Contestant]:
-        client.compiled()  # without it nobody is measured
+        client.compiled()  # nothing can be measured without it
         compiled, _ = builds.contestants()
         missing = dict.fromkeys((PLAIN, MOVED, LEAST, CONTRACT, TAX, TOGETHER_TAX, CLOCK_TAX), compiled.missing)
         found = []

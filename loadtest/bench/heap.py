@@ -1,15 +1,15 @@
-"""A million timers in one heap: what each costs to start, move, stop and fire, and how much memory it takes.
+"""A million timers in one heap: the cost to start, move, stop and fire one, and its memory.
 
-Facts      Timers are started and stopped all the time, and few fire (Varghese and Lauck, SOSP 1987). `heapq` is what
-           asyncio uses: a stopped timer stays in the heap until it is reached, or until half of the heap is such.
-Hazard     One sum of all phases hides the one that is slow. An empty callback flatters whoever calls it directly.
-Answer     The phases are measured apart, one after the other on the same timers. Times are random, the same for
-           everybody. "start and fire" is what Go can be asked for as well: from the first start until all have fired.
-Cost       Go runs every AfterFunc in a goroutine of its own; that is part of what it offers, and of its figure.
+Facts      Timers are started and stopped all the time, and few fire (Varghese and Lauck, SOSP 1987). asyncio uses
+           `heapq`: a stopped timer stays in the heap until it is reached, or until half of the heap is stopped.
+Hazard     One sum of all phases hides a slow one. An empty callback favours implementations that call it directly.
+Answer     The phases are measured apart, one after another on the same timers. Times are random and the same for all
+           contestants. "start and fire" can be measured in Go, too: from the first start until all have fired.
+Cost       Go runs every AfterFunc in a goroutine of its own, which is part of its figure.
 
 "start and stop" and "moved at once" have the sizes of Go's own benchmarks: 1,000 timers started and stopped, and 10,000
-all moved earlier, the last one so that it is due; both beside 32,768 that idle. Memory is what the process grew by, the
-timer object and the reference that its owner keeps included.
+all moved earlier, the last one so that it is due; both beside 32,768 idle timers. Memory is the growth of the process,
+including the timer object and the reference that its owner keeps.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _beside(idle: int) -> str:
 
 @dataclass(frozen=True)
 class Heap(Benchmark):
-    """`idle`: timers that only lie in the heap while few are started and stopped, and `moved` are moved."""
+    """The benchmark `heap`. `idle` timers stay in it while `few` are started and stopped and `moved` are moved."""
 
     name = "heap"
     title = "Timers in one heap, per timer"

@@ -16,11 +16,11 @@ from .heap_phases import NOW
 
 
 def _nothing(arg: object, seq: int, lateness: float) -> None:
-    """What each timer calls."""
+    """Do nothing: the timers' callback."""
 
 
 class Facility:
-    """`deadlined.timers.Timers`, by its public methods."""
+    """`deadlined.timers.Timers` as a `heap_phases.Queue`, by its public methods."""
 
     def __init__(self) -> None:
         self._timers = Timers()

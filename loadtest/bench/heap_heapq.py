@@ -3,8 +3,8 @@
     python -m loadtest.bench.heap_heapq tuples|handles many NUMBER
     python -m loadtest.bench.heap_heapq tuples|handles beside IDLE MOVED FEW
 
-A stopped timer stays in the heap until it is reached, or until half of the entries are such: asyncio's rule. `handles`
-are asyncio's way: objects that compare themselves, in Python. `tuples` begin with the time and compare in C.
+A stopped timer stays in the heap until it is reached, or until half of the entries are stopped: asyncio's rule.
+`handles` are objects that compare in Python, as in asyncio. `tuples` begin with the time and compare in C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from . import heap_phases
 from .heap_phases import NOW
 
-# asyncio's two numbers: how many entries there must be, and which part of them cancelled, before it clears them away
+# asyncio's two limits: the entries, and the fraction of cancelled ones, from which on it removes these
 LEAST_STORED = 100
 CANCELLED_PART = 0.5
 
@@ -44,7 +44,7 @@ E = TypeVar("E", Handle, Entry)
 
 
 class LazyHeap(Generic[E]):
-    """What both have in common: everything but what is stored."""
+    """A heap with lazy cancelling. Subclasses define what an entry is. An abstract base class."""
 
     def __init__(self) -> None:
         self.heap: list[E] = []
@@ -52,11 +52,11 @@ class LazyHeap(Generic[E]):
         self._fired = 0
 
     def push(self, when: float) -> Handle:
-        """A new timer."""
+        """Add a new timer that is due at `when`."""
         raise NotImplementedError
 
     def handle(self, entry: E) -> Handle:
-        """The timer of an entry."""
+        """Return the timer of an entry."""
         raise NotImplementedError
 
     def start(self, times: Sequence[float]) -> list[Handle]:
@@ -106,7 +106,7 @@ class LazyHeap(Generic[E]):
 
 
 class Handles(LazyHeap[Handle]):
-    """Handles in the heap."""
+    """A heap of handles."""
 
     def push(self, when: float) -> Handle:
         handle = Handle(when, _nothing)
@@ -118,7 +118,7 @@ class Handles(LazyHeap[Handle]):
 
 
 class Tuples(LazyHeap[Entry]):
-    """Tuples in the heap."""
+    """A heap of tuples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Tuples(LazyHeap[Entry]):
 
 
 def _nothing() -> None:
-    """What each timer calls."""
+    """Do nothing: the timers' callback."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The phases of the benchmark `heap`, once for every queue that a Python process can be asked to measure.
+"""The phases of the benchmark `heap`, for every queue in Python.
 
-Runs inside the measured process. Times are drawn before a phase begins and are no part of its figure.
+Runs inside the measured process. Times are drawn before a phase begins and are not part of its figure.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from .measured import finish, resident, spread_times
 
 T = TypeVar("T")
 
-# Added to a timeout when a timer is started, as programs do: the sum is an object of its own, and takes memory.
+# added to a timeout when a timer is started, as programs do: the sum is an object of its own and takes memory
 NOW = 0.0
 
-# how often the small phases are repeated; the median counts
+# repetitions of the small phases, of which the median is reported
 ROUNDS = 5
 
 
 class Queue(Protocol[T]):
-    """A queue that does one thing to many timers: the loop is inside, so that no call of ours is measured with it."""
+    """A queue whose operations take many timers, so that no call of ours is measured between them."""
 
     def start(self, times: Sequence[float]) -> list[T]:
-        """A new timer for each time."""
+        """Start a new timer for each time."""
 
     def move(self, timers: list[T], times: Sequence[float]) -> None:
-        """Each in turn; a queue that cannot move puts another timer in the place of the old one."""
+        """Move each in turn; a queue that cannot move replaces the timer in the list by a new one."""
 
     def stop(self, timers: list[T]) -> None:
-        """Each in turn."""
+        """Stop each in turn."""
 
     def fire(self, now: float) -> None:
-        """Run everything that is due."""
+        """Run all timers that are due at `now`."""
 
     def count(self) -> int:
-        """How many have fired so far."""
+        """Return how many timers have fired so far."""
 
 
 def run(queue: Queue[T], mode: str, *sizes: int) -> None:
-    """Measure, and print."""
+    """Measure, print the figures and exit. `mode`: "many" or "beside"."""
     if mode == "many":
         finish(many(queue, *sizes))
     finish(beside(queue, *sizes))
 
 
 def many(queue: Queue[T], number: int) -> dict[str, float]:
-    """Start, move later, move earlier, stop half, fire the other half; then all over again, started and fired."""
+    """Start, move later, move earlier, stop half and fire the other half; then start all again and fire them."""
     found = {}
     times = spread_times(number, 3600.0, 7200.0)
     later = [when + 3600.0 for when in times]
@@ -76,7 +76,7 @@ def many(queue: Queue[T], number: int) -> dict[str, float]:
 
 
 def beside(queue: Queue[T], idle: int, moved: int, few: int) -> dict[str, float]:
-    """Few timers started and stopped, and `moved` ones moved at once, while `idle` ones lie in the heap."""
+    """Start and stop a `few` timers, and move `moved` timers at once, while `idle` ones stay in the heap."""
     held = queue.start(spread_times(idle, 1e6, 2e6))
     found = {
         "start and stop": _median(lambda: _started_and_stopped(queue, [1e5] * few)),

@@ -1,11 +1,11 @@
-"""Fifteen thousand connections that were answered once and now say nothing: memory, wake-ups, CPU time.
+"""15,000 connections that were answered once and are silent since: memory, wake-ups, CPU time.
 
-Facts      Each connection waits under deadlines of its own (a read and a write deadline, or the server's idle timeout
-           and the age of the connection), none of which is due while it is watched.
-Hazard     Resident memory at the start is shared by all; a thread that wakes on its own is easily overlooked.
-Answer     Memory is the growth after the first hundred connections; wake-ups and CPU time are counted over all
-           threads and processes of a server.
-Cost       What the kernel holds for a connection is not counted: it is the same for all.
+Facts      Each connection has deadlines of its own (a read and a write deadline, or the server's idle timeout and the
+           age of the connection), none of which is due during the measurement.
+Hazard     Memory that is resident at the start belongs to no connection; a thread that wakes by itself is easy to miss.
+Answer     Memory is the growth after the first hundred connections. Wake-ups and CPU time are counted over all threads
+           and processes of a server.
+Cost       The kernel's memory for a connection, which is the same for all servers, is not counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 class Idle(Benchmark):
-    """Each measurement starts a server of its own."""
+    """The benchmark `idle`. Each measurement starts a server of its own."""
 
     name = "idle"
     title = "Idle connections: memory, wake-ups and CPU time of the server while no deadline is due"
@@ -65,7 +65,7 @@ class Idle(Benchmark):
         return (CASE,)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        # fewer, where the machine allows no more
+        # fewer if the machine does not allow as many
         connections = min(self._connections, raise_file_limit(self._connections + _OTHERS) - _OTHERS)
         with _serving(contestant) as server, _crowd(contestant, server.port) as crowd:
             found = crowd.cost(server, connections, self._seconds)
@@ -82,7 +82,7 @@ class Idle(Benchmark):
 
 @contextmanager
 def _serving(contestant: str) -> Iterator[Server]:
-    around = environment(contestant, neutral=False)  # memory as it is without our help
+    around = environment(contestant, neutral=False)  # memory under the allocator's defaults
     if contestant != CONN:
         with web_servers.serving(ENTRIES[contestant], around) as server:
             yield server
@@ -93,7 +93,7 @@ def _serving(contestant: str) -> Iterator[Server]:
 
 
 def _crowd(contestant: str, port: int) -> Crowd:
-    # what an echo server sends back ends as the request does
+    # an echo ends as the request does
     return Crowd(port, answered=b"\r\n\r\n") if contestant == CONN else Crowd(port)
 
 

@@ -1,15 +1,15 @@
-"""How late timers come: 10,000 in a second, on a quiet core and on one that a busy loop wants too; and what a ticker
-of a millisecond costs (golang/go#27707).
+"""The lateness of 10,000 timers within a second, on an idle core and beside a busy loop; and the cost of a 1 ms ticker
+(golang/go#27707).
 
-Facts      Python's epoll counts in milliseconds and rounds up: a timer comes up to one later than it is due. Beside a
-           busy loop the scheduler decides, in slices of a few milliseconds.
-Hazard     A loop that rounds the other way is punctual on the average, and early half of the time.
-Answer     The quantiles of all timers, and the share of those that came early. A ticker's price is the share of a core,
-           with the share of the ticks that it did not serve beside it: skipping is cheap.
-Cost       Where a peer has no timers that call a function (trio, connections), a task waits for each.
+Facts      Python's epoll counts in milliseconds and rounds up: a timer fires up to one late. Beside a busy loop the
+           scheduler decides, in slices of a few milliseconds.
+Hazard     A loop that rounds the other way is punctual on average and early half of the time.
+Answer     The quantiles of all timers, and the share of early ones. A ticker's cost is its share of a core, shown with
+           the share of the ticks that it skipped, because skipping is cheap.
+Cost       For a peer without timers that call a function (trio, connections), a task waits for each.
 
-Every process has core 0; the busy loop is a second process there. The picture is drawn from 103 quantiles, which are
-kept beside it as bench-lateness-quantiles.json.
+Every process runs on core 0; the busy loop is a second process there. The picture is drawn from 103 quantiles, which
+are kept beside it as bench-lateness-quantiles.json.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SWITCH: Final = "DEADLINED_PRECISE"
 
 
 class Lateness(Benchmark):
-    """`timers` in one second, and a ticker for `seconds`."""
+    """The benchmark `lateness`. `timers` within `spread` seconds, and a ticker for `seconds`."""
 
     name = "lateness"
     metrics: Mapping[str, Metric] = {
@@ -110,7 +110,7 @@ class Lateness(Benchmark):
         return {**{name: found[key] * 1000 for name, key in quantiles.items()}, "early": early * 100}
 
     def plot(self, results: Results, path: Path) -> None:
-        """How many timers had come after which lateness; and the ticker's price."""
+        """Draw the distributions of the lateness and the ticker's cost."""
         from .lateness_plot import draw
 
         medians = {pair: _medians(curves) for pair, curves in self.curves.items()}
@@ -123,7 +123,7 @@ class Lateness(Benchmark):
 
 
 def _medians(curves: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Quantile by quantile, over the repetitions."""
+    """Return the median of each quantile over the repetitions."""
     return {name: statistics.median(curve[name] for curve in curves) for name in curves[0]}
 
 
@@ -133,15 +133,15 @@ def _best() -> str:
 
 
 def _has_precise() -> bool:
-    """Whether the package reads the variable; there is nothing to ask it by."""
+    """True if a source of the package names the variable; the package itself does not tell."""
     files = Path(deadlined.__file__).parent.rglob("*.py")
     return any(_SWITCH in file.read_text(encoding="utf-8") for file in files)
 
 
 def program(contestant: str) -> tuple[list[str], dict[str, str]]:
-    """The command of a contestant, without its arguments, and its environment."""
+    """Return the command of a contestant without its arguments, and its environment."""
     if contestant == GO:
-        # it has one core, and counts the machine's before it is told
+        # it is pinned to one core only after it has counted the machine's
         return [golang.program("lateness"), "go"], {"GOMAXPROCS": "1"}
     module, variant = {
         TRIO: ("trio", "trio"),
@@ -155,7 +155,7 @@ def program(contestant: str) -> tuple[list[str], dict[str, str]]:
 
 @contextmanager
 def busy(core: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that wants all of this core."""
+    """Run a busy loop on this core."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
             pin(process.pid, core)

@@ -1,4 +1,4 @@
-"""The picture of the benchmark `lateness`: distributions in place of bars."""
+"""The picture of the benchmark `lateness`: distributions instead of bars."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 
 from .contest import Results
 
-# milliseconds; what is less, or early, is drawn here, at the edge of the logarithmic scale
+# milliseconds; smaller and negative values are drawn here, at the edge of the logarithmic scale
 _LEAST = 0.001
 
 Curves = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def draw(title: str, results: Results, curves: Curves, path: Path) -> None:
-    """A panel for each case with curves, of quantiles in seconds by name ("q50"), and one of the ticker's figures."""
+    """Draw a panel for each case with curves (quantiles in seconds by name, "q50"), and one for the ticker."""
     cases = [case for case in results.cases if any(where == case for _, where in curves)]
     figure, panels = plt.subplots(len(cases) + 1, 1, figsize=(11, 4 * len(cases) + 3), squeeze=False,
                                   layout="constrained")  # fmt: skip
@@ -58,7 +58,7 @@ def _distribution(axes: Axes, case: str, results: Results, curves: Curves) -> No
 
 
 def _prices(axes: Axes, results: Results) -> None:
-    """CPU of the ticker, with what it skipped written on the bar."""
+    """Draw the CPU use of the ticker, with the share of skipped ticks on the bar."""
     for case in results.cases:
         found = [(c.name, results.median(c.name, case, "CPU"), results.median(c.name, case, "ticks skipped"))
                  for c in results.contestants]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Inside a measured process: timing loops, memory, and the one line that is printed at the end.
+"""Timing loops, memory and the final line of output, for use inside a measured process.
 
 Imports nothing that a contestant does not need.
 """
@@ -16,30 +16,30 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-# operations between two turns of an event loop, which tidies up what was cancelled there
+# operations between two turns of an event loop, in which it removes what was cancelled
 SLICE = 500
 
 _STATM = Path("/proc/self/statm")
 
-# a loop that performs an operation so many times
+# a function that performs an operation the given number of times
 Loop = Callable[[int], None]
 
 
 def nanoseconds(loop: Loop, operations: int) -> float:
-    """Per operation."""
+    """Run the loop once, and return nanoseconds per operation."""
     began = time.perf_counter_ns()
     loop(operations)
     return (time.perf_counter_ns() - began) / operations
 
 
 def median(loop: Loop, operations: int, rounds: int) -> float:
-    """Nanoseconds per operation: the median of several rounds, after one that warms up."""
+    """Return nanoseconds per operation: the median of `rounds`, after a warm-up."""
     loop(operations // 10 + 1)
     return statistics.median(nanoseconds(loop, operations) for _ in range(rounds))
 
 
 async def sliced_median(loop: Loop, operations: int, rounds: int, turn: Callable[[], Awaitable[object]]) -> float:
-    """The same, with a `turn` of the event loop after every slice, which counts: it is part of the price."""
+    """Do the same with a `turn` of the event loop after every SLICE operations, which is included in the figure."""
     found = []
     slices = max(1, operations // SLICE)
     size = min(operations, SLICE)
@@ -53,18 +53,18 @@ async def sliced_median(loop: Loop, operations: int, rounds: int, turn: Callable
 
 
 def fresh_median(make: Callable[[], Loop], operations: int, rounds: int) -> float:
-    """The same with a new loop for every round, for what a round leaves in another state; no warming up."""
+    """Do the same with a new loop for each round, because a round changes its state; there is no warm-up."""
     return statistics.median(nanoseconds(make(), operations) for _ in range(rounds))
 
 
 def spread_times(number: int, least: float, most: float) -> list[float]:
-    """Seconds, at random but the same in every process."""
+    """Return random seconds between `least` and `most`; the same in every process."""
     draw = random.Random(number).uniform
     return [draw(least, most) for _ in range(number)]
 
 
 def resident() -> int | None:
-    """Bytes of memory that this process holds now; None where /proc does not tell."""
+    """Collect garbage and return the resident bytes of this process; None without /proc."""
     gc.collect()
     if not _STATM.exists():
         return None
@@ -72,7 +72,7 @@ def resident() -> int | None:
 
 
 def finish(figures: Mapping[str, float]) -> NoReturn:
-    """Print the figures and end at once: a million timers need not be freed one by one."""
+    """Print the figures and exit at once, without freeing a million timers one by one."""
     print(json.dumps(dict(figures)))
     sys.stdout.flush()
     os._exit(0)

@@ -1,9 +1,9 @@
-"""How much of the two cores went to others while something was measured.
+"""The share of the two cores that other processes used during a measurement.
 
 Facts      /proc/stat counts how long each core was busy, in ticks of 10 ms; stolen time is the hypervisor's.
-Hazard     On a machine that does something else as well, rates are that something's, and look like any others.
-Answer     Whatever neither the server nor its client used is told beside the figures. What was measured beside loud
-           ones is measured again, whoever it was.
+Hazard     Other load changes rates, and the figures do not show it.
+Answer     The share that neither the server nor its client used is reported beside the figures. A measurement beside
+           more than LOUD per cent of other load is repeated.
 Cost       A resolution of about a per cent in two seconds.
 """
 
@@ -21,26 +21,26 @@ from typing import Final
 from ..servers import Usage
 from .processes import CLIENT_CORE, SERVER_CORE
 
-# fields of a line of /proc/stat: idle and waiting for a disk are not busy; guests are counted in user time already
+# fields of a line of /proc/stat: idle and iowait are not busy; guests are already counted in user time
 _IDLE = (3, 4)
 _COUNTED = 8
 
 
-# per cent of both cores: more than that moves a rate by more than what is to be found out
+# per cent of both cores; more changes a rate by more than the differences that are measured
 LOUD: Final = 5.0
 TRIES: Final = 4
 
 
 @dataclass
 class Neighbours:
-    """`share`: of both cores, in per cent; known at the end."""
+    """The load of other processes. `share`: per cent of both cores; set at the end of the block."""
 
     share: float = 0.0
 
 
 @contextmanager
 def neighbours(pid: int) -> Iterator[Neighbours]:
-    """Watch while the server `pid` and clients, children of this process that end meanwhile, have the cores."""
+    """Measure the load beside the server `pid` and the clients, which are children that end inside the block."""
     found = Neighbours()
     began, busy, ours = time.monotonic(), _busy(), _ours(pid)
     yield found
@@ -49,8 +49,7 @@ def neighbours(pid: int) -> Iterator[Neighbours]:
 
 
 def in_quiet(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """What `measure()` finds, and the share of `others` beside it; of at most `TRIES` the first that is not disturbed,
-    or else the one that is least."""
+    """Call `measure` up to TRIES times; return the first figures whose `others` is at most LOUD, else the quietest."""
     quietest = measure()
     for _ in range(TRIES - 1):
         if quietest["others"] <= LOUD:
@@ -60,7 +59,7 @@ def in_quiet(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
 
 
 def _busy() -> float:
-    """Seconds that the two cores have been busy so far."""
+    """Return the seconds that the two cores have been busy so far."""
     names = {f"cpu{SERVER_CORE}", f"cpu{CLIENT_CORE}"}
     ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
@@ -71,6 +70,6 @@ def _busy() -> float:
 
 
 def _ours(pid: int) -> float:
-    """CPU seconds of the server, of the clients that have ended, and of this process."""
+    """Return the CPU seconds of the server, of the clients that have ended, and of this process."""
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
     return Usage.of(pid).cpu + sum(usage.ru_utime + usage.ru_stime for usage in spent)

@@ -1,4 +1,4 @@
-"""Pictures of benchmarks, by matplotlib and without a screen."""
+"""Pictures of benchmarks, drawn by matplotlib without a screen."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WIDE = 20.0
 
 
 def bars(title: str, results: Results, path: Path) -> None:
-    """Grouped bars: a panel per metric, a group per case, a bar per contestant with its least and most as whiskers.
+    """Draw grouped bars: a panel per metric, a group per case, a bar per contestant with least and most as whiskers.
 
-    Who has no figures is named under the title.
+    The footer names contestants without figures.
     """
     metrics = _drawn(results)
     figure, panels = plt.subplots(
@@ -37,7 +37,7 @@ def bars(title: str, results: Results, path: Path) -> None:
 
 
 def _drawn(results: Results) -> list[str]:
-    """The metrics that are compared; the context only if there is nothing else."""
+    """Return the metrics that are compared, or all if none is."""
     known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
     return [name for name in known if results.metrics[name].better is not None] or known
 

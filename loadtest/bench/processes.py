@@ -1,7 +1,7 @@
-"""Fresh processes that measure, and print what they found as JSON.
+"""Fresh processes that measure and print their figures as JSON.
 
-Every measurement has a process of its own: no contestant inherits the heap, the caches or the garbage of the one before
-it. Python programs are started as `python -m loadtest.bench.MODULE ARGUMENTS`, which prints one JSON object of
+Every measurement has a process of its own, so no contestant inherits the heap, the caches or the garbage of the one
+before it. Python programs are started as `python -m loadtest.bench.MODULE ARGUMENTS`, which prints one JSON object of
 metrics as its last line.
 """
 
@@ -16,16 +16,16 @@ from collections.abc import Mapping, Sequence
 from ..servers import ROOT, on_core
 from .contest import ContestantError
 
-# cores: the one that is measured, and the one that asks
+# the cores of the measured process and of its client
 SERVER_CORE = 0
 CLIENT_CORE = 1
 
-# seconds after which a measuring process is given up
+# seconds after which a measuring process is killed
 PATIENCE = 300.0
 
 
 def python(module: str, *arguments: str | int | float) -> list[str]:
-    """The command of a program of this package: `python("idle_client", 1000)`."""
+    """Return the command of a module of this package: `python("idle_client", 1000)`."""
     return [sys.executable, "-m", f"loadtest.bench.{module}", *map(str, arguments)]
 
 
@@ -36,10 +36,10 @@ def run(
     core: int | None = SERVER_CORE,
     seconds: float = PATIENCE,
 ) -> dict[str, float]:
-    """Run to the end; the JSON object that its last line of output is.
+    """Run a command to its end and return the JSON object in its last line of output.
 
-    `environment` is added to this process's own. ContestantError with its output if it fails, takes too long or prints
-    something else.
+    `environment` is added to this process's own. ContestantError with its output if it fails, takes longer than
+    `seconds` or prints something else.
     """
     with on_core(core):
         process = subprocess.Popen(

@@ -1,21 +1,21 @@
-"""What it costs to move a deadline, beside what trio, asyncio, uvloop and Go offer for the same.
+"""The cost of moving a deadline, beside the equivalents of trio, asyncio, uvloop and Go.
 
-Facts      A server moves a deadline with every read and every write; nearly none of them ever passes.
-Hazard     A figure that leaves out the reading of the clock, or that was taken on an empty heap, flatters.
-Answer     Every operation reads its clock. Each is measured with the same number of timers armed in its own heap.
-           What arms a new timer and cancels it (a scope entered and left, `call_later`) has one figure, which stands
+Facts      A server moves a deadline with every read and every write; hardly any of them passes.
+Hazard     A figure without reading the clock, or on an empty heap, is too good.
+Answer     Every operation reads its clock. Each is measured with the same number of timers armed in its own heap. An
+           operation that arms a new timer and cancels it (a scope entered and left, `call_later`) has one figure, shown
            under "later" and under "set and cleared".
-Cost       Nobody has descriptors for a million connections: beyond a few hundred the timers armed meanwhile are bare
-           ones, in the same heap. The row "connections" says how many were real.
+Cost       No machine has descriptors for a million connections: beyond a few hundred the armed timers are bare ones in
+           the same heap. The metric "connections" says how many were real.
 
-Deadlines moved earlier are measured twice, as implementations put off the work: "moved earlier" moves all of them in
+Deadlines moved earlier are measured twice, because implementations defer the work: "moved earlier" moves all of them in
 turn and puts the heap in order once; "moved, due at once" moves one so that it is due, waits until it has fired, and
-goes on to the next (Go then looks through its whole heap each time). "growth" is the cost with the larger number of
-timers divided by the cost with the smaller, taken one right after the other.
+continues with the next (Go then scans its whole heap each time). "growth" is the cost with the larger number of timers
+divided by the cost with the smaller, measured one right after the other.
 
-"Held" is the cheapest way of moving a deadline to so many seconds from now: the method looked up once, a float given.
+"Held" is the cheapest call: the method is looked up once and given a float.
 
-"The least" is no deadline but a bound: the same loop around a method that reads the clock, or where it is interpreted
+"The least" is a bound, not a deadline: the same loop around a method that only reads the clock, or, interpreted, around
 one that does nothing after its caller has read the clock.
 """
 
@@ -42,7 +42,7 @@ RESCHEDULE = "asyncio.timeout, rescheduled"
 CALL_LATER = "asyncio call_later, cancelled"
 UVLOOP = "uvloop call_later, cancelled"
 
-# contestant: the module, and its arguments with timers armed meanwhile and with all moved earlier
+# contestant: its module, the mode for "live" cases, and the mode for "moved earlier" cases
 _PROGRAMS: dict[str, tuple[str, str, str | None]] = {
     INSTALLED: ("reset_deadlined", "live", "moved"),
     PURE: ("reset_deadlined", "live", "moved"),
@@ -86,7 +86,7 @@ def _moved(number: int) -> str:
 def _targets() -> Sequence[Target]:
     found = []
     for live in (1, 10_000, 1_000_000):
-        # each in the way that was cheapest for it; held is shown beside, and not asked for
+        # each build by its cheapest ordinary call; held calls have no target
         for build, share in ((INSTALLED + INSIDE, 0.5), (PURE + BOUND, 0.8)):
             found.append(Target(_live(live), "later", build, GO, at_most=share))
             # 40 times cheaper
@@ -101,7 +101,7 @@ def _targets() -> Sequence[Target]:
 
 @dataclass(frozen=True)
 class Reset(Benchmark):
-    """`sample`: how many are moved so that they are due at once."""
+    """The benchmark `reset`. `sample`: the number of deadlines that are moved so that they are due at once."""
 
     name = "reset"
     title = "Moving a deadline"
@@ -110,7 +110,7 @@ class Reset(Benchmark):
 
     lives: tuple[int, ...] = (1, 10_000, 1_000_000)
     moved: tuple[int, int] = (10_000, 160_000)
-    # many short rounds: what interrupts some of them does not reach the median
+    # many short rounds: an interruption of some does not change the median
     operations: int = 5_000
     rounds: int = 15
     sample: int = 1_000
@@ -142,7 +142,7 @@ class Reset(Benchmark):
         found = self._run(contestant, "moved", self.moved[case == large], self.sample)
         if case == small:
             return found
-        # the smaller number again, beside the larger one, so that both met the same machine
+        # measure the smaller number again beside the larger one, in the same state of the machine
         base = self._run(contestant, "moved", self.moved[0], self.sample)
         return {**found, **{f"{metric}: growth": value / base[metric] for metric, value in found.items()}}
 

@@ -1,10 +1,10 @@
-"""What asyncio's timeouts cost, on its own loop or on uvloop: run by the benchmark `reset`.
+"""The cost of asyncio's timeouts on its own loop or on uvloop. Run by the benchmark `reset`.
 
     python -m loadtest.bench.reset_asyncio asyncio|uvloop timeout|reschedule|call_later|moved NUMBER OPERATIONS ROUNDS
 
 `timeout`: entered and left. `reschedule`: one timeout is moved. `call_later`: armed and cancelled. All with NUMBER
 `call_later` handles armed meanwhile. `moved`: NUMBER handles, each cancelled and armed for an earlier time in turn.
-The loop gets a turn after every few hundred operations: that is where asyncio clears away what was cancelled.
+The loop gets a turn after every few hundred operations, in which asyncio removes what was cancelled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOON = 2e-6
 
 
 def _nothing() -> None:
-    """What a timer calls that never fires."""
+    """Do nothing: the callback of timers that never fire."""
 
 
 def _turn() -> Coroutine[Any, Any, None]:
@@ -31,9 +31,9 @@ def _turn() -> Coroutine[Any, Any, None]:
 
 
 async def measure(mode: str, number: int, operations: int, rounds: int) -> None:
-    """Prints, and does not come back."""
+    """Measure, print the figures and exit."""
     loop = asyncio.get_running_loop()
-    # the measured one is one of them
+    # the measured timer is one of `number`
     armed = number if mode == "moved" else number - 1
     handles = [loop.call_later(offset, _nothing) for offset in spread_times(armed, HOUR, 2 * HOUR)]
     if mode == "moved":

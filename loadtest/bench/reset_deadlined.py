@@ -1,14 +1,14 @@
-"""What moving a deadline of this project costs: run by the benchmark `reset`.
+"""The cost of moving a deadline of this project. Run by the benchmark `reset`.
 
     python -m loadtest.bench.reset_deadlined live|bound|inside|held|least|moved|least_moved NUMBER OPERATIONS ROUNDS
 
-`live`: on a real connection whose run has NUMBER deadlines armed. As many of them as descriptors allow belong to
-connections too, a read and a write deadline each; the rest are bare timers in the same heap. `bound`: the same with
-the clock looked up once, as a program may. `inside`: with `set_read_timeout`, which reads the clock itself; `held`:
-with that looked up once, and given a float, which an int must be made into. `moved`: NUMBER deadlines, all moved
-earlier in turn, on descriptors that exist only in name, because nobody has so many; the function is the same. `least`
-and `least_moved`: the same loops around a method that does nothing but read the clock, or nothing at all where it is
-interpreted and its caller has read the clock: what cannot be avoided.
+`live`: on a real connection whose run has NUMBER deadlines armed. Up to CONNECTIONS of these belong to connections, a
+read and a write deadline each; the others are bare timers in the same heap. `bound`: the same with the clock looked up
+once. `inside`: by `set_read_timeout`, which reads the clock itself; `held`: by that method looked up once and called
+with a float, which saves the conversion of an int. `moved`: NUMBER deadlines, all moved earlier in turn, on descriptors
+that do not exist, because no machine has that many; the function is the same. `least` and `least_moved` are bounds: the
+same loops around a method that only reads the clock, or, interpreted, around one that does nothing after its caller has
+read the clock.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .measured import finish, fresh_median, median, spread_times
 
 HOUR = 3600.0
 SOON = 2e-6
-# real connections that live beside the measured one, at most: below every usual limit of descriptors
+# the most real connections beside the measured one: below every usual limit of descriptors
 CONNECTIONS = 400
 
 
 def _nothing(arg: object, seq: int, lateness: float) -> None:
-    """What a timer calls that never fires."""
+    """Do nothing: the callback of timers that never fire."""
 
 
 async def live(number: int, operations: int, rounds: int, way: str) -> None:
-    """Later, earlier, set and cleared, with `number` deadlines armed meanwhile. Prints, and does not come back."""
+    """Measure one way of moving a deadline with `number` armed, print the figures and exit."""
     near, far = socket.socketpair()
     with far:
         async with Conn.from_socket(near) as conn:
-            # the measured one is one of them
+            # the measured deadline is one of `number`
             others = _others(number - 1)
             connections = {"connections": 1.0 + len(others)}
             if way == "least":
@@ -66,7 +66,7 @@ async def live(number: int, operations: int, rounds: int, way: str) -> None:
 
 
 def _others(number: int) -> list[Conn]:
-    """Arm `number` other deadlines; the measured one lies among them."""
+    """Arm `number` other deadlines, at times around the measured one."""
     now = trio.current_time()
     pump = current_pump()
     conns: list[Conn] = []
@@ -136,7 +136,7 @@ def _least() -> Callable[[int], None]:
 
 
 class _Idle:
-    """Has the method, and does nothing in it."""
+    """An object whose method does nothing."""
 
     __slots__ = ()
 
@@ -145,12 +145,12 @@ class _Idle:
 
 
 def _earlier() -> Callable[[int], None]:
-    # a connection of its own: one whose entry is filed at an earlier time already has nothing to do
+    # a new connection: an entry that is already filed at an earlier time would not have to move
     conn = _unconnected()
     conn.set_read_deadline(trio.current_time() + 3 * HOUR)
 
     def loop(operations: int) -> None:
-        # each a bit earlier than the one before, whatever the clock did meanwhile: nothing can be put off
+        # each a bit earlier than the one before, however the clock advances: no move can be deferred
         timeout, step = 3 * HOUR, 2.9 * HOUR / operations
         for _ in range(operations):
             timeout -= step
@@ -169,7 +169,7 @@ def _cleared(conn: Conn) -> Callable[[int], None]:
 
 
 def moved(number: int, sample: int) -> dict[str, float]:
-    """All of `number` deadlines moved earlier in turn; then `sample` of them so that each is due before the next."""
+    """Move `number` deadlines earlier in turn, then `sample` of them so that each is due before the next."""
     clock = time.perf_counter
     poller = _poller()
     now = clock()
@@ -185,7 +185,7 @@ def moved(number: int, sample: int) -> dict[str, float]:
     sampled = halves[:sample]
     began = time.perf_counter_ns()
     for half in sampled:
-        # a bit ahead: a time that has passed already would need no timer
+        # a bit ahead, because a time that has passed needs no timer
         half.set_deadline(clock() + SOON)
         while not half.expired:
             poller.poll(0.0)
@@ -194,12 +194,12 @@ def moved(number: int, sample: int) -> dict[str, float]:
 
 
 def _poller() -> Poller:
-    """With no sockets, and the clock that a run of trio has."""
+    """Make a poller without sockets, on the clock that a trio run has."""
     return Poller(FakePort(), Clock(time.perf_counter, 0.0), lambda _: None)
 
 
 def least_moved(number: int) -> dict[str, float]:
-    """The loop of `moved` around a method that only reads the clock, as one must who tells the past from the future."""
+    """Run the loop of `moved` around a method that only reads the clock, which every move must do."""
     clock = time.perf_counter
     method = _poller().clock.now
     halves = [object() for _ in range(number)]
@@ -212,7 +212,7 @@ def least_moved(number: int) -> dict[str, float]:
 
 
 def main(mode: str, number: int, operations: int, rounds: int) -> None:
-    """Measure, and print."""
+    """Measure, print the figures and exit."""
     if mode == "moved":
         finish(moved(number, operations))
     if mode == "least_moved":

@@ -1,10 +1,10 @@
-"""What trio's own timeouts cost: run by the benchmark `reset`.
+"""The cost of trio's own timeouts. Run by the benchmark `reset`.
 
     python -m loadtest.bench.reset_trio scope|moved_scope|moved NUMBER OPERATIONS ROUNDS
 
 `scope`: entered and left. `moved_scope`: one scope's deadline is moved. Both with NUMBER scopes entered meanwhile.
-`moved`: NUMBER scopes, whose deadlines are moved earlier in turn. trio has one way to hold so many at once in one task:
-inside one another; so none of them may come due.
+`moved`: NUMBER scopes, whose deadlines are moved earlier in turn. In one task that many scopes must be nested, so none
+of them may come due.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ HOUR = 3600.0
 
 
 async def measure(mode: str, *sizes: int) -> None:
-    """`sizes`: of scopes, operations, rounds. Prints, and does not come back: leaving a million scopes takes long."""
+    """Measure, print the figures and exit, because leaving a million scopes takes long.
+
+    `sizes`: the numbers of scopes, operations and rounds.
+    """
     number, operations, rounds = sizes
     now = trio.current_time()
-    # the measured one is one of them
+    # the measured scope is one of `number`
     entered = number if mode == "moved" else number - 1
     scopes = [trio.CancelScope(deadline=now + offset) for offset in spread_times(entered, HOUR, 2 * HOUR)]
     for scope in scopes:

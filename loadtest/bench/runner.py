@@ -1,4 +1,4 @@
-"""Runs benchmarks in turns, and says what came out: tables, JSON, a picture, and whether the targets hold."""
+"""Run benchmarks in turns and report: tables, JSON, a picture, and whether the targets are reached."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..report import console, save
-from . import NAMES, earlier, golang, tables
+from ..report import console, progress, save
+from . import NAMES, ON_REQUEST, earlier, golang, tables
 from .contest import Benchmark, Contestant, ContestantError, Results, Spread, Verdict
 from .schedule import Turn, seconds_left, turns
-
-REPETITIONS = 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: names of contestants, `cases`: names of cases; empty: all. `add`: to what an earlier
-    run has left."""
+    """What the command line asks for.
 
-    repetitions: int = REPETITIONS
+    `repetitions`: None leaves them to the benchmark. `only` and `cases`: names of contestants and cases; empty: all.
+    `add`: keep the figures of an earlier run. `pythons`: environments whose deadlined is measured beside this one's.
+    """
+
+    repetitions: int | None = None
     quick: bool = False
     only: Collection[str] = ()
     cases: Collection[str] = ()
     add: bool = False
+    pythons: Sequence[str] = ()
+
+    def repetitions_of(self, benchmark: Benchmark) -> int:
+        """Return how often each measurement is repeated."""
+        return self.repetitions or (1 if self.quick else benchmark.repetitions)
 
 
 def load(name: str) -> Benchmark:
-    """The benchmark of this name. KeyError if there is none."""
-    if name not in NAMES:
+    """Import the benchmark of this name. KeyError if there is none."""
+    if name not in (*NAMES, *ON_REQUEST):
         raise KeyError(name)
-    # a module that is called http would be taken for the standard library's
+    # a module named http would hide the standard library's
     module = {"http": "web"}.get(name, name)
     benchmark = importlib.import_module(f"{__package__}.{module}").BENCHMARK
     assert isinstance(benchmark, Benchmark)
@@ -44,14 +49,17 @@ def load(name: str) -> Benchmark:
 
 
 def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:
-    """Empty results: who takes part and, of the others, why not. A case that is not asked for is not there at all."""
+    """Return empty results that say which pairs are measured and why the others are not.
+
+    `only`: names of contestants; `asked`: cases, of which the others are left out. Both empty: all.
+    """
     contestants = benchmark.contestants()
     cases = [case for case in benchmark.cases() if not asked or case in asked]
     skips = {}
     for contestant in contestants:
         for case in cases:
             why = benchmark.skips(contestant.name, case)
-            if only and contestant.name not in only:
+            if only and contestant.name not in only and not contestant.given:
                 why = "not asked for"
             if why is not None:
                 skips[contestant.name, case] = why
@@ -59,7 +67,7 @@ def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[
 
 
 def pairs(results: Results) -> list[tuple[str, str]]:
-    """Every contestant and case that is to be measured."""
+    """Return every contestant and case that is to be measured."""
     return [
         (contestant.name, case)
         for case in results.cases
@@ -68,16 +76,16 @@ def pairs(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-class Attendant:
-    """Measures one turn after the other into `results`. A pair that failed is not tried again."""
+class Measurer:
+    """The measuring of turns, one after another, into `results`. A pair that failed is not tried again."""
 
     def __init__(self, benchmark: Benchmark, results: Results) -> None:
         self._benchmark = benchmark
         self._results = results
         self.took: dict[tuple[str, str], float] = {}
 
-    def serve(self, turn: Turn) -> None:
-        """Measure, or note the failure and what the contestant said."""
+    def measure(self, turn: Turn) -> None:
+        """Measure one turn, or record the failure and the contestant's output."""
         if turn.pair in self._results.failures:
             return
         began = time.monotonic()
@@ -85,71 +93,68 @@ class Attendant:
             figures = self._benchmark.measure(turn.contestant, turn.case)
             self._results.add(turn.contestant, turn.case, figures)
         except (ContestantError, RuntimeError, OSError, LookupError, ValueError) as error:
-            # whatever one contestant stumbles over must not cost the others their figures
+            # the failure of one contestant must not lose the figures of the others
             self._results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
         self.took[turn.pair] = time.monotonic() - began
 
 
 def measure(benchmark: Benchmark, results: Results, repetitions: int) -> None:
-    """All turns, with a progress bar; failures are told at once."""
+    """Measure all turns with a progress bar; failures are printed at once."""
     schedule = turns(pairs(results), repetitions)
-    attendant = Attendant(benchmark, results)
-    with _progress() as progress:
-        task = progress.add_task(benchmark.name, total=len(schedule), what="", left="")
+    measurer = Measurer(benchmark, results)
+    with progress() as bar:
+        task = bar.add_task(benchmark.name, total=len(schedule), what="", left="")
         for number, turn in enumerate(schedule):
-            seconds = seconds_left(schedule[number:], attendant.took)
+            seconds = seconds_left(schedule[number:], measurer.took)
             left = "" if seconds is None else f"about {tables.duration(seconds)} left"
             what = f"{turn.repetition + 1}/{repetitions} {turn.case}: {turn.contestant}"
-            progress.update(task, what=escape(what), left=left)
+            bar.update(task, what=escape(what), left=left)
             if not console.is_terminal and number and turn.repetition > schedule[number - 1].repetition:
-                # a log has no bar that moves
-                progress.console.print(f"{benchmark.name}: {turn.repetition}/{repetitions} repetitions, {left}")
+                # a log file shows no moving bar
+                bar.console.print(f"{benchmark.name}: {turn.repetition}/{repetitions} repetitions, {left}")
             known = len(results.failures)
-            attendant.serve(turn)
+            measurer.measure(turn)
             if len(results.failures) > known:
-                progress.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
-                progress.console.print(results.failures[turn.pair], markup=False, highlight=False)
-            progress.advance(task)
-        progress.update(task, what="", left="")
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[what]}"),
-        console=console,
-    )
+                bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
+                bar.console.print(results.failures[turn.pair], markup=False, highlight=False)
+            bar.advance(task)
+        bar.update(task, what="", left="")
 
 
 def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
-    """Run these benchmarks; whether nothing failed and every target that was measured is reached.
+    """Run these benchmarks. True if nothing failed and every measured target is reached.
 
-    Before anything is measured: ToolMissingError if one of them cannot be, RuntimeError if there is nothing that can be
-    added to. Targets are not judged by a quick run.
+    Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
+    `plan.add` cannot be used. A quick run does not judge targets.
     """
     chosen = [load(name) for name in names]
     if plan.quick:
         chosen = [benchmark.quick() for benchmark in chosen]
+    if plan.pythons:
+        chosen = [_beside(benchmark, plan.pythons) for benchmark in chosen]
     prepared = [
         (benchmark, prepare(benchmark, plan.only, plan.cases), _earlier(benchmark, plan, directory))
         for benchmark in chosen
     ]
-    tables.header(plan.repetitions, golang.version())
+    tables.header(golang.version())
     good = True
     for benchmark, results, before in prepared:
-        measure(benchmark, results, plan.repetitions)
+        measure(benchmark, results, plan.repetitions_of(benchmark))
         earlier.include(results, before, benchmark.cases())
-        # a quick run's figures are of another size than the targets speak of
+        # the targets do not apply to the small sizes of a quick run
         targets = [target for target in benchmark.targets if target.case in results.cases]
         verdicts = [] if plan.quick else [results.verdict(target) for target in targets]
         tables.show(benchmark, results, verdicts)
         _write(benchmark, results, verdicts, plan, directory)
         good = good and not results.failures and all(verdict.reached is not False for verdict in verdicts)
     return good
+
+
+def _beside(benchmark: Benchmark, pythons: Sequence[str]) -> Benchmark:
+    try:
+        return benchmark.beside(pythons)
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
 
 
 def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earlier:
@@ -166,19 +171,19 @@ def _file(benchmark: Benchmark, directory: Path) -> Path:
 
 
 def listing(names: Sequence[str]) -> bool:
-    """Name benchmarks, their cases and their contestants; always well."""
+    """Print benchmarks, their cases and their contestants. Always True."""
     for name in names:
         tables.describe(load(name))
     return True
 
 
 def cases(names: Sequence[str]) -> set[str]:
-    """All cases of these benchmarks."""
+    """Return all cases of these benchmarks."""
     return {case for name in names for case in load(name).cases()}
 
 
 def contestants(names: Sequence[str]) -> dict[str, Contestant]:
-    """All contestants of these benchmarks by name."""
+    """Return all contestants of these benchmarks by name."""
     return {contestant.name: contestant for name in names for contestant in load(name).contestants()}
 
 
@@ -191,7 +196,7 @@ def _write(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], 
 
 
 def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
-    """Everything that is known, for programs."""
+    """Return all results as a JSON document."""
     return {
         "benchmark": benchmark.name,
         "title": benchmark.title,

@@ -1,7 +1,6 @@
-"""Whose turn it is: repetition by repetition, case by case, the contestants in an order that is drawn anew each time.
+"""The order of measurements: by repetition and case, with the contestants shuffled each time.
 
-What the machine does beside (a neighbour, the heat) then meets all of them. The seed is fixed, so that two runs have
-the same order. How long is left is told from how long each turn took the last time.
+So a disturbance of the machine (a neighbour, heat) affects all of them. The seed is fixed: two runs have one order.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ SEED = 20_190_904
 
 @dataclass(frozen=True)
 class Turn:
-    """One contestant in one case, for the n-th time (from 0)."""
+    """One measurement: a contestant in a case. `repetition` counts from 0."""
 
     repetition: int
     contestant: str
@@ -24,12 +23,12 @@ class Turn:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """What is repeated."""
+        """Contestant and case."""
         return self.contestant, self.case
 
 
 def turns(pairs: Sequence[tuple[str, str]], repetitions: int, seed: int = SEED) -> list[Turn]:
-    """All turns. `pairs` of contestant and case; the cases keep their order, the contestants in each are shuffled."""
+    """Return all turns. `pairs` are of contestant and case; cases keep their order, contestants are shuffled."""
     shuffle = random.Random(seed).shuffle
     found: list[Turn] = []
     for repetition in range(repetitions):
@@ -40,12 +39,12 @@ def turns(pairs: Sequence[tuple[str, str]], repetitions: int, seed: int = SEED) 
     return found
 
 
-def seconds_left(rest: Sequence[Turn], took: Mapping[tuple[str, str], float]) -> float | None:
-    """How long the turns in `rest` will last: as long as the last time, and the mean where there was none yet.
+def seconds_left(remaining: Sequence[Turn], took: Mapping[tuple[str, str], float]) -> float | None:
+    """Estimate how long the remaining turns last: what each pair took the last time, or the mean of the others.
 
-    None if nothing is known.
+    None if no turn was measured yet.
     """
     if not took:
         return None
     mean = statistics.fmean(took.values())
-    return sum(took.get(turn.pair, mean) for turn in rest)
+    return sum(took.get(turn.pair, mean) for turn in remaining)

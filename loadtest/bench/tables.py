@@ -1,4 +1,4 @@
-"""Benchmarks told to people: a header, a table per case, and one of targets."""
+"""Benchmarks printed for people: a header, a table per case, and a table of targets."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _COLUMNS = 4
 
 
 def number(value: float) -> str:
-    """Three digits that count, and no more than a reader wants: 1,234; 56.8; 0.0123."""
+    """Format a number with three significant digits, or as a whole number from 100 on: 1,234; 56.8; 0.0123."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """For what is left: "40 s", "3 min"."""
+    """Format a duration: "40 s", "3 min"."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def header(repetitions: int, go: str) -> None:
-    """What the figures mean nothing without."""
+def header(go: str) -> None:
+    """Print the machine and the builds."""
     facts = machine()
     console.print(
         f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
         f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
         f"deadlined {facts['deadlined']} (installed: {facts['timers']})\n"
-        f"malloc: {facts['malloc']}; medians of {repetitions}, least to most below",
+        f"malloc: {facts['malloc']}; medians, least to most below",
         highlight=False,
     )
 
 
 def cell(results: Results, contestant: str, case: str, metric: str) -> str:
-    """ "98.1 ns  1.20x" over the spread; a dash for what this contestant does not have."""
+    """Format a figure as "98.1 ns  1.20x" above its spread; a dash if the contestant has no such figure."""
     spread = results.spread(contestant, case, metric)
     if spread is None:
         return "-"
@@ -55,7 +55,7 @@ def cell(results: Results, contestant: str, case: str, metric: str) -> str:
 
 
 def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[str]) -> list[str]:
-    """A contestant's line; one that has no figures says why in its place."""
+    """Return a contestant's line; without figures it says why."""
     why = results.why_not(contestant, case)
     if why is not None:
         return [f"{escape(contestant.name)}\n[yellow]{escape(why)}[/]", *("-" for _ in metrics)]
@@ -63,10 +63,10 @@ def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[s
 
 
 def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) -> None:
-    """A table per case, then the targets."""
+    """Print a table per case, then the targets."""
     for case in results.cases:
         metrics = results.metrics_of(case)
-        # one table even if nobody has figures: it says why
+        # without any figures the table says why
         for start in range(0, max(1, len(metrics)), _COLUMNS):
             console.print(_table(benchmark, results, case, metrics[start : start + _COLUMNS]))
     if verdicts:
@@ -74,8 +74,8 @@ def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) ->
 
 
 def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str]) -> Table:
-    caption = "2x: twice ours, which is the first that is there"
-    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=caption)
+    caption = "2x: twice the first contestant of deadlined that was measured"
+    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}; repetitions: {results.repetitions}")
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
         table.add_column(_heading(metric, results.metrics[metric]), justify="right")
@@ -101,13 +101,13 @@ def _targets(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]
             escape(f"{target.ours} / {target.theirs}" if target.theirs else target.ours),
             target.wanted,
             "-" if verdict.value is None else number(verdict.value),
-            f"[{styles[verdict.reached]}]{verdict.word}[/]",
+            f"[{styles[verdict.reached]}]{verdict.label}[/]",
         )
     return table
 
 
 def describe(benchmark: Benchmark) -> None:
-    """A benchmark, its cases, its metrics, its contestants, and who of them is missing here."""
+    """Print a benchmark with its cases, metrics and contestants, and which of them are missing here."""
     console.print(f"[bold]{benchmark.name}[/]: {escape(benchmark.title)}", highlight=False)
     for case in benchmark.cases():
         console.print(f"  case        {escape(case)}", highlight=False)

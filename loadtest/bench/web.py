@@ -1,15 +1,15 @@
-"""Requests per second over HTTP/1.1, and the CPU time of one, beside the servers that people run.
+"""Requests per second over HTTP/1.1 and CPU time per request, beside common servers.
 
-Facts      wrk asks with 64 connections from one core, the server has the other; every server first proves that it
-           answers each page as it should. All keep their memory (see `echo`); one case shows malloc's defaults.
+Facts      wrk sends requests over 64 connections from one core, the server has the other. All keep their memory (see
+           `echo`); one case shows malloc's defaults.
 Hazard     An error is answered faster than a page. A server that waits for wrk shows wrk's rate.
-Answer     One answer that is not 2xx, or one socket error, and there is no figure. `busy` far below 100 %: the
-           server waited for wrk, or shared its core with `others`; beside loud ones it is measured again. CPU time is
-           that of all threads and processes of a server.
-Cost       wrk parses what it gets, but does not compare it.
+Answer     Every server must first answer each page correctly. One response that is not 2xx, or one socket error, and
+           there is no figure. If `busy` is far below 100 %, the server waited for wrk or shared its core with `others`;
+           beside much other load the measurement is repeated. CPU time includes all threads and processes of a server.
+Cost       wrk parses responses but does not compare them.
 
-`tax` is by how many percent all deadlines make a request dearer: one server that has them on and off in turn, which is
-more certain than two servers, or two starts of one.
+`tax` is the additional CPU time of a request with all deadlines, in percent: one server has them on and off in turn,
+which is more precise than two servers or two starts of one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UPLOAD: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload.lua"))
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked for, with which options of wrk, and whether the allocator keeps its memory."""
+    """The requested path, wrk's options, and whether the allocator keeps its memory."""
 
     path: str
     options: Sequence[str] = ()
@@ -54,7 +54,7 @@ CASES: Final[Mapping[str, Case]] = {
     DEFAULTS: Case("/", neutral=False),
 }
 
-# how many times as long the tax is measured: forty pairs of stretches say more than a few
+# the tax is measured this many times as long, for forty pairs of stretches
 _LONGER: Final = 4
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -67,7 +67,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 class Web(Benchmark):
-    """Each measurement starts a server of its own. "closing": one request per connection."""
+    """The benchmark `http`. Each measurement starts a server; "closing" is one request per connection."""
 
     name = "http"
     title = "HTTP/1.1, one core, wrk with 64 connections: rate, and CPU time per request"
@@ -90,7 +90,7 @@ class Web(Benchmark):
         self._cases = cases
 
     def contestants(self) -> Sequence[Contestant]:
-        tool("wrk")  # without it nobody is measured
+        tool("wrk")  # nothing can be measured without it
         return [entry.contestant() for entry in ENTRIES.values()]
 
     def cases(self) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""The HTTP servers that are compared: how each is started, and what it needs.
+"""The HTTP servers that are compared: how each is started and what it needs.
 
-All serve `loadtest.apps:web` (Go: the same in Go), in one process on one core, with no access log. Where a server has a
-timeout for something, it is on and long: nothing is cut while it is measured.
+All serve `loadtest.apps:web` (Go: the same in Go), in one process on one core, without an access log. The timeouts that
+a server has are on and long, so that nothing is cut during a measurement.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _OFF: Final = tuple(
 
 @dataclass(frozen=True)
 class Entry:
-    """One server. `command`: made when it is started; `needs`: modules without which it is missing."""
+    """A server. `command` makes its command when it is started; `needs`: modules without which it is missing."""
 
     name: str
     command: Callable[[], Sequence[str]]
     needs: Sequence[str] = ()
 
     def contestant(self) -> Contestant:
-        """Named as missing where something is not there."""
+        """Return its contestant, which is missing if something is not installed."""
         compiled, pure = builds.contestants()
         if self.name.startswith("Go"):
             return golang.contestant(self.name)
@@ -76,14 +76,14 @@ def _uvicorn(http: str, loop: str) -> Callable[[], list[str]]:
 
 
 def _hypercorn() -> list[str]:
-    # no worker processes: it serves in its own
+    # no worker processes: it serves in the first one
     return _module(
         "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", APP
     )
 
 
 def _granian() -> list[str]:
-    # it does not tell which port it was given
+    # it does not report the port that the system chose
     return _module(
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
         "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), APP,
@@ -105,12 +105,12 @@ HYPERCORN: Final = "hypercorn trio"
 GRANIAN: Final = "granian"
 GO: Final = "Go net/http"
 
-# one server, of which only its tax is measured; what loadtest.peers.http_tax is given
+# servers whose tax alone is measured, with the argument of loadtest.peers.http_tax
 TAX: Final = f"{builds.INSTALLED} httptools, deadlines on and off in turn"
 TAX_H11: Final = f"{builds.INSTALLED} h11, deadlines on and off in turn"
 TAXES: Final[Mapping[str, str]] = {TAX: "httptools", TAX_H11: "h11"}
 
-# what no server on trio can do without; a context, not a peer
+# bounds: what every server on trio must do; not peers
 FLOOR_H11: Final = "the least: trio and h11"
 FLOOR_FAST: Final = "the least: trio and httptools"
 FLOORS: Final = (FLOOR_H11, FLOOR_FAST)
@@ -135,7 +135,7 @@ ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
 
 def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
+    """Return a port on which no socket listens at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
@@ -143,7 +143,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
-    """This server, once it answers what it should. ContestantError if it does not."""
+    """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
     with running(entry.command(), core=SERVER_CORE, environment=environment) as server:
         if entry.name in FLOORS or entry.name in TAXES:
             _expect(server, "/", PAGES["/"][1])
@@ -155,7 +155,7 @@ def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
 
 
 def _expect(server: Server, path: str, body: bytes, data: bytes | None = None) -> None:
-    """Ask once; again, as long as nobody listens yet (granian says so before its worker does)."""
+    """Request once; retry while the connection is refused (granian reports its port before its worker listens)."""
     end = time.monotonic() + START
     while True:
         try:

@@ -1,4 +1,4 @@
-"""wrk as the client of the HTTP benchmarks, and what its output says."""
+"""wrk, the client of the HTTP benchmarks, and its output."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .processes import CLIENT_CORE
 
 _DONE: Final = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-# wrk prints these only where there were any
+# wrk prints these lines only if there were errors
 _TROUBLE: Final = re.compile(r"^\s*(Non-2xx.*|Socket errors:.*)$", re.MULTILINE)
 
-# seconds that wrk may take beyond what it was told
+# seconds that wrk may take beyond its duration
 _PATIENCE: Final = 30.0
 
 
 @dataclass(frozen=True)
 class Requests:
-    """How many were answered, and in how many seconds."""
+    """The number of answered requests, and the seconds they took."""
 
     number: int
     seconds: float
 
     @classmethod
     def parse(cls, output: str) -> Self:
-        """From wrk's output. ContestantError if anything went wrong: the figure would be worth nothing."""
+        """Parse wrk's output. ContestantError if it reports any error, because the figure would mean nothing."""
         done, trouble = _DONE.search(output), _TROUBLE.findall(output)
         if done is None or trouble or done[1] == "0":
             raise ContestantError(f"{'; '.join(trouble) or 'wrk counted nothing'}\n{output}")
@@ -38,7 +38,7 @@ class Requests:
 
 
 def load(url: str, connections: int, seconds: int, options: Sequence[str] = ()) -> Requests:
-    """Ask for `url` over and over, from a core of its own."""
+    """Request `url` repeatedly for `seconds`, from a core of its own."""
     command = [tool("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "5s", *options, url]
     with on_core(CLIENT_CORE):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

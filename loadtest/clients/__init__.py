@@ -1,1 +1,1 @@
-"""Programs that put servers under load, where Python would be the slower side."""
+"""Clients that put servers under load; in C where Python would be slower than the servers."""

@@ -1,18 +1,18 @@
-"""The client of the benchmark `churn`: many connections whose deadlines are moved at a rate, and an account of each.
+"""The client of the benchmark `churn`: many connections whose deadlines move at a given rate, with an account of each.
 
     python -m loadtest.clients.churn PORT PROFILE CONNECTIONS RATE SECONDS [SEED]
 
-Each step ("warm", "opened", "loaded") is a line of JSON, after which it waits for a line on its input, so that whoever
-started it can look at the server meanwhile. The last line is the result.
+Each step ("warm", "opened", "loaded") is a line of JSON, after which the client waits for a line on its input, so that
+its parent can measure the server meanwhile. The last line is the result.
 
 Facts      Most deadlines are moved before they pass; some pass, some are cleared, and some connections are closed by
-           either side while a deadline is set. A closed descriptor's number comes again at once.
+           either side while a deadline is set. A closed descriptor's number is used again at once.
 Hazard     A client that cannot keep up measures itself.
-Answer     Requests are owed by the clock, `RATE` per second in all. What was owed and not answered is told, and so is
-           the client's own use of its core.
+Answer     Requests are due by the clock, `RATE` per second in all. The share that was due and answered is reported, and
+           so is the client's own use of its core.
 Cost       epoll's millisecond: a steady rate is a handful of requests each millisecond.
 
-Source addresses are taken from all of 127.0.0.0/8, so that ports do not run out.
+Source addresses are of all of 127.0.0.0/8, so that ports do not run out.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from ..peers.churn_protocol import MOVE, REPLY, REQUEST
 from .churn_account import PATIENCE, Account, Verdict
 from .churn_profiles import PROFILES, Move, Profile, Then
 
-# connections that are opened and asked at a time while the server is filled: fewer than any backlog
+# connections that are opened at a time while the server is filled: fewer than any backlog
 _BATCH: Final = 200
-# connections that are opened before the first look at the server: they bring in what is loaded once
+# connections opened before the server is first measured: they load what is loaded once
 WARM: Final = 100
 # seconds that opening, or one answer, may take
 _STALLED: Final = 30.0
-# requests sent between two looks at what has come
+# requests sent between two polls for replies
 _SENDS: Final = 100
-# seconds between two looks for deadlines that were let pass
+# seconds between two searches for lost deadlines
 _SWEEP: Final = 0.25
-# seconds after a cleared deadline for which nothing is said, so that it could be heard if it fired
+# seconds of silence after the time of a cleared deadline, in which its firing would be received
 _QUIET: Final = 0.1
 # connections from one source address; a kernel has about 28,000 ports, and closed ones are kept for a minute
 _PER_ADDRESS: Final = 1000
@@ -56,7 +56,7 @@ _LINGER_ZERO = struct.pack("ii", 1, 0)
 class Client:
     """One connection."""
 
-    __slots__ = ("account", "address", "quiet_until", "rest", "sock", "then")
+    __slots__ = ("account", "address", "partial", "quiet_until", "sock", "then")
 
     def __init__(self, sock: socket.socket, address: str, account: Account) -> None:
         self.sock = sock
@@ -64,12 +64,12 @@ class Client:
         self.account = account
         self.then = Then.GO_ON
         self.quiet_until = 0.0
-        # the beginning of a reply whose end has not come
-        self.rest = b""
+        # the beginning of a reply whose end has not been received
+        self.partial = b""
 
 
 class Crowd:
-    """All connections, and what was heard of them."""
+    """All connections, and counts of their replies."""
 
     def __init__(self, port: int, profile: Profile, patience: float = PATIENCE) -> None:
         self._port = port
@@ -78,7 +78,7 @@ class Crowd:
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
         self._ready: deque[Client] = deque()
-        # when, a number that makes it comparable, who
+        # time, a number that makes entries comparable, client
         self._quiet: list[tuple[float, int, Client]] = []
         self._quieted = 0
         self._waiting = 0
@@ -90,7 +90,7 @@ class Crowd:
         self.lateness: list[float] = []
 
     def open(self, number: int) -> None:
-        """Connect `number` more, each with a deadline that lies far ahead, and wait for the answers."""
+        """Connect `number` more without a deadline, and wait for the answers. TimeoutError if that stalls."""
         while number > 0:
             batch = min(number, _BATCH)
             for _ in range(batch):
@@ -104,7 +104,7 @@ class Crowd:
             number -= batch
 
     def load(self, seconds: float) -> float:
-        """Make requests for so long; the share of the requests that were owed and were made and answered."""
+        """Make requests for `seconds`; return the share of the requests that were due and were answered."""
         began = time.monotonic()
         self._loading = began + seconds
         made, spared, sweep = 0, 0, began + _SWEEP
@@ -116,7 +116,7 @@ class Crowd:
                 self._turn(self._ready.popleft())
             made += turns
             if owed > turns and not self._ready and not self._waiting:
-                # everybody waits for a deadline, as is meant; nothing is owed
+                # every connection waits for a deadline, as intended: no request is due
                 spared += owed - turns
             self._receive(0.0 if owed > turns and self._ready else 0.001)
             if now > sweep:
@@ -127,18 +127,18 @@ class Crowd:
         return (answered + self.counts[Verdict.ANSWERED]) / max(owed, 1)
 
     def finish(self) -> None:
-        """Say nothing more, until every deadline that is set has fired or was let pass."""
+        """Send nothing more until every set deadline has fired or is lost."""
         while self._waiting or any(client.account.due < math.inf for client in self._clients.values()):
             self._receive(0.1)
             self._sweep()
             if time.monotonic() > self._loading + _STALLED:
                 break
-        # what is still set or unanswered now is never coming
+        # deadlines that are still set are lost, requests still unanswered are broken connections
         self.counts[Verdict.LOST] += sum(client.account.due < math.inf for client in self._clients.values())
         self.broken += self._waiting
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for client in self._clients.values():
             client.sock.close()
         self._epoll.close()
@@ -184,13 +184,13 @@ class Crowd:
             except ConnectionError:
                 data = b""
             if data:
-                self._hear(client, client.rest + data)
+                self._hear(client, client.partial + data)
             else:
                 self._lose(client)
 
     def _hear(self, client: Client, data: bytes) -> None:
         end = len(data) - len(data) % REPLY.size
-        client.rest = data[end:]
+        client.partial = data[end:]
         for number, kind, due, lateness in REPLY.iter_unpack(data[:end]):
             account = client.account
             waited = account.waiting
@@ -211,12 +211,14 @@ class Crowd:
             self._quieted += 1
             heapq.heappush(self._quiet, (client.quiet_until, self._quieted, client))
         elif client.then is Then.GO_ON or (client.then is Then.EXPECT and client.account.due == math.inf):
-            # in the second case it has fired before it could be answered
+            # in the second case it fired before the answer
             self._go_on(client)
 
     def _expected(self, client: Client) -> None:
-        """A deadline has fired, or never will: the one that was waited for, unless the request for that is still on its
-        way and this was the one before."""
+        """Continue a client whose expected deadline has fired or is lost.
+
+        If a request is unanswered, the deadline was that of the request before, and the client goes on waiting.
+        """
         if client.then is Then.EXPECT and not client.account.waiting:
             self._go_on(client)
 
@@ -225,7 +227,7 @@ class Crowd:
         self._ready.append(client)
 
     def _lose(self, client: Client) -> None:
-        """The server has closed it, as it was asked to or not."""
+        """Handle a connection that the server has closed, as requested or not."""
         if client.then is Then.BE_CLOSED:
             self.counts[Verdict.ANSWERED] += 1
         else:
@@ -239,7 +241,7 @@ class Crowd:
         self._replace(client)
 
     def _replace(self, client: Client) -> None:
-        """Close, half of the times with a reset, and connect anew: the server's descriptor comes again."""
+        """Close, every second time with a reset, and connect anew: the server reuses the descriptor's number."""
         self._closed += 1
         if self._closed % 2:
             client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
@@ -253,7 +255,7 @@ class Crowd:
             self._go_on(heapq.heappop(self._quiet)[2])
 
     def _sweep(self) -> None:
-        # what has come is heard first
+        # first process replies that have been received
         self._receive(0.0)
         now = time.monotonic()
         for client in self._clients.values():
@@ -263,7 +265,7 @@ class Crowd:
 
 
 def result(crowd: Crowd, reached: float, seconds: float, answered: int, fired: int, cpu: float) -> dict[str, Any]:
-    """What was heard, for whoever started this. Quantiles of the lateness are in seconds."""
+    """Return the last step's figures. Quantiles of the lateness are in seconds."""
     ordered = sorted(crowd.lateness) or [math.nan]
     last = len(ordered) - 1
     return {
@@ -284,14 +286,14 @@ def result(crowd: Crowd, reached: float, seconds: float, answered: int, fired: i
 def steps(
     port: int, profile: Profile, connections: int, seconds: float, patience: float = PATIENCE
 ) -> Iterator[dict[str, Any]]:
-    """All of it; at each step the caller may take its time, except that deadlines go on after "loaded"."""
+    """Run everything, and yield after each step. The caller may pause there; after "loaded" deadlines still run."""
     crowd = Crowd(port, profile, patience)
     try:
         warm = min(WARM, connections)
         crowd.open(warm)
         yield {"step": "warm"}
         crowd.open(connections - warm)
-        # nothing here makes cycles, and a collection of this many objects takes milliseconds
+        # this client makes no cycles, and a collection of that many objects takes milliseconds
         gc.freeze()
         gc.disable()
         yield {"step": "opened"}
@@ -309,7 +311,7 @@ def steps(
 
 
 def main(port: str, name: str, connections: str, rate: str, seconds: str, seed: str = "1") -> None:
-    """As the command line above says."""
+    """Run the client with the arguments of the command line above."""
     profile = PROFILES[name](int(connections), float(rate), random.Random(int(seed)))
     for step in steps(int(port), profile, int(connections), float(seconds)):
         print(json.dumps(step), flush=True)

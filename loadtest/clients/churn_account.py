@@ -1,14 +1,14 @@
-"""What the client of the benchmark `churn` knows of one connection, and how it judges what the server says.
+"""What the client of the benchmark `churn` knows of one connection, and how it judges the server's replies.
 
-Facts      Replies of one connection come in their order. Both processes read the same monotonic clock. The server reads
-           it between the client's send and the client's receive.
-Hazard     A server that is asked whether it was right says yes.
-Answer     The client keeps its own books: which request was answered last, and when its deadline is. A report of
-           another deadline is stale, one that comes before the deadline is early, and one that does not come is lost.
-           Where the server's word is taken (how late it saw the deadline) it must agree with the books.
-Cost       A firing that is early by less than the way to the client is seen by the server's own figure only.
+Facts      Replies of one connection arrive in order. Both processes read the same monotonic clock. The server reads it
+           between the client's send and the client's receive.
+Hazard     A server cannot be trusted to report its own mistakes.
+Answer     The client records which request was answered last and when its deadline is. A report of another deadline is
+           stale, one before the deadline is early, and one that does not arrive is lost. The lateness that the server
+           reports must agree with these records.
+Cost       A firing that is early by less than the way to the client shows only in the server's own figure.
 
-Time is an argument; nothing here knows of sockets.
+Time is an argument; there are no sockets here.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from typing import Final
 
 from ..peers.churn_protocol import EXPIRED, INSTANT, SET
 
-# seconds after its deadline at which a firing counts as lost, unless it is told otherwise
+# seconds after its deadline at which a firing counts as lost, by default
 PATIENCE: Final = 2.0
 
-# seconds; the servers convert from clocks of their own
+# seconds; the servers convert times from clocks of their own
 TOLERANCE: Final = 1e-6
 
 
 class Verdict(Enum):
-    """What a reply was."""
+    """The judgement of a reply."""
 
     ANSWERED = "answered"
     FIRED = "fired"
-    # of a deadline that is not set: moved, cleared, fired already, or never set
+    # of a deadline that is not set: moved, cleared, already fired, or never set
     STALE = "stale"
     EARLY = "early"
-    # later than a firing may be
+    # later than PATIENCE
     LOST = "lost"
-    # of a deadline that was counted as lost already
+    # of a deadline that was already counted as lost
     GIVEN_UP = "given up"
-    # not what was asked for: another number, or a deadline at another time
+    # another number than that of the request, or a deadline at another time
     WRONG = "wrong"
 
 
 class Account:
-    """The books of one connection. One request at a time: the next is asked after the last was answered."""
+    """The record of one connection, which has at most one unanswered request."""
 
     __slots__ = ("_answered", "_asked_at", "_given_up", "_kind", "_number", "_patience", "_seconds", "due")
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
-        # the deadline that the server has set, `inf` if none is
+        # the deadline that the server has set; `inf` if there is none
         self.due = math.inf
         self._number = 0
         self._answered = 0
@@ -60,11 +60,11 @@ class Account:
 
     @property
     def waiting(self) -> bool:
-        """Whether a request has not been answered."""
+        """True if a request has not been answered."""
         return self._number != self._answered
 
     def ask(self, kind: int, seconds: float, now: float) -> int:
-        """Note a request that is about to be sent; its number."""
+        """Record a request that is about to be sent, and return its number."""
         self._number += 1
         self._kind, self._seconds, self._asked_at = kind, seconds, now
         return self._number
@@ -78,7 +78,7 @@ class Account:
         return Verdict.WRONG
 
     def overdue(self, now: float) -> bool:
-        """Whether the deadline has been let pass. Told once: it is not expected any more."""
+        """Return True, once, if the deadline is lost; it is not expected any more."""
         if now <= self.due + self._patience:
             return False
         self._given_up, self.due = self.due, math.inf
@@ -92,7 +92,7 @@ class Account:
 
     def _judge(self, number: int, due: float, lateness: float, now: float) -> Verdict:
         if self.waiting and number == self._number:
-            # it passed before the answer was sent: then this is the answer, too
+            # it passed before the answer was sent, so this is the answer as well
             if not self._as_asked(due, now):
                 return Verdict.WRONG
             self._answered, self.due = number, due

@@ -1,4 +1,4 @@
-"""What the connections of `churn` ask for, and when: evenly, in bursts, or all for one instant."""
+"""The requests of `churn` and their times: evenly, in bursts, or all for one instant."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..peers.churn_protocol import CLOSE, INSTANT, MOVE
 
 
 class Then(Enum):
-    """What the client does after a request was answered."""
+    """What a client does after a request was answered."""
 
-    GO_ON = "go on"  # the deadline will be moved when its turn comes
-    EXPECT = "expect"  # says nothing until the deadline has fired
-    KEEP_QUIET = "keep quiet"  # cleared: says nothing while the old deadline passes
-    CLOSE = "close"  # the client closes before the deadline
-    BE_CLOSED = "be closed"  # the server does
+    GO_ON = "go on"  # move the deadline with its next request
+    EXPECT = "expect"  # send nothing until the deadline has fired
+    KEEP_QUIET = "keep quiet"  # cleared: send nothing while the old deadline passes
+    CLOSE = "close"  # close before the deadline
+    BE_CLOSED = "be closed"  # wait for the server to close
 
 
 @dataclass(frozen=True)
 class Move:
-    """One request: its kind, its seconds, and what is done after the answer."""
+    """A request: its kind, its seconds, and what the client does after the answer."""
 
     kind: int
     seconds: float
@@ -32,9 +32,9 @@ class Move:
 
 
 class Profile(ABC):
-    """How requests are spread over time, and what each asks for.
+    """A pattern of requests over time. An abstract base class.
 
-    `period`: seconds between two turns of one connection.
+    `period`: seconds between two requests of one connection.
     """
 
     def __init__(self, connections: int, rate: float, chance: random.Random) -> None:
@@ -43,20 +43,20 @@ class Profile(ABC):
         self.chance = chance
 
     def owed(self, seconds: float) -> int:
-        """How many requests should have been made `seconds` after the start."""
+        """Return the number of requests that are due `seconds` after the start."""
         return int(seconds * self.rate)
 
     @abstractmethod
     def move(self, now: float, due: float) -> Move:
-        """The next request of a connection whose deadline is at `due`."""
+        """Return the next request of a connection whose deadline is at `due`."""
 
     def ahead(self) -> float:
-        """A timeout that is moved on before it is over, if the server and we keep up: old ones pass meanwhile."""
+        """Return a timeout that is moved before it expires if server and client keep up."""
         return self.chance.uniform(1.5, 2.5) * self.period + 0.5
 
 
 class Steady(Profile):
-    """Evenly: a tenth of the deadlines pass, a few are cleared, and a few connections are closed."""
+    """Requests spread evenly: a tenth of the deadlines pass, a few are cleared, a few connections are closed."""
 
     def move(self, now: float, due: float) -> Move:
         number = self.chance.random()
@@ -72,7 +72,7 @@ class Steady(Profile):
 
 
 class Burst(Steady):
-    """The same on the average, but twice a second, all at once."""
+    """The same rate on average, but all requests at once, twice a second."""
 
     INTERVAL: Final = 0.5
 
@@ -81,9 +81,9 @@ class Burst(Steady):
 
 
 class Herd(Profile):
-    """Nearly all deadlines are at the same instant; then the next instant is chosen."""
+    """Nearly all deadlines at the same instant; then the next instant is chosen."""
 
-    # seconds before the instant from which on the next one is chosen
+    # seconds before the instant at which the next one is chosen
     MARGIN: Final = 0.3
 
     def __init__(self, connections: int, rate: float, chance: random.Random) -> None:
@@ -94,7 +94,7 @@ class Herd(Profile):
         if self._instant - now < self.MARGIN:
             self._instant = now + 1.2 * self.period + 2 * self.MARGIN
         if due == self._instant:
-            # one that is taken out of the herd again
+            # move this one out of the herd again
             kept = self.chance.random() < 0.5
             return Move(MOVE, self.ahead(), Then.GO_ON) if kept else Move(MOVE, math.inf, Then.KEEP_QUIET)
         number = self.chance.random()

@@ -1,15 +1,15 @@
-/* Echo client: measures how many 64-byte messages per second a server sends back, and what CPU time that costs it.
+/* Echo client: measures the 64-byte messages per second that a server sends back, and the CPU time it uses.
  *
  *     echo PORT CONNECTIONS WARM SECONDS PID
  *
- * Facts      One message is on its way on each connection at any time; the next is sent when the last has come back.
- * Hazard     A client that sleeps makes the server wake it, and that is then measured too. A server that mixes up its
- *            connections, or that cuts corners, would be fast.
- * Answer     It spins: epoll is asked, never waited for. Every message is different, and every byte is compared.
+ * Facts      One message is in flight on each connection; the next is sent when the last has come back.
+ * Hazard     A client that sleeps makes the server wake it, which is then measured as well. A server that mixes up its
+ *            connections could be fast and wrong.
+ * Answer     The client polls and never sleeps. Every message is different, and every byte is compared.
  * Cost       A core of its own. CPU time is the kernel's count of all threads of process PID, on Linux.
  *
- * Prints one line of JSON: messages and seconds measured, after WARM seconds that are not, and the CPU seconds that the
- * server used meanwhile. Exit codes: 0 measured, 1 it could not be, 2 wrong arguments, 3 the server is at fault.
+ * Prints one line of JSON after WARM seconds that are not counted: the messages, the seconds, and the CPU seconds that
+ * the server used. Exit codes: 0 measured, 1 failed, 2 wrong arguments, 3 the server is at fault.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -87,15 +87,15 @@ static void send_next(struct peer *peer)
         peer->sent[word] = peer->seed;
     }
     peer->got = 0;
-    /* the connection's buffers are empty: the kernel takes it whole */
+    /* the connection's buffers are empty, so the kernel accepts it whole */
     if (send(peer->fd, peer->sent, SIZE, MSG_NOSIGNAL) != SIZE)
         fail(AT_FAULT, "sending failed: %s", strerror(errno));
 }
 
-/* take what has come; 1 if the message is complete */
+/* receive; 1 if the message is complete */
 static int receive(struct peer *peer)
 {
-    char data[SIZE + 1]; /* one byte more than there should be */
+    char data[SIZE + 1]; /* one byte more than a message, to detect too many */
     ssize_t size = recv(peer->fd, data, SIZE + 1 - peer->got, 0);
     if (size < 0 && errno == EAGAIN)
         return 0;
@@ -124,7 +124,7 @@ static void open_peer(struct peer *peer, int number, int port, int poller)
         fail(FAILED, "epoll: %s", strerror(errno));
 }
 
-/* exchange messages for some seconds; how many came back */
+/* exchange messages for some seconds; return how many came back */
 static uint64_t exchange(int poller, double seconds)
 {
     struct epoll_event events[BATCH];

@@ -1,2 +1,1 @@
-"""Programs that are measured, ours and the peers' alike. Each runs in a process of its own and imports only what it
-measures."""
+"""The measured programs, ours and the peers'. Each runs in a process of its own and imports only what it measures."""

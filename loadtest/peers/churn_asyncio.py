@@ -12,17 +12,17 @@ from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOW
 
 
 class Handler:
-    """Serves connections; `offset` leads from the loop's clock to the machine's."""
+    """The server. `offset` is added to the loop's clock to get the machine's."""
 
     def __init__(self, offset: float) -> None:
         self._offset = offset
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either side closes it."""
+        """Serve a connection until either side closes it."""
         with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
-            await self._talk(reader, writer)
+            await self._answer(reader, writer)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         clock, offset = asyncio.get_running_loop().time, self._offset
         number = previous_number = UNKNOWN
         due = previous_due = math.inf
@@ -48,9 +48,9 @@ class Handler:
 
 
 async def main() -> None:
-    """Serve on a free port, until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     handler = Handler(monotonic_offset(asyncio.get_running_loop().time))
-    # a backlog as long as the others' (the kernel cuts it to its own limit)
+    # the same backlog as the other servers (the kernel limits it)
     server = await asyncio.start_server(handler.serve, "127.0.0.1", 0, backlog=65535)
     announce(server.sockets[0].getsockname()[1])
     await server.serve_forever()

@@ -1,8 +1,8 @@
-"""What the client of the benchmark `churn` and its servers say to each other.
+"""The protocol between the client of the benchmark `churn` and its servers.
 
-A request moves both deadlines of its connection, and is answered. A deadline that expires is reported with the
-number of the request that set it. Absolute times are on the machine's monotonic clock (CLOCK_MONOTONIC, Python's
-`time.monotonic`), so that both processes mean the same.
+A request moves both deadlines of its connection and is answered. An expired deadline is reported with the number of the
+request that set it. Absolute times are on the machine's monotonic clock (CLOCK_MONOTONIC, Python's `time.monotonic`),
+which both processes share.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLOSE: Final = 2  # as MOVE; then the server closes, before the deadline, and an
 
 # Kinds of replies.
 SET: Final = 0  # the answer: the deadlines are at `due` now
-EXPIRED: Final = 1  # the deadline of request `number`, at `due`, was seen to have passed `lateness` seconds ago
+EXPIRED: Final = 1  # the deadline of request `number`, at `due`, passed `lateness` seconds before this reply
 
-# the number in a report of a deadline that no request of this connection is known to have set
+# the number in a report of a deadline that no known request of this connection has set
 UNKNOWN: Final = 0
 
 
 def monotonic_offset(clock: Callable[[], float]) -> float:
-    """What must be added to a time on `clock` to get the machine's monotonic clock; the closest of a few readings."""
+    """Return what is added to a time on `clock` to get the machine's monotonic clock; the best of 20 readings."""
     readings = []
     for _ in range(20):
         before, now, after = time.monotonic(), clock(), time.monotonic()
@@ -40,5 +40,5 @@ def monotonic_offset(clock: Callable[[], float]) -> float:
 
 
 def announce(port: int) -> None:
-    """Tell whoever started this server where it listens: its first line of output."""
+    """Print where the server listens, as its first line of output."""
     print(f"listening on 127.0.0.1:{port}", flush=True)

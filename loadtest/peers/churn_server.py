@@ -16,17 +16,17 @@ from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOW
 
 
 class Handler:
-    """Serves connections; `offset` leads from the run's clock to the machine's."""
+    """The server. `offset` is added to the run's clock to get the machine's."""
 
     def __init__(self, offset: float) -> None:
         self._offset = offset
 
     async def serve(self, conn: Conn) -> None:
-        """One connection, until either side closes it."""
+        """Serve a connection until either side closes it."""
         with suppress(trio.BrokenResourceError):
-            await self._talk(conn)
+            await self._answer(conn)
 
-    async def _talk(self, conn: Conn) -> None:
+    async def _answer(self, conn: Conn) -> None:
         clock, offset = trio.current_time, self._offset
         data = b""
         number = previous_number = UNKNOWN
@@ -49,7 +49,7 @@ class Handler:
                 await conn.send_all(REPLY.pack(number, SET, due + offset, 0.0))
             except DeadlineExceeded as error:
                 lateness = clock() - error.deadline
-                # the error says which deadline it was: one that had been moved away would be betrayed by it
+                # the error names its deadline, so the firing of one that was moved away would show
                 expired = {previous_due: previous_number, due: number}.get(error.deadline, UNKNOWN)
                 due = math.inf
                 conn.set_deadline(due)
@@ -57,7 +57,7 @@ class Handler:
 
 
 async def main() -> None:
-    """Serve on a free port, until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
     handler = Handler(monotonic_offset(trio.current_time))
     announce(listeners[0].socket.getsockname()[1])

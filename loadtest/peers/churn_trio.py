@@ -13,17 +13,17 @@ from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOW
 
 
 class Handler:
-    """Serves connections; `offset` leads from the run's clock to the machine's."""
+    """The server. `offset` is added to the run's clock to get the machine's."""
 
     def __init__(self, offset: float) -> None:
         self._offset = offset
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection, until either side closes it."""
+        """Serve a connection until either side closes it."""
         with suppress(trio.BrokenResourceError):
-            await self._talk(stream)
+            await self._answer(stream)
 
-    async def _talk(self, stream: trio.SocketStream) -> None:
+    async def _answer(self, stream: trio.SocketStream) -> None:
         clock, offset = trio.current_time, self._offset
         data = b""
         number = previous_number = UNKNOWN
@@ -54,7 +54,7 @@ class Handler:
 
 
 async def main() -> None:
-    """Serve on a free port, until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     handler = Handler(monotonic_offset(trio.current_time))
     announce(listeners[0].socket.getsockname()[1])

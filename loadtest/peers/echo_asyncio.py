@@ -1,7 +1,7 @@
 """An echo server on asyncio's streams: `python -m loadtest.peers.echo_asyncio asyncio|uvloop plain|timeout`.
 
-plain: no timeout. timeout: `asyncio.timeout` around every read; writes go unguarded, because a small one hardly ever
-waits.
+plain: no timeout. timeout: `asyncio.timeout` around every read; writes have none, because a
+small one hardly ever waits.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from contextlib import suppress
 
 SECONDS = 5.0
-# bytes; what the servers beside ask for
+# bytes; as in the other servers
 SIZE = 65536
-# connections that are opened at once must not meet a full queue
+# the client opens all connections at once
 BACKLOG = 1024
 
 
@@ -36,15 +36,15 @@ async def timeout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection, in the way that the command names."""
-    # the peer has gone, which is how the client ends, or is too slow
+    """Serve a connection in the mode of the command line."""
+    # the client ends by closing, or was too slow
     with suppress(ConnectionError, TimeoutError):
         await {"plain": plain, "timeout": timeout}[sys.argv[2]](reader, writer)
     writer.close()
 
 
 async def main() -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=BACKLOG)
     print(f"listening on tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()

@@ -1,9 +1,9 @@
 """An echo server on `deadlined.Conn`: `python -m loadtest.peers.echo_deadlined plain|moved|least|contract [SECONDS]`.
 
-plain: no deadline. moved: the read deadline is moved before every read and the write deadline before every write, to
-SECONDS (5) from then. The other two are no streams but bounds. least: two system calls and the two turns of trio's loop
-that two operations owe to it, with no look for a cancellation, a deadline, a second user or an error. contract: the
-same, and the looks for a cancellation, so that both operations are checkpoints, as every operation of trio is.
+plain: no deadline. moved: the read deadline is moved before every read and the write deadline before every write, by
+SECONDS (5). The other two are bounds, not streams. least: two system calls and the two turns of trio's loop that two
+operations owe it, without any check for a cancellation, a deadline, a second user or an error. contract: the same with
+the checks for a cancellation, which make both operations checkpoints, as trio requires.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def moved(conn: Conn) -> None:
 
 
 async def least(conn: Conn) -> None:
-    """Echo until the peer ends, and nothing else."""
+    """Echo until the peer ends, with two turns of trio's loop per message."""
     socket = conn.socket
     slept = False
     while True:
@@ -59,7 +59,7 @@ async def least(conn: Conn) -> None:
 
 
 async def contract(conn: Conn) -> None:
-    """`least`, and a look for a cancellation before each operation."""
+    """Do the same as `least`, with a check for a cancellation before each operation."""
     socket = conn.socket
     slept = False
     await checkpoint_if_cancelled()
@@ -82,14 +82,14 @@ async def contract(conn: Conn) -> None:
 
 
 async def handle(conn: Conn) -> None:
-    """One connection, in the way that the command names."""
-    # the peer has gone, which is how the client ends, or is too slow
+    """Serve a connection in the mode of the command line."""
+    # the client ends by closing, or was too slow
     with suppress(trio.BrokenResourceError, deadlined.DeadlineExceeded, ConnectionError):
         await {"plain": plain, "moved": moved, "least": least, "contract": contract}[sys.argv[1]](conn)
 
 
 async def main() -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
     print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
     await trio.serve_listeners(handle, listeners)

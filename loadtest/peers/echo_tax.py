@@ -1,12 +1,11 @@
-"""What deadlines cost an echo server: `python -m loadtest.peers.echo_tax deadlines|together|clock`.
+"""The cost of deadlines in an echo server: `python -m loadtest.peers.echo_tax deadlines|together|clock`.
 
     deadlines  each read and each write has a deadline of its own
-    together   one call moves both, once for every message
-    clock      no server with deadlines but a bound: where `deadlines` moves one, it calls a method, compiled where the
-               package is, that reads the clock and does nothing else
+    together   one call per message moves both deadlines
+    clock      a bound: in place of each move it calls a method that only reads the clock (compiled if the package is)
 
-They are on and off in turn, see `loadtest.peers.tax`. When its last connection has ended it prints what they cost, and
-waits to be ended.
+They are on and off in turn, see `loadtest.peers.tax`. When the last connection has ended, the server prints the cost
+and waits to be terminated.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SECONDS: Final = 5.0
 
 
 class Load:
-    """What the server does beside echoing is `on` or not; how many messages it has echoed; who is there."""
+    """The server. `on`: whether deadlines are moved; `messages`: the number of messages echoed so far."""
 
     def __init__(self, echo: Callable[[Load, Conn], Awaitable[None]]) -> None:
         self._echo = echo
@@ -39,7 +38,7 @@ class Load:
         self.meter = Meter(self._switch, lambda: self.messages, STRETCH)
 
     async def serve(self, conn: Conn) -> None:
-        """Echo until the peer ends; after the last connection, tell."""
+        """Echo until the peer ends; print the cost after the last connection."""
         self._open += 1
         with suppress(trio.BrokenResourceError):
             await self._echo(self, conn)
@@ -52,7 +51,7 @@ class Load:
 
 
 async def deadlines(load: Load, conn: Conn) -> None:
-    """Echo until the peer ends, each read and each write with a deadline of its own."""
+    """Echo until the peer ends, with a deadline for each read and each write."""
     while True:
         if load.on:
             conn.set_read_timeout(SECONDS)
@@ -66,7 +65,7 @@ async def deadlines(load: Load, conn: Conn) -> None:
 
 
 async def together(load: Load, conn: Conn) -> None:
-    """Echo until the peer ends; what has come must be sent, and the next must come, so many seconds from then."""
+    """Echo until the peer ends; one call per message moves both deadlines."""
     while data := await conn.receive_some():
         if load.on:
             conn.set_timeout(SECONDS)
@@ -90,7 +89,7 @@ async def clock(load: Load, conn: Conn) -> None:
 
 
 async def main() -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     load = Load({"deadlines": deadlines, "together": together, "clock": clock}[sys.argv[1]])
     listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
     print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)

@@ -1,7 +1,7 @@
 """An echo server on `trio.SocketStream`: `python -m loadtest.peers.echo_trio plain|fail_after|moved`.
 
-plain: no timeout. fail_after: a scope of its own around every read and every write, as trio's documentation advises.
-moved: one scope per connection whose deadline is moved before every read and every write, the cheapest that trio has.
+plain: no timeout. fail_after: a scope around every read and every write, as trio's documentation advises. moved: one
+scope per connection, whose deadline is moved before every read and every write; the cheapest way in trio.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def fail_after(stream: trio.SocketStream) -> None:
 
 
 async def moved(stream: trio.SocketStream) -> None:
-    """As `fail_after`, with one scope for all."""
+    """Do the same as `fail_after` with one scope per connection."""
     now = trio.current_time
     with trio.move_on_after(SECONDS) as scope:
         while True:
@@ -45,14 +45,14 @@ async def moved(stream: trio.SocketStream) -> None:
 
 
 async def handle(stream: trio.SocketStream) -> None:
-    """One connection, in the way that the command names."""
-    # the peer has gone, which is how the client ends, or is too slow
+    """Serve a connection in the mode of the command line."""
+    # the client ends by closing, or was too slow
     with suppress(trio.BrokenResourceError, trio.TooSlowError):
         await {"plain": plain, "fail_after": fail_after, "moved": moved}[sys.argv[1]](stream)
 
 
 async def main() -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
     await trio.serve_listeners(handle, listeners)

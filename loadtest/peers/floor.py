@@ -1,8 +1,8 @@
-"""The least that an HTTP server on trio must do: `python -m loadtest.peers.floor h11|httptools`.
+"""The minimum that an HTTP server on trio must do: `python -m loadtest.peers.floor h11|httptools`.
 
-One task per connection that receives, lets the parser read, and sends an answer that was made beforehand: no
-application, no deadline, no check of anything, no body, no end but the peer's. What a real server costs beyond this is
-what it does; what it cannot cost less than this is the kernel's, trio's and the parser's.
+One task per connection receives, calls the parser, and sends an answer that was made beforehand. There is no
+application, no deadline, no check and no body, and only the peer ends a connection. This is the cost of the kernel,
+trio and the parser.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ ANSWER = (
 
 
 class Count:
-    """What httptools calls back."""
+    """The callbacks of httptools."""
 
     def __init__(self) -> None:
         self.complete = 0
         self.headers: list[tuple[bytes, bytes]] = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One field."""
+        """Keep a field."""
         self.headers.append((name, value))
 
     def on_message_complete(self) -> None:
-        """One request."""
+        """Count a request."""
         self.complete += 1
         self.headers = []
 
 
 async def with_httptools(conn: Conn) -> None:
-    """Every request in what was received is answered, in one send."""
-    import httptools  # not where h11 is measured
+    """Answer all requests in the received bytes by one send."""
+    import httptools  # not imported when h11 is measured
 
     count = Count()
     parser: Any = httptools.HttpRequestParser(count)
@@ -53,7 +53,7 @@ async def with_httptools(conn: Conn) -> None:
 
 
 async def with_h11(conn: Conn) -> None:
-    """As deadlined reads with h11: a connection object for each request."""
+    """Answer requests as deadlined does with h11: a connection object for each request."""
     while data := await received(conn):
         parser = h11.Connection(h11.SERVER)
         parser.receive_data(data)
@@ -62,7 +62,7 @@ async def with_h11(conn: Conn) -> None:
 
 
 async def received(conn: Conn) -> bytes:
-    """The next bytes, without asking the kernel for what it is known not to have."""
+    """Receive the next bytes, without a system call if the half is drained."""
     data = None if conn.drained else conn.try_receive()
     while data is None:
         await conn.wait_readable()
@@ -71,13 +71,13 @@ async def received(conn: Conn) -> bytes:
 
 
 async def handle(conn: Conn) -> None:
-    """One connection."""
+    """Serve a connection."""
     with suppress(trio.BrokenResourceError):
         await {"h11": with_h11, "httptools": with_httptools}[sys.argv[1]](conn)
 
 
 async def main() -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is terminated."""
     listeners = await deadlined.open_tcp_listeners(0, host="127.0.0.1")
     print(f"listening on http://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
     await trio.serve_listeners(handle, listeners)

@@ -1,7 +1,7 @@
-"""How late `call_at` comes on asyncio's own loop, or (VARIANT "uvloop") on uvloop's.
+"""The lateness of `call_at` on asyncio's own loop, or (VARIANT "uvloop") on uvloop.
 
-Lateness is told by `time.monotonic`, which is the clock that both loops' times are on: uvloop's `loop.time()` counts in
-milliseconds and is read once per turn of the loop.
+It is measured by `time.monotonic`, the clock of both loops: uvloop's `loop.time()` counts in milliseconds and is read
+once per turn of the loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import lateness_report as report
 
 
 async def calls(count: int, spread: float) -> list[float]:
-    """Seconds late of each call."""
+    """Return the lateness of each call, in seconds."""
     clock, loop, lateness, done = time.monotonic, asyncio.get_running_loop(), [], asyncio.Event()
 
     def fire(due: float) -> None:
@@ -31,7 +31,7 @@ async def calls(count: int, spread: float) -> list[float]:
 
 
 async def ticker(period: float, seconds: float) -> dict[str, float]:
-    """A loop of `sleep`."""
+    """Measure a ticker made of `sleep`."""
     meter = report.Meter(period, seconds, time.monotonic)
     due = time.monotonic()
     while True:
@@ -42,7 +42,7 @@ async def ticker(period: float, seconds: float) -> dict[str, float]:
 
 
 def main(variant: str, what: str, first: str, second: str) -> None:
-    """As `lateness_report` says; VARIANT is "asyncio" or "uvloop"."""
+    """Run with the arguments that `lateness_report` describes; VARIANT is "asyncio" or "uvloop"."""
     factory = asyncio.new_event_loop
     if variant == "uvloop":
         import uvloop

@@ -1,4 +1,4 @@
-"""How late deadlined's timers come: `after_func` and `Ticker`, or (VARIANT "conn") read deadlines of connections."""
+"""The lateness of deadlined's `after_func` and `Ticker`, or (VARIANT "conn") of read deadlines of connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import lateness_report as report
 
 
 async def functions(count: int, spread: float) -> list[float]:
-    """Seconds late of each function that was called."""
+    """Return the lateness of each function called, in seconds."""
     clock, lateness, done = trio.current_time, [], trio.Event()
 
     def fire(due: float) -> None:
@@ -25,7 +25,7 @@ async def functions(count: int, spread: float) -> list[float]:
 
     due = report.due_times(count, spread, clock())
     for when in due:
-        # as near to `when` as a caller can bring it
+        # as close to `when` as a caller can get
         deadlined.after_func(when - clock(), fire, when)
     report.require_lead(due, clock())
     await done.wait()
@@ -33,7 +33,7 @@ async def functions(count: int, spread: float) -> list[float]:
 
 
 async def connections(count: int, spread: float) -> list[float]:
-    """Seconds late of each read that failed by its deadline. Both ends of a pair of sockets are such connections."""
+    """Return the lateness of each read that its deadline ended. Both ends of each socket pair are measured."""
     clock = trio.current_time
     lateness: list[float] = []
 
@@ -44,7 +44,7 @@ async def connections(count: int, spread: float) -> list[float]:
         except DeadlineExceeded as error:
             lateness.append(clock() - error.deadline)
 
-    # closed when all is over: whoever is closed wakes its peer
+    # closed at the end, because closing one end wakes the other
     with ExitStack() as stack:
         ends = [end for _ in range((count + 1) // 2) for end in socket.socketpair()]
         conns = [stack.enter_context(closing(Conn.from_socket(end))) for end in ends[:count]]
@@ -59,7 +59,7 @@ async def connections(count: int, spread: float) -> list[float]:
 
 
 async def ticker(period: float, seconds: float) -> dict[str, float]:
-    """`async for` over a Ticker."""
+    """Measure `async for` over a Ticker."""
     ticks = deadlined.Ticker(period)
     meter = report.Meter(period, seconds, trio.current_time)
     async for _ in ticks:
@@ -69,7 +69,7 @@ async def ticker(period: float, seconds: float) -> dict[str, float]:
 
 
 async def deadline(period: float, seconds: float) -> dict[str, float]:
-    """A read deadline that is moved on after every expiry."""
+    """Measure a ticker made of a read deadline that is moved after every expiry."""
     near, far = socket.socketpair()
     with far:
         async with Conn.from_socket(near) as conn:
@@ -86,7 +86,7 @@ async def deadline(period: float, seconds: float) -> dict[str, float]:
 
 
 def main(variant: str, what: str, first: str, second: str) -> None:
-    """As `lateness_report` says; VARIANT is "func" or "conn"."""
+    """Run with the arguments that `lateness_report` describes; VARIANT is "func" or "conn"."""
     if what == "ticker":
         tick = deadline if variant == "conn" else ticker
         report.tell(trio.run(tick, float(first), float(second)))

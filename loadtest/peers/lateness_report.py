@@ -1,10 +1,10 @@
-"""What the programs of the benchmark `lateness` share: when timers are due, and what is said about how late they came.
+"""The common part of the programs of the benchmark `lateness`: when timers are due, and the report of their lateness.
 
     python -m loadtest.peers.lateness_PEER VARIANT timers COUNT SPREAD
     python -m loadtest.peers.lateness_PEER VARIANT ticker PERIOD SECONDS
 
 The last line of output is one JSON object: for timers the quantiles "q0" to "q100" in seconds and "early", for a ticker
-"cpu" and "skipped"; all of them shares but the quantiles.
+"cpu" and "skipped". Except the quantiles all are shares from 0 to 1.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-# seconds between the first timer that is made and the first that is due, in all and for each of them: all are made by
-# then, also by half a core (trio takes 50 us for a task)
+# seconds from the start to the first timer that is due, in all and per timer: by then even half a core has made all
+# timers (trio takes 50 us for a task)
 LEAD: Final = 0.1
 LEAD_EACH: Final = 150e-6
 
-# the round before the one that counts: code is loaded, caches are warm
+# the warm-up round, which loads code and fills caches
 WARM_COUNT: Final = 1000
 WARM_SPREAD: Final = 0.1
 
-# in percent; the last ones are where it hurts
+# per cent
 POINTS: Final = (*range(100), 99.5, 99.9, 100)
 
 
 def due_times(count: int, spread: float, now: float) -> list[float]:
-    """`count` times, uniformly over `spread` seconds, in no order; the same distances in every process."""
+    """Return `count` times, uniform over `spread` seconds, in no order; with the same distances in every process."""
     chance = random.Random(count)
     first = now + LEAD + count * LEAD_EACH
     return [first + chance.uniform(0.0, spread) for _ in range(count)]
 
 
 def require_lead(due: Sequence[float], now: float) -> None:
-    """RuntimeError if a timer was due before all were made: its lateness would not be the timers' own."""
+    """Raise RuntimeError if a timer was due before all were made, because its lateness would include the making."""
     if now >= min(due):
         raise RuntimeError(f"making {len(due)} timers took too long: the first was due already")
 
 
 def timers(lateness: Sequence[float]) -> dict[str, float]:
-    """Of seconds late, negative for a timer that came before it was due."""
+    """Summarize seconds of lateness; negative values are timers that fired early."""
     ordered = sorted(lateness)
     last = len(ordered) - 1
     quantiles = {f"q{point:g}": ordered[round(point / 100 * last)] for point in POINTS}
@@ -51,7 +51,7 @@ def timers(lateness: Sequence[float]) -> dict[str, float]:
 
 
 class Meter:
-    """Counts ticks, and what they cost this process."""
+    """A counter of ticks and of their cost to this process."""
 
     def __init__(self, period: float, seconds: float, clock: Callable[[], float]) -> None:
         self.end = clock() + seconds
@@ -62,16 +62,16 @@ class Meter:
         self._ticks = 0
 
     def tick(self) -> bool:
-        """Count one; whether there is time for more."""
+        """Count a tick. False when the time is over."""
         self._ticks += 1
         return self._clock() < self.end
 
     def next(self, due: float) -> float:
-        """The first tick after now, for loops that keep the phase themselves."""
+        """Return the time of the first tick after now, for loops that keep the phase themselves."""
         return due + self._period * max(1.0, math.ceil((self._clock() - due) / self._period))
 
     def report(self) -> dict[str, float]:
-        """The share of a core, and of the ticks that did not come."""
+        """Return the share of a core, and the share of the ticks that were skipped."""
         lasted = self._clock() - self._began
         expected = math.floor(lasted / self._period)
         return {
@@ -81,5 +81,5 @@ class Meter:
 
 
 def tell(found: dict[str, float]) -> None:
-    """The last line of output."""
+    """Print the last line of output."""
     print(json.dumps(found), flush=True)

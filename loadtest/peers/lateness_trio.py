@@ -1,4 +1,4 @@
-"""How late trio's timers come: a task that sleeps for each, and a loop that does."""
+"""The lateness of trio's `sleep_until`: a task for each timer, and a loop as a ticker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import lateness_report as report
 async def tasks(
     count: int, spread: float, sleep_until: Callable[[float], Awaitable[object]] = trio.sleep_until
 ) -> list[float]:
-    """Seconds late of each task that slept."""
+    """Return the lateness of each task, in seconds."""
     clock = trio.current_time
     lateness: list[float] = []
 
@@ -31,7 +31,7 @@ async def tasks(
 
 
 async def ticker(period: float, seconds: float) -> dict[str, float]:
-    """A loop of `sleep_until`."""
+    """Measure a ticker made of `sleep_until`."""
     meter = report.Meter(period, seconds, trio.current_time)
     due = trio.current_time()
     while True:
@@ -42,7 +42,7 @@ async def ticker(period: float, seconds: float) -> dict[str, float]:
 
 
 def main(_: str, what: str, first: str, second: str) -> None:
-    """As `lateness_report` says; there is one variant."""
+    """Run with the arguments that `lateness_report` describes; there is one variant."""
     if what == "ticker":
         report.tell(trio.run(ticker, float(first), float(second)))
         return

@@ -1,10 +1,10 @@
-"""What a server costs with something that is switched on and off, in turn.
+"""The cost of a feature in a server, measured by switching it on and off in turn.
 
-Facts      What deadlines cost a server is a few percent of it.
+Facts      Deadlines cost a server a few percent.
 Hazard     Two starts of one server differ by more, and so do two seconds of a shared machine.
-Answer     One server has it on for a moment, and off for the next, in turn. The CPU time of a unit of its work in one
-           stretch is compared to that in the stretch right after it.
-Cost       A look at the switch wherever it makes a difference, in both.
+Answer     One server has the feature on for a stretch and off for the next. The CPU time of a unit of work in one
+           stretch is compared with that in the next.
+Cost       A test of the switch wherever it matters, in both states.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ import trio
 
 
 class Meter:
-    """Calls `switch(on)` every `stretch` seconds, and knows from `count()`, the units done so far, what one took."""
+    """A meter that calls `switch(on)` every `stretch` seconds and measures the CPU time of a unit of work.
+
+    `count` returns the units done so far.
+    """
 
     def __init__(self, switch: Callable[[bool], object], count: Callable[[], int], stretch: float) -> None:
         self._switch = switch
         self._count = count
         self._stretch = stretch
-        # CPU seconds per unit, switched on and off, as they followed each other
+        # CPU seconds per unit, on and off, of stretches that follow each other
         self._pairs: list[tuple[float, float]] = []
 
     async def alternate(self) -> None:
-        """Switch for ever."""
+        """Switch and measure for ever."""
         while True:
             switched_on = await self._measure(on=True)
             switched_off = await self._measure(on=False)
@@ -36,14 +39,16 @@ class Meter:
                 self._pairs.append((switched_on, switched_off))
 
     def tell(self) -> None:
-        """Print `{"tax": ..., "pairs": ...}`: by how many percent a unit took more CPU time switched on, as the median
-        of so many pairs of stretches. Nothing if there was none."""
+        """Print `{"tax": ..., "pairs": ...}`, or nothing without a pair of stretches.
+
+        `tax`: the additional CPU time of a unit when switched on, in percent; the median of `pairs` pairs.
+        """
         if self._pairs:
             ratio = statistics.median(first / second for first, second in self._pairs)
             print(json.dumps({"tax": (ratio - 1) * 100, "pairs": len(self._pairs)}), flush=True)
 
     async def _measure(self, *, on: bool) -> float:
-        """CPU seconds per unit; 0 if none was done."""
+        """Return the CPU seconds per unit; 0 if none was done."""
         self._switch(on)
         units, cpu = self._count(), time.process_time()
         await trio.sleep(self._stretch)

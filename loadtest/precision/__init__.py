@@ -1,1 +1,1 @@
-"""How exact timers are: lateness by driver and situation, and the clocks themselves; `python -m loadtest precision`."""
+"""The precision of timers: lateness by driver and situation, and the clocks. `python -m loadtest precision`."""

@@ -1,9 +1,9 @@
-"""The measured process: so many timers within so many seconds, by one driver.
+"""The measured process: COUNT timers within SPREAD seconds, by one driver.
 
     python -m loadtest.precision.child DRIVER COUNT SPREAD
 
-Prints "warm" once everything is loaded and has run, so that whoever measures can make its life hard from then on; and,
-as its last line, one JSON object: how late the timers came.
+Prints "warm" after a warm-up, so that the parent can start to disturb it, and as its last line one JSON object: the
+lateness of the timers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .lateness import Lateness
 
 
 def thread(count: int, spread: float) -> list[float]:
-    """`TimerThread.after_func`."""
+    """Measure `TimerThread.after_func`."""
     with TimerThread() as timers:
         return _called(count, spread, timers.after_func)
 
 
 def threading_timers(count: int, spread: float) -> list[float]:
-    """The standard library's, with a thread each."""
+    """Measure `threading.Timer`, which has a thread each."""
 
     def start(seconds: float, fire: Callable[[float], None], when: float) -> None:
         threading.Timer(seconds, fire, (when,)).start()
@@ -50,7 +50,7 @@ def _called(count: int, spread: float, start: Callable[[float, Callable[[float],
 
     due = report.due_times(count, spread, clock())
     for when in due:
-        # as near to `when` as a caller can bring it
+        # as close to `when` as a caller can get
         start(when - clock(), fire, when)
     report.require_lead(due, clock())
     done.wait()
@@ -80,13 +80,13 @@ DRIVERS: dict[str, Callable[[int, float], list[float]]] = {
 }
 
 
-# a round before the one that counts: code is loaded, caches are warm
+# the warm-up round, which loads code and fills caches
 WARM_COUNT = 100
 WARM_SPREAD = 0.02
 
 
 def main(driver: str, count: str, spread: str) -> None:
-    """Measure, and print."""
+    """Measure, and print the result."""
     measure = DRIVERS[driver]
     measure(WARM_COUNT, WARM_SPREAD)
     print("warm", flush=True)

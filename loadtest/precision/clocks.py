@@ -1,4 +1,4 @@
-"""The clocks: what reading one costs, and the smallest step that it was seen to make."""
+"""The clocks: the cost of a reading, and the smallest observed step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import trio
 
 @dataclass(frozen=True)
 class Clock:
-    """`cost` of a reading in nanoseconds, the call from Python included; `step` and the `promised` resolution in
-    seconds. `promised` is None where nothing is promised."""
+    """A clock: nanoseconds per reading, including the call from Python; its smallest step and promised resolution.
+
+    `step` and `promised` are in seconds. `promised` is None if no resolution is promised.
+    """
 
     name: str
     implementation: str
@@ -24,7 +26,7 @@ class Clock:
 
 
 async def measure(readings: int, rounds: int) -> list[Clock]:
-    """All clocks, in a trio run: one of them is trio's own."""
+    """Measure all clocks. Runs in trio, because one of them is trio's own."""
     monotonic, performance = time.get_clock_info("monotonic"), time.get_clock_info("perf_counter")
     found = [
         ("time.monotonic", monotonic.implementation, time.monotonic, monotonic.resolution),
@@ -43,7 +45,7 @@ async def measure(readings: int, rounds: int) -> list[Clock]:
 
 
 def _clock(name: str) -> int | None:
-    """The number of a POSIX clock; the coarse one has no name in Python."""
+    """Return the number of a POSIX clock, or None if the system lacks it. The coarse one has no name in Python."""
     number = 6 if name == "CLOCK_MONOTONIC_COARSE" else getattr(time, name, None)
     if number is None:
         return None
@@ -59,7 +61,7 @@ def _reader(number: int) -> Callable[[], float]:
 
 
 def cost(clock: Callable[[], float], readings: int, rounds: int) -> float:
-    """Nanoseconds of a reading, without the loop around it: the median of several rounds."""
+    """Return nanoseconds per reading without the loop around it: the median of several rounds."""
 
     def loop(times: range) -> int:
         began = time.perf_counter_ns()
@@ -76,14 +78,14 @@ def cost(clock: Callable[[], float], readings: int, rounds: int) -> float:
     return statistics.median((loop(range(readings)) - empty(range(readings))) / readings for _ in range(rounds))
 
 
-# seconds after which a clock that stands still is given up
+# seconds after which a clock that stands still is abandoned
 PATIENCE = 0.2
 
 
 def step(clock: Callable[[], float], readings: int) -> float:
-    """The smallest difference of two readings that was not zero, in seconds; inf for a clock that stands still.
+    """Return the smallest nonzero difference of two readings, in seconds; inf for a clock that stands still.
 
-    No finer than the time that a reading takes. A coarse clock is read more often, until it has stepped.
+    It is at least the time of a reading. A coarse clock is read more often, until it has stepped.
     """
     least = math.inf
     last = clock()
@@ -91,7 +93,7 @@ def step(clock: Callable[[], float], readings: int) -> float:
     done = 0
     while done < readings or (least == math.inf and time.monotonic() < end):
         done += 2
-        # the second follows at once; a coarse clock steps between the loop's turns, too
+        # the second follows at once; a coarse clock may also step between two turns of the loop
         first = clock()
         second = clock()
         least = min(least, first - last or math.inf, second - first or math.inf)

@@ -1,4 +1,4 @@
-"""What makes timers come true: ours, and those beside which they are measured."""
+"""The drivers of timers: ours, and those they are compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ PRECISE: Final = "DEADLINED_PRECISE"
 
 @dataclass(frozen=True)
 class Driver:
-    """`kind` is what the child is told; `share` of the timers of the others. `missing`: why it cannot be measured."""
+    """A way to run timers.
+
+    `kind`: the argument of the child process. `share`: its number of timers, as a fraction of the others'. `missing`:
+    why it cannot be measured.
+    """
 
     name: str
     kind: str
@@ -29,22 +33,22 @@ class Driver:
     missing: str | None = None
 
     def timers(self, count: int) -> int:
-        """How many of them where the others have `count`."""
+        """Return its number of timers if the others have `count`."""
         return max(1, round(count * self.share))
 
     def command(self, count: int, spread: float) -> list[str]:
-        """The child's."""
+        """Return the command of the child process."""
         arguments = [self.kind, str(self.timers(count)), str(spread)]
         return [sys.executable, "-m", f"{__package__}.child", *arguments]
 
     @property
     def variables(self) -> dict[str, str]:
-        """The child's, besides this process's own."""
+        """The environment of the child process, in addition to this process's own."""
         return {**builds.environment(builds.INSTALLED), **self.environment}
 
 
 def drivers() -> list[Driver]:
-    """All, the missing ones too; ours first."""
+    """Return all drivers, including missing ones; ours first."""
     without = None if knows_precise() else f"this deadlined does not know {PRECISE}"
     uvloop = None if importlib.util.find_spec("uvloop") else "uvloop is not installed (pip install uvloop)"
     return [
@@ -55,13 +59,13 @@ def drivers() -> list[Driver]:
         Driver("trio sleep_until", "trio", False),
         Driver("asyncio call_at", "asyncio", False),
         Driver("uvloop call_at", "uvloop", False, missing=uvloop),
-        # a thread each: more would measure the machine's limit of threads
+        # one thread per timer: more timers would measure the machine's limit of threads
         Driver("threading.Timer", "threading", False, share=0.2),
     ]
 
 
 def knows_precise() -> bool:
-    """Whether the runtime reads the variable; there is nothing to ask it by. Sources lie beside what was compiled."""
+    """True if a source of the runtime names the variable; the package itself does not tell."""
     package = Path(deadlined.__file__).parent
     sources = [package / "runtime.py", *package.glob("runtime/*.py")]
     return any(PRECISE in source.read_text(encoding="utf-8") for source in sources if source.exists())

@@ -1,7 +1,7 @@
-"""How late timers came: an HDR histogram of nanoseconds, and beside it what no histogram holds, those that came early.
+"""The lateness of timers: an HDR histogram of nanoseconds, and the timers that fired early.
 
-HDR histograms (Gil Tene's) keep three digits of every value from a nanosecond to an hour, can be added without loss,
-and have one file format for all languages.
+HDR histograms (Gil Tene) keep three digits of every value from a nanosecond to an hour, can be added without loss, and
+have one encoding for all languages.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ def _empty() -> HdrHistogram:
 
 @dataclass
 class Lateness:
-    """Of some timers. `early` came before they were due, the earliest by `earliest` seconds; the histogram has them
-    with 0."""
+    """The lateness of a number of timers.
+
+    `early`: how many fired before they were due; `earliest`: the most seconds by which one did. The histogram counts
+    them as 0.
+    """
 
     early: int = 0
     earliest: float = 0.0
@@ -31,7 +34,7 @@ class Lateness:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Self:
-        """`seconds` late, negative for early."""
+        """Make it from seconds of lateness; negative values are early."""
         found = cls()
         for late in seconds:
             if late < 0.0:
@@ -41,26 +44,26 @@ class Lateness:
         return found
 
     def add(self, other: Self) -> None:
-        """Another repetition."""
+        """Add another repetition."""
         self.early += other.early
         self.earliest = max(self.earliest, other.earliest)
         self.histogram.add(other.histogram)
 
     @property
     def count(self) -> int:
-        """How many timers."""
+        """The number of timers."""
         return int(self.histogram.get_total_count())
 
     def milliseconds(self, percentile: float) -> float:
-        """At most so late were `percentile` percent of the timers."""
+        """Return the lateness that `percentile` per cent of the timers did not exceed, in milliseconds."""
         return float(self.histogram.get_value_at_percentile(percentile)) / 1e6
 
     def curve(self, percentiles: Sequence[float]) -> list[float]:
-        """Milliseconds at each of the percentiles."""
+        """Return the milliseconds at each of the percentiles."""
         return [self.milliseconds(percentile) for percentile in percentiles]
 
     def document(self) -> dict[str, Any]:
-        """For programs; `load` reads it."""
+        """Return a JSON document, which `load` reads."""
         points = {f"p{point:g}": self.milliseconds(point) for point in (50.0, 90.0, 99.0, 99.9, 100.0)}
         return {
             "timers": self.count,
@@ -72,5 +75,5 @@ class Lateness:
 
     @classmethod
     def load(cls, read: dict[str, Any]) -> Self:
-        """What `document` wrote."""
+        """Make it from a document."""
         return cls(read["early"], read["earliest"], HdrHistogram.decode(read["histogram"]))

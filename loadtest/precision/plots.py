@@ -1,4 +1,4 @@
-"""The picture of precision: how many timers had come after which lateness, a panel per situation."""
+"""The picture of precision: the distribution of the lateness, a panel per situation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .run import Results
 
 PERCENTS: Final = (*range(1, 100), 99.5, 99.9, 100)
 
-# milliseconds; what is less is drawn at the edge
+# milliseconds; smaller values are drawn at the edge
 LEAST: Final = 0.001
 
 
 def draw(results: Results, path: Path) -> None:
-    """Small enough for documents."""
+    """Draw the picture, small enough for documents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     situations = results.situations
     figure, panels = plt.subplots(len(situations), 1, figsize=(8, 0.7 + 2.5 * len(situations)), squeeze=False,
@@ -29,7 +29,7 @@ def draw(results: Results, path: Path) -> None:
     for axes, situation in zip(panels[:, 0], situations, strict=True):
         _panel(axes, results, situation)
     panels[-1, 0].set_xlabel("ms late, or less")
-    # who is in one panel is in all
+    # all panels have the same drivers
     panels[0, 0].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(path, dpi=80)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""`python -m loadtest precision`: every driver in every situation, in turns, and the clocks; tables and a picture."""
+"""`python -m loadtest precision`: measure every driver in every situation in turns, and the clocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Any
 
 import trio
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..bench.processes import SERVER_CORE
 from ..bench.schedule import turns
 from ..bench.tables import number
-from ..report import console, machine, save
+from ..report import console, machine, progress, save
 from ..servers import ROOT, on_core, raise_file_limit
 from . import clocks
 from .drivers import Driver, drivers
@@ -42,7 +41,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: situations, by their short names; empty: all."""
+    """What the command line asks for. `only`: short names of situations; empty: all. `add`: keep earlier figures."""
 
     repetitions: int = REPETITIONS
     quick: bool = False
@@ -51,18 +50,18 @@ class Plan:
 
     @property
     def timers(self) -> int:
-        """Of a driver in one repetition."""
+        """The number of timers of a driver in one repetition."""
         return QUICK_TIMERS if self.quick else TIMERS
 
     @property
     def spread(self) -> float:
-        """Seconds over which they are due."""
+        """Seconds over which the timers are due."""
         return QUICK_SPREAD if self.quick else SPREAD
 
 
 @dataclass
 class Results:
-    """By situation (its name) and driver. `failures`: what those said that could not be measured."""
+    """Lateness by the name of the situation and the driver. `failures`: the output of drivers that failed."""
 
     drivers: list[Driver]
     found: dict[tuple[str, str], Lateness] = field(default_factory=dict)
@@ -70,16 +69,16 @@ class Results:
     clocks: list[clocks.Clock] = field(default_factory=list)
 
     def add(self, situation: str, driver: str, lateness: Lateness) -> None:
-        """Another repetition."""
+        """Add another repetition."""
         self.found.setdefault((situation, driver), Lateness()).add(lateness)
 
     @property
     def situations(self) -> list[str]:
-        """Those that were measured."""
+        """The names of the situations that were measured."""
         return list(dict.fromkeys(situation for situation, _ in self.found))
 
     def liars(self) -> list[str]:
-        """Drivers of ours whose timers came early: there must be none."""
+        """Describe deadlined's drivers whose timers fired early. There must be none."""
         ours = {driver.name for driver in self.drivers if driver.ours}
         return [
             f"{driver}, {situation}: {found.early} of {found.count} early, by up to {found.earliest * 1e9:,.0f} ns"
@@ -88,7 +87,7 @@ class Results:
         ]
 
     def document(self) -> dict[str, Any]:
-        """Everything, for programs."""
+        """Return all results as a JSON document."""
         return {
             "drivers": [{"driver": driver.name, "ours": driver.ours, "missing": driver.missing}
                         for driver in self.drivers],
@@ -101,17 +100,17 @@ class Results:
         }  # fmt: skip
 
     def load(self, read: Mapping[str, Any]) -> None:
-        """Begin with what an earlier run has found."""
+        """Add the figures of an earlier run."""
         for entry in read["lateness"]:
             self.add(entry["situation"], entry["driver"], Lateness.load(entry))
 
 
 class MeasuringError(Exception):
-    """A child did not do its work; the text is its output."""
+    """A child process failed; the text is its output."""
 
 
 def measure(driver: Driver, situation: Situation, count: int, spread: float) -> Lateness:
-    """One repetition. MeasuringError if the child fails, or takes longer than a minute."""
+    """Measure one repetition. MeasuringError if the child fails or takes longer than PATIENCE."""
     with on_core(SERVER_CORE):
         child = subprocess.Popen(
             driver.command(count, spread),
@@ -119,7 +118,7 @@ def measure(driver: Driver, situation: Situation, count: int, spread: float) -> 
             env={**os.environ, **driver.variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # what a buffer had read beyond the first line, `communicate` would not see
+            # `communicate` would not see what a buffer has read beyond the first line
             bufsize=0,
         )
     with child:
@@ -127,21 +126,22 @@ def measure(driver: Driver, situation: Situation, count: int, spread: float) -> 
         try:
             first = child.stdout.readline()
             with situation.pressure(child.pid) if first == b"warm\n" else nullcontext():
-                rest, errors = child.communicate(timeout=PATIENCE)
+                remainder, errors = child.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired as error:
             raise MeasuringError(f"gave no answer in {PATIENCE:g} s") from error
         finally:
             child.kill()
-    output = (first + rest).decode()
+    output = (first + remainder).decode()
     if child.returncode:
         raise MeasuringError(f"exit code {child.returncode}\n{output}{errors.decode()}")
     return Lateness.load(json.loads(output.splitlines()[-1]))
 
 
 def run(plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
-    """Measure, print tables, write precision.json and its picture; whether all went well and none of ours was early.
+    """Measure, print tables, and write precision.json and its picture.
 
-    `pictures`: where that goes, if not to `directory`.
+    True if nothing failed and none of deadlined's timers fired early. `pictures` is the picture's directory; None is
+    `directory`.
     """
     raise_file_limit(TIMERS + 500)
     results = Results(drivers())
@@ -168,36 +168,29 @@ def run(plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
 
 
 def _measure_all(plan: Plan, results: Results) -> None:
-    """All turns, with a progress bar. Who failed is not tried again."""
+    """Measure all turns with a progress bar. A driver that failed is not tried again."""
     by_driver = {driver.name: driver for driver in results.drivers if driver.missing is None}
     by_situation = {found.name: found for found in situations() if not plan.only or found.short in plan.only}
     schedule = turns([(driver, situation) for situation in by_situation for driver in by_driver], plan.repetitions)
-    with Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
-        console=console,
-    ) as progress:
-        task = progress.add_task(NAME, total=len(schedule), what="")
+    with progress() as bar:
+        task = bar.add_task(NAME, total=len(schedule), what="", left="")
         for turn in schedule:
             driver, situation = by_driver[turn.contestant], by_situation[turn.case]
-            progress.update(task, what=escape(f"{turn.repetition + 1}/{plan.repetitions} {turn.case}: {driver.name}"))
+            bar.update(task, what=escape(f"{turn.repetition + 1}/{plan.repetitions} {turn.case}: {driver.name}"))
             if (situation.name, driver.name) not in results.failures:
                 try:
                     results.add(situation.name, driver.name, measure(driver, situation, plan.timers, plan.spread))
                 except MeasuringError as error:
                     results.failures[situation.name, driver.name] = str(error)
-            progress.advance(task)
-        progress.update(task, what="")
+            bar.advance(task)
+        bar.update(task, what="")
 
 
 _POINTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9, "most": 100.0}
 
 
 def table(results: Results, situation: str) -> Table:
-    """A line per driver: milliseconds late."""
+    """Make the table of one situation, a line per driver."""
     facts = machine()
     found = Table(
         title=escape(f"{situation}: ms late"),
@@ -219,7 +212,7 @@ def table(results: Results, situation: str) -> Table:
 
 
 def clock_table(found: Collection[clocks.Clock]) -> Table:
-    """A line per clock."""
+    """Make the table of the clocks, a line per clock."""
     rows = Table(
         title="the clocks", caption="cost: a call from Python; step: the smallest seen, promised: get_clock_info"
     )

@@ -1,12 +1,12 @@
-"""Where timers live: on a core of their own, beside a busy loop, and within a CPU quota as in a container.
+"""The situations of timers: an idle core, a core with a busy loop, and a CPU quota as in a container.
 
-Facts      A cgroup with a quota of 50 ms in 100 ms (Kubernetes: `cpu: 500m`) runs until its processes have used up the
-           50 ms, all together; then nothing in it runs until the next period begins.
-Hazard     A program that mostly sleeps never uses its quota up, and measures nothing.
-Answer     A busy loop shares the group, as a worker thread or a neighbour in the same container would.
-Cost       Groups need root and a controller (cgroup v2's cpu.max, or v1's cpu.cfs_quota_us). Elsewhere the process is
-           stopped by signal for the same part of each period, which is harder: it is stopped whether it has used
-           anything or not. The name of the situation says which it was.
+Facts      A cgroup with a quota of 50 ms in 100 ms (Kubernetes: `cpu: 500m`) runs until its processes have used 50 ms
+           together; then nothing in it runs until the next period.
+Hazard     A program that mostly sleeps never uses up its quota, and the quota has no effect.
+Answer     A busy loop shares the group, like a worker thread or a neighbour in the same container.
+Cost       Groups need root and a controller (cgroup v2's cpu.max, or v1's cpu.cfs_quota_us). Without them the process
+           is stopped by signals for the same part of each period, which is stricter: it is stopped even if it has used
+           no time. The name of the situation says which method was used.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..bench.processes import SERVER_CORE
 PERIOD: Final = 100_000
 QUOTA: Final = 50_000
 
-# what a running child is put into, by its id, until the context ends
+# disturbs a running child, given by its process id, until the context ends
 Pressure = Callable[[int], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Situation:
-    """`name` is for people, `short` for programs."""
+    """A situation. `name` is shown to people, `short` is used on the command line."""
 
     short: str
     name: str
@@ -42,7 +42,7 @@ class Situation:
 
 
 def situations() -> list[Situation]:
-    """What can be had here."""
+    """Return the situations that are possible on this machine."""
     return [
         Situation("idle", "idle core", _nothing),
         Situation("busy", "beside a busy loop", _busy),
@@ -70,7 +70,10 @@ def _quota() -> Situation:
 
 
 def own_group(controller: str, mounts: str | None = None, groups: str | None = None) -> Path | None:
-    """The directory of this process's own group: of a v1 controller, or with "" of v2. None if it is not mounted."""
+    """Return the directory of this process's group of a v1 controller, or of v2 if `controller` is "".
+
+    None if it is not mounted. `mounts` and `groups` replace the files in /proc in tests.
+    """
     try:
         mounts = mounts if mounts is not None else Path("/proc/mounts").read_text(encoding="utf-8")
         groups = groups if groups is not None else Path("/proc/self/cgroup").read_text(encoding="utf-8")
@@ -87,7 +90,7 @@ def own_group(controller: str, mounts: str | None = None, groups: str | None = N
 
 
 def _limits(parent: Path) -> bool:
-    """Whether a group below `parent` may have a quota."""
+    """True if a group below `parent` can have a quota."""
     try:
         with _made(parent):
             return True
@@ -97,11 +100,11 @@ def _limits(parent: Path) -> bool:
 
 @contextmanager
 def _made(parent: Path) -> Iterator[Path]:
-    """A group with our quota, for a while. OSError if it cannot be made, or has no quota to set."""
+    """Make a group with the quota, and remove it at the end. OSError if it cannot be made or has no quota."""
     group = parent / f"deadlined-{os.getpid()}"
     group.mkdir()
     try:
-        # opened for update: what is not there must not be made, nor seem to be
+        # opened for update, so that a missing file is an error
         if (group / "cpu.max").exists():
             _write(group / "cpu.max", f"{QUOTA} {PERIOD}")
         else:
@@ -119,11 +122,11 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _group(parent: Path, pid: int) -> Iterator[None]:
-    """The child in a group of its own, with a busy loop."""
+    """Put the child and a busy loop into a group of their own."""
     with ExitStack() as stack:
         group = stack.enter_context(_made(parent))
         stack.callback(_leave, parent, pid)
-        # it ends before the group does
+        # the loop ends before the group is removed
         loop = stack.enter_context(busy(SERVER_CORE))
         stack.callback(_leave, parent, loop.pid)
         for member in (pid, loop.pid):
@@ -132,23 +135,23 @@ def _group(parent: Path, pid: int) -> Iterator[None]:
 
 
 def _leave(parent: Path, pid: int) -> None:
-    """Back to where it came from: a group with members cannot be removed."""
-    # a child that has ended has left already
+    """Move a process back to the parent group, because a group with members cannot be removed."""
+    # a child that has ended is in no group
     with suppress(OSError):
         _write(parent / "cgroup.procs", str(pid))
 
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """The child is stopped in each period, for what the quota leaves of it."""
-    over = threading.Event()
+    """Stop the child in each period for the part that is beyond the quota."""
+    ended = threading.Event()
 
     def cycle() -> None:
-        # a child that has ended meanwhile is not stopped any more
+        # the child may have ended
         with suppress(ProcessLookupError):
-            while not over.wait(QUOTA / 1e6):
+            while not ended.wait(QUOTA / 1e6):
                 os.kill(pid, signal.SIGSTOP)
-                over.wait((PERIOD - QUOTA) / 1e6)
+                ended.wait((PERIOD - QUOTA) / 1e6)
                 os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=cycle)
@@ -156,5 +159,5 @@ def stopped(pid: int) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()

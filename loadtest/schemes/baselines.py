@@ -1,11 +1,11 @@
-"""Two heaps of other people's, shaped like `deadlined.timers.Timers`, to compare the schemes with.
+"""Two baselines with the interface of `deadlined.timers.Timers`.
 
-`LazyHeapq` is what asyncio does: the standard library's heap, and a stopped timer stays in it until it is reached, or
-until half of the entries are such. (Its entries are tuples, which compare in C. asyncio's are objects that compare in
-Python, and slower: the benchmark `heap` has both.) `EagerHeap` is what Go did up to 1.13: a 4-ary heap of timers that
-know their place, from which a stopped one is deleted at once. Its sifts are plain Python in every build.
+`LazyHeapq` is asyncio's method: the standard library's heap, in which a stopped timer stays until it is reached, or
+until half of the entries are stopped. (Its entries are tuples, which compare in C. asyncio's are objects that compare
+in Python and are slower; the benchmark `heap` has both.) `EagerHeap` is Go's method up to 1.13: a 4-ary heap of timers
+that know their index, from which a stopped one is deleted at once. Its sifts are plain Python in every build.
 
-Honest, and no more than that: no protection against callbacks that raise or that start timers for times already past.
+Neither is protected against callbacks that raise or that start timers for times already passed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 INF = float("inf")
 
-# asyncio's two numbers: how many entries there must be, and which part of them cancelled, before it clears them away
+# asyncio's two limits: the entries, and the fraction of cancelled ones, from which on it removes these
 LEAST_STORED = 100
 CANCELLED_PART = 0.5
 
 
 class Alarm:
-    """A timer of either heap. `when` is inf while it is not wanted."""
+    """A timer of either heap. `when` is inf while it is stopped."""
 
     __slots__ = ("arg", "callback", "index", "number", "period", "when")
 
@@ -31,13 +31,13 @@ class Alarm:
         self.arg = arg
         self.when = INF
         self.period = 0.0
-        # of its entry in the lazy heap, 0: it has none; its place in the eager one, -1: none
+        # `number`: that of its entry in the lazy heap, 0 if none; `index`: its place in the eager one, -1 if none
         self.number = 0
         self.index = -1
 
 
 class LazyHeapq:
-    """heapq with lazy cancelling."""
+    """A `heapq` with lazy cancelling."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Alarm]] = []
@@ -48,7 +48,7 @@ class LazyHeapq:
         return len(self._heap)
 
     def modify(self, timer: Alarm, when: float, period: float = 0.0) -> bool:
-        """Moving is cancelling and starting anew."""
+        """Start a timer, or move it by cancelling and starting it anew. True if it was pending."""
         pending = self.stop(timer)
         self._number += 1
         timer.number = self._number
@@ -58,7 +58,7 @@ class LazyHeapq:
         return pending
 
     def stop(self, timer: Alarm) -> bool:
-        """A mark; the entry stays."""
+        """Mark the timer as cancelled; its entry stays. True if it was pending."""
         if timer.when == INF:
             return False
         timer.when = INF
@@ -67,7 +67,7 @@ class LazyHeapq:
         return True
 
     def wake_time(self) -> float:
-        """When the first that is wanted is due."""
+        """Return the time of the first pending timer; inf without one."""
         heap = self._heap
         while heap and heap[0][2].number != heap[0][1]:
             heapq.heappop(heap)
@@ -75,7 +75,7 @@ class LazyHeapq:
         return heap[0][0] if heap else INF
 
     def check(self, now: float) -> float:
-        """Tidy as asyncio does at every turn, then run what is due."""
+        """Remove cancelled entries as asyncio does at every turn, then run what is due. Returns the wake time."""
         if len(self._heap) > LEAST_STORED and self._cancelled > CANCELLED_PART * len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].number == entry[1]]
             heapq.heapify(self._heap)
@@ -95,7 +95,7 @@ class LazyHeapq:
 
 
 class EagerHeap:
-    """Go 1.8's: `addtimer`, `deltimer`, and a move is both."""
+    """Go 1.8's heap: `addtimer` and `deltimer`; a move is both."""
 
     def __init__(self) -> None:
         self._heap: list[Alarm] = []
@@ -104,7 +104,7 @@ class EagerHeap:
         return len(self._heap)
 
     def modify(self, timer: Alarm, when: float, period: float = 0.0) -> bool:
-        """Delete and add."""
+        """Start a timer, or move it by deleting and adding it. True if it was pending."""
         pending = self.stop(timer)
         timer.when = when
         timer.period = period
@@ -114,7 +114,7 @@ class EagerHeap:
         return pending
 
     def stop(self, timer: Alarm) -> bool:
-        """Put the last in its place."""
+        """Delete the timer, and put the last one in its place. True if it was pending."""
         index = timer.index
         if index < 0:
             return False
@@ -129,11 +129,11 @@ class EagerHeap:
         return True
 
     def wake_time(self) -> float:
-        """When the top is due."""
+        """Return the time of the first timer; inf without one."""
         return self._heap[0].when if self._heap else INF
 
     def check(self, now: float) -> float:
-        """Run what is due; a periodic timer sifts down."""
+        """Run what is due; a periodic timer sifts down. Returns the wake time."""
         heap = self._heap
         while heap and heap[0].when <= now:
             timer = heap[0]

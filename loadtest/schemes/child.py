@@ -2,9 +2,9 @@
 
     python -m loadtest.schemes.child SUBJECT SEED PATIENCE BUDGET REPEATED SIZE...
 
-The last line of output is one JSON object: nanoseconds by "CASE/SIZE", and "compiled". What is not in it would have
-taken longer than PATIENCE seconds, judged by how long the size before it took. Small sizes are repeated for REPEATED
-seconds, and the median counts.
+The last line of output is one JSON object: nanoseconds by "CASE/SIZE", and "compiled". A size that would take longer
+than PATIENCE seconds, judged by the size before, is left out. Small sizes are repeated for REPEATED seconds, of which
+the median is reported.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .operations import all_operations
 from .subjects import SUBJECTS
 from .workloads import WORKLOADS, Workload
 
-# at most, however small
+# the most rounds, also of the smallest sizes
 ROUNDS = 50
 
-# one measurement of everything that a function measures: nanoseconds by case
+# measures one round for a number of timers: nanoseconds by case
 Once = Callable[[int], Mapping[str, float]]
 
 
 def ascend(once: Once, sizes: Sequence[int], patience: float, repeated: float) -> dict[str, float]:
-    """From the least size up, as long as `patience` is expected to suffice for one round."""
+    """Measure sizes in ascending order, while a round is expected to take at most `patience` seconds."""
     found: dict[str, float] = {}
     took: list[tuple[int, float]] = []
     for n in sorted(sizes):
@@ -50,7 +50,7 @@ def ascend(once: Once, sizes: Sequence[int], patience: float, repeated: float) -
 
 
 def expected(took: Sequence[tuple[int, float]], n: int) -> float:
-    """Seconds that size `n` will take: it grows from the last size as it did before, or at least with n."""
+    """Estimate the seconds for size `n`: growth continues as between the last two sizes, and is at least linear."""
     if not took:
         return 0.0
     size, last = took[-1]
@@ -62,14 +62,14 @@ def expected(took: Sequence[tuple[int, float]], n: int) -> float:
 
 
 def main(name: str, seed: str, patience: str, budget: str, repeated: str, *sizes: str) -> None:
-    """Measure, and print."""
+    """Measure, print the figures and exit."""
     subject = SUBJECTS[name]
     seconds = float(budget)
 
     def climb(once: Once) -> dict[str, float]:
         return ascend(once, [int(size) for size in sizes], float(patience), float(repeated))
 
-    # timers and their arguments are millions of objects, which a collection would walk again and again
+    # a garbage collection would walk millions of timers and arguments again and again
     gc.disable()
     found = climb(lambda n: all_operations(subject, n, random.Random(f"{seed} {n}"), seconds))
     for case, workload in WORKLOADS.items():

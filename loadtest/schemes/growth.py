@@ -1,12 +1,13 @@
-"""How a cost grows with the number of timers: measured as a slope, and named as one of three orders.
+"""The growth of a cost with the number of timers: a measured slope, and one of three orders.
 
-Facts      On double logarithmic paper O(n) is a line of slope 1 and O(1) one of slope 0. O(log n) is neither: its slope
-           falls from 0.3 to 0.1 between ten timers and a million.
-Hazard     A slope alone takes "1 us and n/2 ns" for something in between, and a richer model always fits better.
-Answer     Each order is fitted as a + b*f(n), a and b not negative, by least squares of the relative error, so that
-           every decade counts the same. The simplest one that is nearly as good as the best is named. O(n) is
-           believed only if the last step shows it: a cache that ends there fits it, too.
-Cost       A million timers fit no cache. What an O(1) operation loses there looks like log n, and is named so.
+Facts      On a double logarithmic scale O(n) is a line of slope 1 and O(1) one of slope 0. O(log n) is not a line: its
+           slope falls from 0.3 to 0.1 between ten timers and a million.
+Hazard     By slope alone "1 us and n/2 ns" looks like something in between, and a model with more terms always fits
+           better.
+Answer     Each order is fitted as a + b*f(n), with a and b not negative, by least squares of the relative error, so
+           that every decade counts the same. The simplest order that fits nearly as well as the best is reported. O(n)
+           must also show in the last step, because the end of a cache fits it as well.
+Cost       A million timers fit no cache. What an O(1) operation loses there looks like log n and is reported as such.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ ORDERS: Final[Mapping[str, Callable[[float], float]]] = {
     LINEAR: lambda n: n,
 }
 
-# a relative error that is not worth a steeper order: two measurements of the same differ by as much
+# a relative error up to which no steeper order is considered: two measurements of the same differ by as much
 NOISE: Final = 0.15
-# and as good as the best is what misses by no more than this many times
+# an error up to this multiple of the least error is as good as the least
 NEARLY: Final = 1.15
 
-# the slope, from the last size but one to the last, from which on something is linear
+# the slope between the last two sizes from which on a cost is linear
 STEEP: Final = 0.7
 
-# a relative error above which none of the orders is a good description
+# a relative error above which an order is only a rough description
 ROUGH: Final = 0.25
 
-# fewer sizes tell nothing about growth
+# fewer sizes show no growth
 LEAST_SIZES: Final = 3
 
 
 @dataclass(frozen=True)
 class Growth:
-    """`slope` of log cost against log n; the `order` that fits; and the relative error of every order in question."""
+    """The `slope` of log cost against log n, the `order` that fits, and the relative errors of the possible orders."""
 
     slope: float
     order: str
     errors: Mapping[str, float]
 
     @property
-    def words(self) -> str:
-        """For a table: "about O(1)" where the fit is a rough one."""
+    def label(self) -> str:
+        """The order as tables show it: "about O(1)" where the fit is rough."""
         return f"about {self.order}" if self.errors[self.order] > ROUGH else self.order
 
 
 def growth(costs: Mapping[int, float]) -> Growth | None:
-    """Of costs by the number of timers, rising; None for less than three sizes. All costs must be positive."""
+    """Fit costs by ascending number of timers; None for fewer than three sizes. All costs must be positive."""
     if len(costs) < LEAST_SIZES:
         return None
     sizes = [float(n) for n in costs]
@@ -78,7 +79,7 @@ def _slope(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _error(sizes: Sequence[float], values: Sequence[float], shape: Callable[[float], float]) -> float:
-    """The root mean square of the relative errors of the best a + b*f(n)."""
+    """Return the root mean square of the relative errors of the best a + b*f(n)."""
     # a/y + b*f/y is to be 1
     us = [1.0 / value for value in values]
     vs = [shape(n) / value for n, value in zip(sizes, values, strict=True)]
@@ -88,7 +89,7 @@ def _error(sizes: Sequence[float], values: Sequence[float], shape: Callable[[flo
 
 
 def _both(us: Sequence[float], vs: Sequence[float]) -> list[tuple[float, float]]:
-    """The least squares of a*u + b*v = 1, if u and v differ."""
+    """Solve a*u + b*v = 1 by least squares; empty if u and v are proportional."""
     uu, uv, vv = _dot(us, us), _dot(us, vs), _dot(vs, vs)
     determinant = uu * vv - uv * uv
     if determinant <= 1e-12 * uu * vv:
@@ -98,7 +99,7 @@ def _both(us: Sequence[float], vs: Sequence[float]) -> list[tuple[float, float]]
 
 
 def _one(ws: Sequence[float]) -> float:
-    """The least squares of c*w = 1."""
+    """Solve c*w = 1 by least squares."""
     square = _dot(ws, ws)
     return math.fsum(ws) / square if square else 0.0
 

@@ -1,13 +1,15 @@
-"""The four operations of the paper, each at a number of timers: what one of them costs.
+"""The cost of each of the paper's four operations at a number of timers.
 
-Facts      START and STOP may leave work behind: a wheel gives its arrivals their slots at the next check, and stopped
-           timers are swept away once they are a quarter of all.
-Hazard     Timed alone, both look as if that work did not exist.
-Answer     START is half of the timers and the check that files them; STOP is half of the timers and the check that
-           sweeps. Check is a tick at which nothing is due. Extract goes from wake time to wake time, as a poller does.
-Cost       Ten timers are too few for a clock: there are as many queues as make a thousand timers.
+Facts      START and STOP may defer work: a wheel gives new timers their slots at the next check, and stopped timers are
+           swept when they are a quarter of all.
+Hazard     Timed alone, both seem cheaper than they are.
+Answer     START is measured as half of the timers and the check that files them, STOP as half of the timers and the
+           check that sweeps. Check is a tick at which nothing is due. Extract goes from wake time to wake time, as a
+           poller does.
+Cost       Ten timers are too few for a clock, so several queues hold a thousand timers together.
 
-All go through `Timers`, as programs do; `bare` is the scheme alone, without lazy extension, callbacks and zombies.
+All operations go through `Timers`, as in programs; `bare` is the scheme alone, without lazy extension, callbacks and
+zombies.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from .subjects import CHECK, EXTRACT, START, STOP, Subject
 
 INF = float("inf")
 
-# seconds: when every measurement begins. Not 0: a clock's origin is nothing that a wheel may rely on.
+# seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
 BEGIN: Final = 1000.0
 
-# seconds: timeouts lie within the range of the simple wheel, and after the ticks of the idle checks
+# seconds; timeouts are within the range of the simple wheel and after the ticks of the idle checks
 SHORTEST: Final = 1.0
 LONGEST: Final = 3.5
 
-# of nothing due
+# the idle checks
 TICKS: Final = 256
 TICK: Final = 1 / 1024
 
-# timers in all queues together, at least
+# the least number of timers in all queues together
 CROWD: Final = 1000
 
-# between two looks at the clock
+# checks between two readings of the clock
 LOOK: Final = 16
 
 BARE_START: Final = "START, scheme alone"
@@ -47,11 +49,11 @@ BARE_NAMES: Final = (BARE_START, BARE_EXTRACT)
 
 
 def nothing(arg: object, seq: int, lateness: float) -> None:
-    """What the timers call."""
+    """Do nothing: the timers' callback."""
 
 
 def operations(subject: Subject, n: int, chance: random.Random, budget: float) -> dict[str, float]:
-    """Nanoseconds of each operation. Extracting ends after `budget` seconds, whether all were extracted or not."""
+    """Return the nanoseconds of each operation. Extracting ends after `budget` seconds at the latest."""
     clock = time.perf_counter_ns
     queues = [subject.queue() for _ in range(max(1, CROWD // n))]
     checks = [queue.check for queue in queues]
@@ -89,18 +91,18 @@ def operations(subject: Subject, n: int, chance: random.Random, budget: float) -
         check(ticks[-1])
     found[STOP] = (clock() - began) / len(stopped)
 
-    rest = [timer for _, timer in crowd[half:]]
+    remaining = [timer for _, timer in crowd[half:]]
     began = clock()
     limit = began + int(budget * 1e9)
     for queue in queues:
         _drain(queue, limit)
     spent = clock() - began
-    found[EXTRACT] = spent / sum(timer.when == INF for timer in rest)
+    found[EXTRACT] = spent / sum(timer.when == INF for timer in remaining)
     return found
 
 
 def _drain(queue: Any, limit: int) -> None:
-    """From wake time to wake time until nothing is left, or the time is over."""
+    """Check at each wake time until no timer is left or the limit is reached."""
     check = queue.check
     now = queue.wake_time()
     while now < INF:
@@ -113,7 +115,7 @@ def _drain(queue: Any, limit: int) -> None:
 
 
 def bare(scheme: str, n: int, chance: random.Random, budget: float) -> dict[str, float]:
-    """Nanoseconds of START and extract of a scheme alone, and of the check that completes each."""
+    """Return the nanoseconds of START and extract of a scheme alone, including the check that completes each."""
     clock = time.perf_counter_ns
     queues = [SCHEMES[scheme]() for _ in range(max(1, CROWD // n))]
     crowd = [
@@ -140,10 +142,10 @@ def bare(scheme: str, n: int, chance: random.Random, budget: float) -> dict[str,
 
 
 def _ordered(number: int) -> Timer:
-    """Filed by its scheme alone, a timer has its rank from us."""
+    """Make a timer for a scheme alone, with its order, which `Timers` would set."""
     timer = Timer(nothing)
     timer.order = number
-    # a scheme takes what is not wanted at any time for a zombie
+    # for a scheme a timer without a time is a zombie
     timer.when = 0.0
     return timer
 

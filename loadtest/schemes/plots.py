@@ -1,4 +1,4 @@
-"""Pictures of the schemes: a log-log plot for each operation and each workload, small enough for documents."""
+"""Pictures of the schemes: a log-log plot for each operation and workload, small enough for documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from .results import CASES, Results
 from .subjects import SUBJECTS
 
-# of the same kind, the same line: heaps and trees, lists, wheels, baselines
+# one line style per kind: heaps and trees, lists, wheels, baselines
 _STYLES = {
     "heap4": ("tab:blue", "-", "o"),
     "heap2": ("tab:cyan", "-", "o"),
@@ -30,12 +30,12 @@ _STYLES = {
 
 
 def file_name(case: str) -> str:
-    """ "START, scheme alone" is drawn in schemes-start-scheme-alone.png."""
+    """Return the picture's name: "START, scheme alone" is schemes-start-scheme-alone.png."""
     return f"schemes-{case.lower().replace(',', '').replace(' ', '-')}.png"
 
 
 def draw(results: Results, directory: Path) -> None:
-    """One picture per case that has figures."""
+    """Draw one picture per case that has figures."""
     directory.mkdir(parents=True, exist_ok=True)
     for case in CASES:
         if results.subjects(case):

@@ -1,4 +1,4 @@
-"""What was measured: figures by case, queue and size; how they grow; what is missing and why."""
+"""The measured figures by case, queue and size, and their growth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .workloads import WORKLOADS
 
 CASES = (*NAMES, *BARE_NAMES, *WORKLOADS)
 
-# of which operation of the paper a case is
+# the operation of the paper that a case measures
 _OPERATION = {**{name: name for name in NAMES}, BARE_START: START, BARE_EXTRACT: EXTRACT}
 
 Key = tuple[str, str, int]
@@ -32,37 +32,37 @@ class Results:
     values: dict[Key, list[float]] = field(default_factory=dict)
 
     def add(self, subject: str, figures: Mapping[str, float]) -> None:
-        """One repetition, as the measured process printed it: "CASE/SIZE"."""
+        """Add one repetition, as the measured process printed it: figures by "CASE/SIZE"."""
         for name, value in figures.items():
             case, slash, size = name.rpartition("/")
             if slash:
                 self.values.setdefault((case, subject, int(size)), []).append(value)
 
     def subjects(self, case: str) -> list[str]:
-        """Who was measured in a case."""
+        """Return the queues that were measured in a case."""
         return [name for name in SUBJECTS if any((case, name, n) in self.values for n in self.sizes)]
 
     def median(self, case: str, subject: str, n: int) -> float | None:
-        """None if it was not measured."""
+        """Return the median; None if it was not measured."""
         values = self.values.get((case, subject, n))
         return statistics.median(values) if values else None
 
     def costs(self, case: str, subject: str) -> dict[int, float]:
-        """The medians by size."""
+        """Return the medians by size."""
         found = ((n, self.median(case, subject, n)) for n in self.sizes)
         return {n: median for n, median in found if median is not None}
 
     def growth(self, case: str, subject: str) -> Growth | None:
-        """None if there are too few sizes."""
+        """Fit the growth of the medians; None if there are too few sizes."""
         return growth(self.costs(case, subject))
 
     def not_measured(self, case: str) -> dict[str, list[int]]:
-        """The sizes at which a queue was given up, for those that were measured at all."""
+        """Return the sizes at which a queue was abandoned, for queues that were measured at all."""
         found = {name: [n for n in self.sizes if (case, name, n) not in self.values] for name in self.subjects(case)}
         return {name: sizes for name, sizes in found.items() if sizes}
 
     def document(self) -> dict[str, Any]:
-        """Everything, for programs; `load` reads it."""
+        """Return all results as a JSON document, which `load` reads."""
         return {
             "timers": "compiled" if self.compiled else "pure Python",
             "patience": self.patience,
@@ -95,13 +95,13 @@ class Results:
 
 
 def theory(case: str, subject: str) -> str:
-    """What the literature says, empty for a workload."""
+    """Return the order that the literature gives; empty for a workload."""
     operation = _OPERATION.get(case)
     return "" if operation is None else SUBJECTS[subject].theory(operation)
 
 
 def load(path: Path) -> Results:
-    """Of an earlier run. OSError, ValueError or KeyError if there is none."""
+    """Read an earlier run. OSError, ValueError or KeyError if there is none."""
     read = json.loads(path.read_text(encoding="utf-8"))
     results = Results(tuple(read["sizes"]), read["patience"], read["timers"] == "compiled")
     for key, values in _figures(read["cases"]):

@@ -1,4 +1,4 @@
-"""`python -m loadtest schemes`: the queues in turns, each in a process of its own, then tables, pictures and JSON."""
+"""`python -m loadtest schemes`: measure the queues in turns, each in a process, and write tables, pictures and JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..bench import builds, processes
 from ..bench.contest import ContestantError
 from ..bench.schedule import turns
 from ..bench.tables import number
-from ..report import console, machine, save
+from ..report import console, machine, progress, save
 from .results import CASES, Results, load, theory
 from .subjects import SUBJECTS
 
@@ -25,7 +24,7 @@ MOST = 1_000_000
 QUICK_MOST = 1000
 REPETITIONS = 3
 
-# seconds that one size may take in one repetition, and after which what can be cut short is
+# seconds that one size may take in one repetition, and seconds after which an operation that can be cut short is
 PATIENCE = 15.0
 BUDGET = 2.0
 # seconds for which the small sizes are repeated within one repetition
@@ -35,7 +34,7 @@ QUICK_BUDGET = 0.02
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `only`: names of queues, empty for all. `add`: to what the directory has from before."""
+    """What the command line asks for. `only`: names of queues; empty: all. `add`: keep earlier figures."""
 
     repetitions: int = REPETITIONS
     most: int = MOST
@@ -46,20 +45,20 @@ class Plan:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Powers of ten."""
+        """The numbers of timers: powers of ten."""
         most = min(self.most, QUICK_MOST) if self.quick else self.most
         return tuple(10**power for power in range(1, 10) if 10**power <= most)
 
     @property
     def subjects(self) -> list[str]:
-        """In the order of the catalogue."""
+        """The queues to measure, in the order of SUBJECTS."""
         return [name for name in SUBJECTS if not self.only or name in self.only]
 
 
 def run(plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
-    """Measure, print tables, and write schemes.json and the pictures; whether every process did its work.
+    """Measure, print tables, and write schemes.json and the pictures. True if no process failed.
 
-    `pictures`: where those go, if not to `directory`.
+    `pictures` is the pictures' directory; None is `directory`.
     """
     results = _begin(plan, directory)
     failures = _measure(plan, results)
@@ -77,7 +76,7 @@ def run(plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
 
 
 def _begin(plan: Plan, directory: Path) -> Results:
-    """Empty, or what there is. RuntimeError if that cannot be added to."""
+    """Return empty results, or an earlier run's. RuntimeError if these are of another build or of other sizes."""
     compiled = machine()["timers"] == "compiled"
     path = directory / f"{NAME}.json"
     if not plan.add or not path.exists():
@@ -89,39 +88,28 @@ def _begin(plan: Plan, directory: Path) -> Results:
 
 
 def _measure(plan: Plan, results: Results) -> dict[str, str]:
-    """All turns, with a progress bar; the output of those that failed."""
+    """Measure all turns with a progress bar, and return the output of queues that failed."""
     failures: dict[str, str] = {}
     budget, repeated = (QUICK_BUDGET, 0.0) if plan.quick else (BUDGET, REPEATED)
     schedule = turns([(name, NAME) for name in plan.subjects], plan.repetitions)
-    with _progress() as progress:
-        task = progress.add_task(NAME, total=len(schedule), what="")
+    with progress() as bar:
+        task = bar.add_task(NAME, total=len(schedule), what="", left="")
         for turn in schedule:
             name = turn.contestant
-            progress.update(task, what=f"{turn.repetition + 1}/{plan.repetitions} {name}")
+            bar.update(task, what=f"{turn.repetition + 1}/{plan.repetitions} {name}")
             arguments = [name, turn.repetition, plan.patience, budget, repeated, *plan.sizes]
             command = [sys.executable, "-m", f"{__package__}.child", *map(str, arguments)]
             try:
                 results.add(name, processes.run(command, builds.environment(builds.INSTALLED)))
             except ContestantError as error:
                 failures[name] = str(error)
-            progress.advance(task)
-        progress.update(task, what="")
+            bar.advance(task)
+        bar.update(task, what="")
     return failures
 
 
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
-        console=console,
-    )
-
-
 def table(results: Results, case: str) -> Table:
-    """A line per queue, a column per size."""
+    """Make the table of one case: a line per queue, a column per size."""
     facts = machine()
     built = "compiled" if results.compiled else "pure Python"
     found = Table(
@@ -139,7 +127,7 @@ def table(results: Results, case: str) -> Table:
         medians = [results.median(case, name, n) for n in results.sizes]
         cells = [f"> {results.patience:g} s" if median is None else number(median) for median in medians]
         grown = results.growth(case, name)
-        tail = ["-", "-"] if grown is None else [f"{grown.slope:.2f}", grown.words]
+        tail = ["-", "-"] if grown is None else [f"{grown.slope:.2f}", grown.label]
         found.add_row(escape(name), *cells, *tail, theory(case, name) or "-")
     return found
 

@@ -1,4 +1,4 @@
-"""Who is measured, and what theory says of it: the paper's orders, and where they differ, those of the code here."""
+"""The measured queues and their theory: the paper's orders, and the code's orders where they differ."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ Callback = Callable[[Any, int, float], object]
 
 
 class Queue(Protocol):
-    """What `Timers` and the baselines have in common. Timers of one are not for another."""
+    """The common interface of `Timers` and the baselines. A timer of one cannot be used with another."""
 
     def __len__(self) -> int: ...
 
     def modify(self, timer: Any, when: float, period: float = 0.0, /) -> object:
-        """Start, or move."""
+        """Start or move a timer."""
 
     def stop(self, timer: Any, /) -> object:
-        """Cancel."""
+        """Cancel a timer."""
 
     def check(self, now: float, /) -> float:
-        """Run what is due; the next wake time."""
+        """Run what is due, and return the next wake time."""
 
     def wake_time(self) -> float:
-        """The earliest time at which `check` may have work."""
+        """Return the earliest time at which `check` may have work."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One timer queue. `scheme` is its key in SCHEMES, empty for a baseline.
+    """A timer queue. `scheme` is its key in SCHEMES, empty for a baseline.
 
-    `paper`: the order of each operation in the literature. `here`: where the code that is measured has another.
+    `paper`: the order of each operation in the literature. `here`: the order of the measured code where it differs.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Subject:
     scheme: str = ""
 
     def theory(self, operation: str) -> str:
-        """In words: "O(n); here O(1)"."""
+        """Return the theory as text: "O(n); here O(1)"."""
         paper, here = self.paper[operation], self.here.get(operation)
         return paper if here is None else f"{paper}; here {here}"
 
     def order(self, operation: str) -> str:
-        """What the code that is measured promises."""
+        """Return the order that the measured code promises."""
         return self.here.get(operation, self.paper[operation])
 
 
@@ -68,7 +68,7 @@ def _orders(start: str, stop: str, check: str, extract: str) -> dict[str, str]:
 
 _WHEEL = _orders(CONSTANT, CONSTANT, CONSTANT, CONSTANT)
 _HEAP = _orders(LOGARITHMIC, LOGARITHMIC, CONSTANT, LOGARITHMIC)
-# what `Timers` does for all schemes: a stop leaves a mark, and a sweep comes after every n/4 of them
+# for all schemes `Timers` marks a stopped timer, and sweeps after every n/4 stops
 _LAZY = {STOP: CONSTANT}
 
 _PAPER: Final[Mapping[str, Mapping[str, str]]] = {
@@ -85,7 +85,7 @@ _PAPER: Final[Mapping[str, Mapping[str, str]]] = {
 
 _HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "heap2": _LAZY,
-    # its earliest timer is remembered: a check looks at all only after that one has left
+    # it remembers its earliest timer: a check scans all only after that one has left
     "unsorted": {CHECK: CONSTANT},
 }
 

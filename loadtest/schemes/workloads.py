@@ -1,7 +1,7 @@
-"""Five uses of timers, each with its name: what one step of it costs, everything included.
+"""Five workloads of timers: the cost of one step, everything included.
 
-Times are simulated: a step takes no time but moves the clock of the queue. A turn is up to 64 steps and one check, as a
-poller that hands out up to 64 events. The loop around costs every queue the same, some tens of nanoseconds a step.
+Times are simulated: a step takes no time but moves the clock of the queue. A turn is up to 64 steps and one check, like
+a poll that returns up to 64 events. The loop costs every queue the same, some tens of nanoseconds per step.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any, Final
 from .operations import BEGIN, nothing
 from .subjects import Subject
 
-# steps, at least, however few the timers
+# the least number of steps, however few timers there are
 LEAST_STEPS: Final = 2000
 
-# steps between two checks, at most
+# the most steps between two checks
 TURN: Final = 64
 
-# draws that are made before the clock runs; then they come again
+# random values drawn before the clock runs; then they repeat
 DRAWS: Final = 65_536
 
-# seconds; what a poller that counts in milliseconds sleeps at least
+# seconds; the shortest sleep of a poller that counts in milliseconds
 NAP: Final = 0.001
 
-HEADER: Final = 10.0  # seconds; a timeout that few connections see
-LIFE: Final = 2.0  # seconds that a connection lives, on the average: 0.7 % of them see the timeout
+HEADER: Final = 10.0  # seconds; a timeout that few connections reach
+LIFE: Final = 2.0  # seconds; the mean life of a connection: 0.7 % of them reach the timeout
 ALIVE: Final = 5.0  # seconds without an operation until a connection is idle; each has one operation per second
 
 
 def connection_deadlines(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """n connections, each with a timeout. A step: one of them ends, its timeout is cancelled, and another begins."""
+    """Replace connections that each have a timeout. A step: one ends, its timeout is cancelled, another begins."""
     queue, timers = _many(subject, n, nothing)
     stop, modify, check, make = queue.stop, queue.modify, queue.check, subject.timer
     for timer in timers:
@@ -57,11 +57,11 @@ def connection_deadlines(subject: Subject, n: int, chance: random.Random, budget
 
 
 def keep_alive(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """n connections, each with an idle timeout. A step: an operation on one of them moves its timeout."""
+    """Use connections that each have an idle timeout. A step: an operation on one moves its timeout."""
     queue, timers = _many(subject, n, nothing)
     modify, check = queue.modify, queue.check
     for place, timer in enumerate(timers):
-        # moved before the clock runs: where the entry lies is between now and then
+        # moved before the clock runs, so that the keys of the entries are spread over the time until then
         when = BEGIN + ALIVE - 1.0 + place / n
         modify(timer, chance.uniform(BEGIN + 0.01, when))
         modify(timer, when)
@@ -82,12 +82,14 @@ def keep_alive(subject: Subject, n: int, chance: random.Random, budget: float) -
 
 
 def far_and_wide(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """Half are sleeps of 10 us to 1 s, half are contexts of 1 s to 1 hour. A step: a sleep is over and another begins,
-    a context is cancelled and another begins."""
-    over: list[Any] = []
+    """Mix sleeps of 10 us to 1 s with contexts of 1 s to 1 hour, half of each.
+
+    A step: a sleep ends and another begins, a context is cancelled and another begins.
+    """
+    woken: list[Any] = []
 
     def wake(arg: Any, seq: int, lateness: float) -> None:
-        over.append(arg)
+        woken.append(arg)
 
     queue, timers = _many(subject, n, wake)
     stop, modify, check, wake_time = queue.stop, queue.modify, queue.check, queue.wake_time
@@ -105,18 +107,18 @@ def far_and_wide(subject: Subject, n: int, chance: random.Random, budget: float)
     while done < steps and watch.running():
         now = max(now, wake_time())
         check(now)
-        for timer in over:
+        for timer in woken:
             modify(timer, now + next(sleeps))
             context = next(cancelled)
             stop(context)
             modify(context, now + next(contexts))
-        done += len(over)
-        over.clear()
+        done += len(woken)
+        woken.clear()
     return watch.nanoseconds(done)
 
 
 def mass_expiry(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """n timeouts of one second, all found by one check, as after a network that was away. A step: one of them."""
+    """Expire n timeouts of one second in one check, as after a network outage. A step: one of them."""
     rounds = [_many(subject, n, nothing) for _ in range(max(1, LEAST_STEPS // n))]
     for queue, timers in rounds:
         for timer in timers:
@@ -131,7 +133,7 @@ def mass_expiry(subject: Subject, n: int, chance: random.Random, budget: float) 
 
 
 def steady_tickers(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """n tickers of one second, at any phase, checked once in a millisecond at most. A step: one tick."""
+    """Run n tickers of one second at any phase, with at most one check per millisecond. A step: one tick."""
     ticked = [0]
 
     def tick(arg: Any, seq: int, lateness: float) -> None:
@@ -163,23 +165,25 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 
 
 class _Watch:
-    """Runs from when it is made."""
+    """A stopwatch that starts when it is made."""
 
     def __init__(self, budget: float) -> None:
         self._began = time.perf_counter_ns()
         self._end = self._began + int(budget * 1e9)
+        self._running = False
 
     def running(self) -> bool:
-        """Whether there is time for another turn."""
-        return time.perf_counter_ns() < self._end
+        """True if there is time for another turn. The first turn always has time, so that there is a figure."""
+        first, self._running = not self._running, True
+        return first or time.perf_counter_ns() < self._end
 
     def nanoseconds(self, steps: int) -> float:
-        """Per step, until now."""
+        """Return the nanoseconds per step so far."""
         return (time.perf_counter_ns() - self._began) / steps
 
 
 def _many(subject: Subject, n: int, callback: Callable[[Any, int, float], object]) -> tuple[Any, list[Any]]:
-    """A queue that has heard the time, and timers for it."""
+    """Make a queue that has been checked once, and n timers for it."""
     queue = subject.queue()
     queue.check(BEGIN)
     return queue, [subject.timer(callback) for _ in range(n)]
@@ -190,6 +194,6 @@ def _turn(n: int) -> int:
 
 
 def _log_uniform(chance: random.Random, least: float, most: float) -> Iterator[float]:
-    """Every order of magnitude as often as any other."""
+    """Draw values of which every order of magnitude is equally frequent."""
     low, high = math.log(least), math.log(most)
     return cycle([math.exp(chance.uniform(low, high)) for _ in range(DRAWS)])

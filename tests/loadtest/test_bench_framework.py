@@ -91,6 +91,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def _offer(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
     monkeypatch.setattr(bench, "NAMES", ("fake",))
+    monkeypatch.setattr(bench, "ON_REQUEST", ())
     monkeypatch.setattr(runner, "load", {"fake": benchmark}.__getitem__)
 
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["reset", "heap"])
+@pytest.mark.timed
 def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "bench", name, "--quick", "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

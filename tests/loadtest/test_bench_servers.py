@@ -95,6 +95,7 @@ def altered(messages: list[bytes]) -> list[bytes]:
     return [message[:-1] + bytes([message[-1] ^ 1]) for message in messages]
 
 
+@pytest.mark.timed
 def test_the_echo_client_counts_what_comes_back_and_the_servers_cpu_time() -> None:
     found = exchange(list, connections=3)
     assert found["messages"] > 0
@@ -102,6 +103,7 @@ def test_the_echo_client_counts_what_comes_back_and_the_servers_cpu_time() -> No
     assert found["cpu"] > 0
 
 
+@pytest.mark.timed
 def test_the_echo_client_takes_a_message_that_comes_in_pieces() -> None:
     need("cc")
 
@@ -123,21 +125,25 @@ def test_the_echo_client_takes_a_message_that_comes_in_pieces() -> None:
     assert found["messages"] > 0
 
 
+@pytest.mark.timed
 def test_the_echo_client_notices_a_single_wrong_bit() -> None:
     with pytest.raises(ContestantError, match="other bytes than it was sent"):
         exchange(altered)
 
 
+@pytest.mark.timed
 def test_the_echo_client_notices_answers_of_another_connection() -> None:
     with pytest.raises(ContestantError, match="other bytes than it was sent"):
         exchange(lambda messages: messages[::-1], connections=2)
 
 
+@pytest.mark.timed
 def test_the_echo_client_notices_a_message_that_is_sent_back_twice() -> None:
     with pytest.raises(ContestantError, match=r"more than it was sent|other bytes"):
         exchange(lambda messages: [message * 2 for message in messages])
 
 
+@pytest.mark.timed
 def test_the_echo_client_notices_a_server_that_closes() -> None:
     with pytest.raises(ContestantError, match="the server closed the connection"):
         exchange(lambda messages: None)
@@ -339,6 +345,7 @@ def test_what_others_have_disturbed_is_measured_again(shares: list[float], taken
 @pytest.mark.parametrize(
     ("ours", "theirs"), [(web_servers.OURS, "Go net/http"), (web_servers.OURS_H11, "uvicorn h11 asyncio")]
 )
+@pytest.mark.timed
 def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
     need("wrk")
     quick = DUEL.quick()
@@ -366,6 +373,7 @@ QUICK = [
 @pytest.mark.parametrize(
     ("benchmark", "contestant"), QUICK, ids=[f"{benchmark.name}: {name}" for benchmark, name in QUICK]
 )
+@pytest.mark.timed
 def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: str) -> None:
     need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
     missing = {found.name: found.missing for found in benchmark.contestants()}
@@ -386,12 +394,14 @@ def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: st
 
 
 @pytest.mark.parametrize("tax", [echo.CLOCK_TAX, echo.TOGETHER_TAX])
+@pytest.mark.timed
 def test_the_taxes_of_an_echo_are_measured_in_whatever_build_there_is(tax: str) -> None:
     need("cc")
     assert -100 < ECHO.quick().measure(tax, echo.MAIN)["tax"] < 100
 
 
 @pytest.mark.parametrize("tax", web_servers.TAXES)
+@pytest.mark.timed
 def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -> None:
     need("wrk")
     assert -100 < WEB.quick().measure(tax, web.MAIN)["tax"] < 100

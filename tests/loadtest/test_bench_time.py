@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import lying_server as lying
 import pytest
+
+from tests.support import lying_server as lying
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
@@ -199,6 +200,7 @@ def heard(
     return last
 
 
+@pytest.mark.timed
 class TestTheClient:
     def test_finds_nothing_in_an_honest_server(self) -> None:
         found = heard(lying.HONEST)
@@ -254,6 +256,7 @@ def best(benchmark: Benchmark) -> str:
 
 class TestChurn:
     @pytest.mark.parametrize("profile", PROFILES)
+    @pytest.mark.timed
     def test_no_deadline_of_ours_fires_wrongly(self, profile: str) -> None:
         churn = Churn(connections=200, rate=2000.0, seconds=1.0)
         found = churn.measure(best(churn), profile)
@@ -263,6 +266,7 @@ class TestChurn:
         assert found.keys() <= churn.metrics.keys()
 
     @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO, builds.PURE + AS_IT_COMES])
+    @pytest.mark.timed
     def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
         found = Churn(connections=50, rate=1000.0, seconds=0.3).measure(contestant, "steady")
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
@@ -282,6 +286,7 @@ class TestChurn:
 
 class TestLateness:
     @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL])
+    @pytest.mark.timed
     def test_no_timer_comes_early(self, contestant: str) -> None:
         lateness = Lateness(timers=100, spread=0.05, seconds=0.1)
         found = lateness.measure(contestant, lateness.idle)
@@ -290,6 +295,7 @@ class TestLateness:
         [curve] = lateness.curves[contestant, lateness.idle]
         assert len(curve) == len(lateness_report.POINTS)
 
+    @pytest.mark.timed
     def test_is_measured_beside_a_busy_loop(self) -> None:
         lateness = Lateness(timers=50, spread=0.05, seconds=0.1)
         assert lateness.measure(CALL_AT, lateness.busy)["max"] > 0
@@ -300,6 +306,7 @@ class TestLateness:
         assert process.poll() is not None
 
     @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL, CALL_AT])
+    @pytest.mark.timed
     def test_a_ticker_has_a_price(self, contestant: str) -> None:
         found = Lateness(timers=50, spread=0.05, seconds=0.2).measure(contestant, TICKER)
         assert found["CPU"] > 0

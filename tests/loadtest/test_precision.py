@@ -106,6 +106,7 @@ def test_a_driver_that_fails_fails_the_run_and_its_output_is_kept(
 # Situations.
 
 
+@pytest.mark.timed
 def test_a_child_that_was_stopped_again_and_again_comes_to_its_end() -> None:
     driver = next(driver for driver in drivers() if driver.kind == "after_func")
     found = run.measure(driver, Situation("quota", "stopped", stopped), 20, 0.2)
@@ -129,6 +130,7 @@ def test_a_child_that_has_ended_is_not_stopped_any_more(monkeypatch: pytest.Monk
     assert tried == [signal.SIGSTOP]
 
 
+@pytest.mark.timed
 def test_a_quota_leaves_no_group_behind() -> None:
     groups = {path for path in (own_group(""), own_group("cpu")) if path is not None}
     driver = next(driver for driver in drivers() if driver.kind == "thread")
@@ -167,6 +169,7 @@ async def test_every_clock_has_a_cost_and_a_step() -> None:
 # End to end.
 
 
+@pytest.mark.timed
 def test_a_quick_run_measures_everybody_or_says_why_not(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "precision", "--quick", "--situation", "idle",
                "--results", str(tmp_path), "--pictures", str(tmp_path / "img")]  # fmt: skip

@@ -166,6 +166,12 @@ def test_every_workload_runs_on_every_queue(name: str, workload: str) -> None:
     assert WORKLOADS[workload](SUBJECTS[name], 40, random.Random(1), 0.001) > 0.0
 
 
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_workload_without_time_makes_one_turn(workload: str) -> None:
+    assert WORKLOADS[workload](SUBJECTS["heap4"], 40, random.Random(1), 0.0) > 0.0
+
+
+@pytest.mark.timed
 def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "schemes", "--quick", "--results", str(tmp_path),
                "--pictures", str(tmp_path / "img")]  # fmt: skip
@@ -188,6 +194,7 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
 
 
 @draws
+@pytest.mark.timed
 def test_what_was_not_measured_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.run(run.Plan(1, quick=True, only=("heap4",), patience=0.0), tmp_path)
     written = json.loads((tmp_path / "schemes.json").read_text())
@@ -196,6 +203,7 @@ def test_what_was_not_measured_is_told(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @draws
+@pytest.mark.timed
 def test_a_second_run_adds_its_repetitions(tmp_path: Path) -> None:
     for name in ("heap4", "tree", "heap4"):
         assert run.run(run.Plan(1, quick=True, only=(name,), add=True), tmp_path)
@@ -205,6 +213,7 @@ def test_a_second_run_adds_its_repetitions(tmp_path: Path) -> None:
 
 
 @draws
+@pytest.mark.timed
 def test_nothing_is_added_to_figures_of_other_sizes(tmp_path: Path) -> None:
     assert run.run(run.Plan(1, quick=True, only=("heap4",)), tmp_path)
     with pytest.raises(RuntimeError, match="other sizes"):

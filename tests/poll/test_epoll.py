@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from poll_support import many_descriptors, park, socket_pair
+
+from tests.support.poll import many_descriptors, park, socket_pair
 
 if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)

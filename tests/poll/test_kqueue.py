@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from poll_support import NOW, park
 
 import deadlined.poll.kqueue
 from deadlined.poll import CLOSED, ERROR, EXPIRED, HANGUP, OK, READ, URGENT, WRITE, Poller
 from deadlined.poll.kqueue import KqueuePort
 from deadlined.poll.port import MAX_EVENTS, MAX_WAIT
+from tests.support.poll import NOW, park
 
 FD = 4
 

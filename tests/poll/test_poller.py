@@ -11,15 +11,10 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from poll_support import INF, NOW, Rig, assert_sound, park, socket_pair
 
 from deadlined.poll import CLOSED, EXPIRED, READ, WRITE, Clock, FakePort, Half, PollDesc, Poller, open_port
 from deadlined.timers import Timer
-
-FD = 4
-PAST = NOW - 1
-SOON = NOW + 1
-LATER = NOW + 2
+from tests.support.poll import FD, INF, LATER, NOW, PAST, SOON, Rig, assert_sound, park, socket_pair
 
 
 @pytest.fixture

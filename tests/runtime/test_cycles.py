@@ -13,9 +13,9 @@ from contextvars import copy_context
 
 import pytest
 import trio
-from support import unix_pair
 
 from deadlined.runtime import Parking, RunInContextCopy, TaskParker, with_suspend_hook
+from tests.support.net import unix_pair
 
 Task = Callable[[], Awaitable[None]]
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timers_support import INF, Filer, assert_heap, in_order
 
 from deadlined.timers import Timer
 from deadlined.timers.heap4 import Heap4
+from tests.support.timers import INF, Filer, assert_heap, in_order
 
 # few values, so that many are equal, and those that break careless arithmetic
 KEYS = st.one_of(

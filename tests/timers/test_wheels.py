@@ -13,7 +13,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from timers_support import EXACT, INF, QUEUES, WHEELS, Filer, Journal, assert_sound
 
 from deadlined.timers import Timer, Timers
 from deadlined.timers.clockwork import Clockwork
@@ -22,6 +21,7 @@ from deadlined.timers.hierarchical import HierarchicalWheel
 from deadlined.timers.kernel import KernelWheel
 from deadlined.timers.ticks import FURTHEST, NEVER, TICK, check_tick, has_tick, tick_from, tick_until, time_of
 from deadlined.timers.wheel import SimpleWheel
+from tests.support.timers import EXACT, INF, QUEUES, WHEELS, Filer, Journal, assert_sound
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -24,7 +24,7 @@ const (
 	monotonicClock = 1
 )
 
-// Two readings of the same moment: Go's, which has a monotonic part that it does not show, and the machine's.
+// Two readings of one moment, by which Go's clock, whose monotonic part is hidden, is converted to the machine's.
 var (
 	base          = time.Now()
 	baseMonotonic = machineClock()

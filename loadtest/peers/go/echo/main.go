@@ -1,7 +1,7 @@
 // An echo server on net.Conn: echo plain|moved|in_turn. moved: the read deadline is moved before every read and the
-// write deadline before every write. in_turn: so for a fiftieth of a second and not in the next; when the last connection
-// has ended it prints {"tax": ..., "pairs": ...}, by how many percent a message with deadlines took more CPU time, as the
-// median of so many pairs of stretches.
+// write deadline before every write. in_turn: the same in every second fiftieth of a second; when the last connection has
+// ended it prints {"tax": ..., "pairs": ...}. tax: the additional CPU time of a message with deadlines, in percent; the
+// median of `pairs` pairs of stretches.
 package main
 
 import (
@@ -25,7 +25,7 @@ var (
 	moving   atomic.Bool
 	messages atomic.Int64
 	open     atomic.Int64
-	// CPU time per message with deadlines, by that without
+	// CPU time per message with deadlines, divided by that without
 	ratios []float64
 	lock   sync.Mutex
 )
@@ -59,7 +59,7 @@ func cpu() float64 {
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
 }
 
-// The CPU seconds per message; 0 if none came.
+// The CPU seconds per message; 0 without a message.
 func measure(on bool) float64 {
 	moving.Store(on)
 	count, used := messages.Load(), cpu()

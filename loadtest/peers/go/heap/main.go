@@ -1,4 +1,4 @@
-// What many timers cost in Go, printed as one JSON object of nanoseconds per timer.
+// The cost of many timers in Go, printed as one JSON object of nanoseconds per timer.
 //
 //	heap many NUMBER             start, move later, move earlier, stop half; then start and fire all
 //	heap beside IDLE MOVED FEW   FEW started and stopped, MOVED moved at once, while IDLE lie in the heap
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// a timer fires in real time: far enough away that all have been started, and then all within a millisecond
+// timers fire in real time: late enough that all have been started, and then all within a millisecond
 const (
 	delay  = 1500 * time.Nanosecond // for each timer
 	window = time.Millisecond
@@ -50,14 +50,14 @@ func many(number int) map[string]float64 {
 	start(timers, times)
 	found["start"] = per(began, number)
 	if after := resident(); before > 0 && after > 0 {
-		found["memory"] = float64(after-before)/float64(number) + 8 // bytes, with the slot that was there before
+		found["memory"] = float64(after-before)/float64(number) + 8 // bytes, including the slot of the slice
 	}
 	began = time.Now()
 	move(timers, later)
 	found["move later"] = per(began, number)
 	began = time.Now()
 	move(timers, earlier)
-	// the runtime puts off the work until a moved timer has come
+	// the runtime defers the work until a moved timer is due
 	timers[number-1].Reset(1)
 	await(1)
 	found["move earlier"] = per(began, number)
@@ -67,7 +67,7 @@ func many(number int) map[string]float64 {
 	stop(timers)
 	fired.Store(0)
 
-	// an own slice of times, so that the heap has the order of chance
+	// a separate slice of times, so that the heap is in random order
 	first := time.Duration(number)*delay + 100*time.Millisecond
 	times = durations(number, first, first+window)
 	runtime.GC()
@@ -77,8 +77,8 @@ func many(number int) map[string]float64 {
 	if spent >= first {
 		check(fmt.Errorf("starting took %v, and the first timers were due after %v", spent, first))
 	}
-	// Until the first is due nothing is to do, and none of it is counted; the clock starts when it is, not when we wake,
-	// because others may have fired by then.
+	// Nothing happens until the first is due, and that time is not counted. The measurement starts when it is due, not
+	// when this goroutine wakes, because others may have fired by then.
 	time.Sleep(time.Until(began.Add(first)))
 	await(int64(number))
 	fire := time.Since(began.Add(first))
@@ -173,7 +173,7 @@ func per(began time.Time, number int) float64 {
 	return float64(time.Since(began).Nanoseconds()) / float64(number)
 }
 
-// resident is the number of bytes that the process holds now; 0 where /proc does not tell.
+// resident is the number of bytes that the process holds now; 0 without /proc.
 func resident() int {
 	debug.FreeOSMemory()
 	line, err := os.ReadFile("/proc/self/statm")

@@ -1,4 +1,4 @@
-// How late time.AfterFunc comes, and what a time.Ticker costs; as loadtest/peers/lateness_report.py says.
+// The lateness of time.AfterFunc and the cost of a time.Ticker; arguments and output as in lateness_report.py.
 package main
 
 import (
@@ -21,7 +21,7 @@ const (
 	warmSpread = 100 * time.Millisecond
 )
 
-// Seconds late of each function that was called, in a goroutine of its own.
+// The lateness in seconds of each function, which runs in a goroutine of its own.
 func functions(count int, spread time.Duration) []float64 {
 	var lock sync.Mutex
 	var done sync.WaitGroup

@@ -1,10 +1,10 @@
-// What moving a deadline costs in Go, printed as one JSON object of nanoseconds per operation.
+// The cost of moving a deadline in Go, printed as one JSON object of nanoseconds per operation.
 //
 //	resets live NUMBER OPERATIONS ROUNDS   on a loopback connection, with NUMBER timers armed meanwhile
 //	resets moved NUMBER SAMPLE             NUMBER timers, each moved earlier in turn
 //
-// Of the timers armed meanwhile, as many as 400 connections have are real read and write deadlines; the rest are
-// time.AfterFunc timers, which live in the same heap of the runtime.
+// Of the armed timers, those of 400 connections are real read and write deadlines; the others are time.AfterFunc timers
+// in the same heap of the runtime.
 package main
 
 import (
@@ -41,7 +41,7 @@ func live(number, operations, rounds int) map[string]float64 {
 	conn, peer := pair(listener)
 	held := []net.Conn{peer}
 	now := time.Now()
-	left := number - 1 // the measured one is one of them
+	left := number - 1 // the measured timer is one of them
 	for ; left >= 2 && len(held) <= 2*connections; left -= 2 {
 		one, other := pair(listener)
 		check(one.SetReadDeadline(now.Add(between(time.Hour/4, 2*time.Hour))))
@@ -60,7 +60,7 @@ func live(number, operations, rounds int) map[string]float64 {
 			}
 		}
 	})
-	// a connection of its own for every round: one whose timer is filed at an earlier time already has nothing to do
+	// a new connection for every round: a timer that is already filed at an earlier time would not have to move
 	earlier := median(rounds, operations, func() func(int) {
 		fresh, other := pair(listener)
 		held = append(held, fresh, other)
@@ -104,7 +104,7 @@ func moved(number, sample int) map[string]float64 {
 	for i, timer := range timers {
 		timer.Reset(offsets[i])
 	}
-	// the runtime puts the heap in order when a moved timer has come, as its own BenchmarkAdjustTimers10000 makes it do
+	// the runtime puts the heap in order when a moved timer is due, as in its own BenchmarkAdjustTimers10000
 	timers[number-1].Reset(1)
 	for fired.Load() < 1 {
 		runtime.Gosched()
@@ -131,7 +131,7 @@ func pair(listener net.Listener) (net.Conn, net.Conn) {
 	return one, other
 }
 
-// median of the rounds' nanoseconds per operation, after a round that warms up.
+// median of the rounds' nanoseconds per operation, after a warm-up.
 func median(rounds, operations int, fresh func() func(int)) float64 {
 	fresh()(operations/10 + 1)
 	found := make([]float64, rounds)

@@ -1,0 +1,220 @@
+"""A connection as everybody but its own task sees it: its facts, its state, and its end.
+
+All of it can be done at once, from any task or callback: a deadline that passes ends a connection whatever its handler
+is doing. What to do is decided by `policy` and performed here. How a connection lives until then is in `connection.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..net import Conn
+from . import policy
+from .dates import DateLine
+from .errors import BadRequest
+from .exchange import Exchange
+from .policy import Action, Rule
+from .records import ConnectionInfo, ConnectionRecord, RequestRecord
+from .reporting import notify
+from .seams import ExchangeHost
+from .settings import Settings
+from .state import CLOSED, DEAD, ENDED, HANDSHAKE, HEAD, NONE, QUEUED, TRANSPORT_CLOSED, Phase, Reason, next_state
+from .timeouts import INF
+from .transport import Plain, Transport, address_of
+from .wire import RequestParser, canned
+
+
+class ConnectionBase(ExchangeHost):
+    """Facts, state and end of one connection. An abstract base class."""
+
+    def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
+        self.conn: Final = conn
+        self.configure(settings)
+        self.clock = settings.clock
+        self.limits = settings.limits
+        self.dates = dates
+        self.reader = RequestParser(settings.limits, settings.parse_head)
+        self.transport: Transport = Plain(conn)
+        self.accepted = self.clock.now()
+        self.state = HEAD if settings.ssl_context is None else HANDSHAKE
+        self.attendance = QUEUED
+        self.phase = Phase.HEADER
+        self.deadline = INF
+        self.draining = False
+        self.reason: Reason | None = None
+        self.requests = 0
+        self.client = address_of(conn.socket.getpeername)
+        self.server_address = address_of(conn.socket.getsockname)
+        self.scheme = "http" if settings.ssl_context is None else "https"
+        self._peer = ""
+        self._number = number
+        self._lateness = 0.0
+        self._ended = INF
+        self._exchange: Exchange | None = None
+        # bytes received and sent before the current request
+        self._received = self._sent = 0
+        # for the close: a response that could not be sent at once, and whether the peer may be sending what nobody
+        # will read
+        self._last_response = b""
+        self._unread = False
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for the log."""
+        if not self._peer:
+            self._peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+        return self._peer
+
+    def configure(self, settings: Settings) -> None:
+        """Follow `settings` from now on: their timeouts count for each wait that begins."""
+        self.settings = settings
+        self.timeouts = settings.timeouts
+        self.keep_alive_line = settings.keep_alive_line
+
+    def close(self) -> None:
+        """Close, whatever has happened, and report why the connection ended. Idempotent."""
+        if self.state == CLOSED:
+            return
+        if self.reason is None:
+            # cancelled from outside, with the server
+            self._end(Reason.DRAIN_TIMEOUT)
+            self.conn.abort()
+        if self._exchange is not None:
+            self._release_exchange(self._exchange)
+        self._move(TRANSPORT_CLOSED)
+        self.conn.close()
+        self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
+        if self.settings.observer is not None:
+            notify(self.settings.observer.connection, self._record())
+
+    def info(self, now: float) -> ConnectionInfo:
+        """Describe the connection at `now`."""
+        left = self.deadline - now
+        return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
+
+    # what an exchange asks of it
+
+    def enter(self, phase: Phase, deadline: float) -> None:
+        self.phase = phase
+        self.deadline = deadline
+
+    def move(self, phase: Phase, when: float) -> None:
+        if self.phase is phase:
+            self.deadline = when
+            if phase is Phase.BODY:
+                self.conn.set_read_deadline(when)
+            elif phase is Phase.WRITE:
+                self.conn.set_write_deadline(when)
+
+    def expired(self, rule: Rule, lateness: float) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            came = self.reader.buffered > 0
+            action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=self.draining)
+        else:
+            action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=exchange.link == DEAD)
+        self._perform(action, rule.detail, lateness if action.reason is rule.reason else 0.0)
+
+    def refused(self, bad: BadRequest) -> None:
+        response = NONE if self._exchange is None else self._exchange.response
+        self._perform(policy.on_refusal(bad, response), bad.detail)
+
+    def lost(self, reason: Reason) -> None:
+        self._end(reason)
+
+    def send_abandoned(self) -> None:
+        self.conn.abort()
+
+    # its state and its end
+
+    @property
+    def _must_linger(self) -> bool:
+        """True if closing the socket is not all that is left to do."""
+        return bool(self._last_response) or self._unread or not self.transport.closes_at_once
+
+    def _move(self, event: int) -> None:
+        self.state = next_state(self.state, event)
+
+    def _end(self, reason: Reason, lateness: float = 0.0) -> None:
+        """The connection ends for `reason`; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+            self._ended = self.clock.now()
+            self._lateness = max(lateness, 0.0)
+            self._move(ENDED)
+
+    def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
+        """Do what the policy has decided; all of it at once, from any task or callback."""
+        self._end(action.reason, lateness)
+        exchange = self._exchange
+        if action.status is not None:
+            self._answer(action.status, detail)
+        elif action.reset:
+            self.conn.abort()
+            if exchange is not None:
+                exchange.kill()
+        if action.cancels:
+            self._cancel_handler()
+
+    def _answer(self, status: int, detail: str) -> None:
+        """Send a last response now if that can be done without waiting, else when the connection is closed."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.kill(status)
+        self._unread = True
+        head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
+        response = canned(status, detail, head_only)
+        if not self.transport.send_last(response):
+            self._last_response = response
+
+    def _release_exchange(self, exchange: Exchange) -> None:
+        """The exchange is over: record it, and let nothing that still holds it reach this connection."""
+        exchange.kill()
+        self._exchange = None
+        self._tell_request_done()
+        if self.settings.observer is not None:
+            notify(self.settings.observer.request, self._request_record(exchange))
+        self._received, self._sent = self.transport.received, self.transport.sent
+
+    # what a connection adds
+
+    def _cancel_handler(self) -> None:
+        """Cancel the handler, if one runs."""
+        raise NotImplementedError
+
+    def _tell_request_done(self) -> None:
+        """Tell the server that an exchange is over."""
+        raise NotImplementedError
+
+    def _tell_closed(self, reason: Reason, lateness: float) -> None:
+        """Tell the server that the connection is over. `lateness` of the deadline that cut it, 0.0 if none did."""
+        raise NotImplementedError
+
+    # records
+
+    def _request_record(self, exchange: Exchange) -> RequestRecord:
+        request = exchange.request
+        return RequestRecord(
+            peer=self.peer,
+            method=request.method,
+            target=request.target.decode("ascii"),
+            version=request.version,
+            status=exchange.status,
+            received=self.transport.received - self._received,
+            sent=self.transport.sent - self._sent,
+            head=exchange.head_done - exchange.start_time,
+            handled=self.clock.now() - exchange.head_done,
+            reason=self.reason,
+        )
+
+    def _record(self) -> ConnectionRecord:
+        return ConnectionRecord(
+            peer=self.peer,
+            reason=self.reason or Reason.SERVER_ERROR,
+            phase=self.phase,
+            elapsed=self._ended - self.accepted,
+            lateness=self._lateness,
+            requests=self.requests,
+            received=self.transport.received,
+            sent=self.transport.sent,
+        )

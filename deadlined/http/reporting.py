@@ -1,0 +1,32 @@
+"""Logging and observing that cannot fail: no logger, observer or metric may raise into the server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+_log: Final = logging.getLogger("deadlined.http")
+
+RecordT = TypeVar("RecordT")
+
+
+def report(level: int, message: str, *args: object, error: BaseException | None = None) -> None:
+    """Log `message % args`, with the traceback of `error`. A logging handler that raises is reported on stderr."""
+    try:
+        _log.log(level, message, *args, exc_info=error)
+    except Exception:
+        # stderr may be closed, too: then there is no place left to say it
+        with contextlib.suppress(Exception):
+            traceback.print_exc(file=sys.stderr)
+
+
+def notify(observe: Callable[[RecordT], object], record: RecordT) -> None:
+    """Call `observe(record)`; what it raises is logged."""
+    try:
+        observe(record)
+    except Exception as failure:
+        report(logging.ERROR, "the observer failed at %r", record, error=failure)

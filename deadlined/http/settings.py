@@ -1,0 +1,34 @@
+"""What all connections of a server share and none of them changes."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ..poll import Clock
+from .exchange import Exchange
+from .records import Observer
+from .timeouts import INF, Limits, Timeouts
+from .wire import HeadParser
+
+Handler = Callable[[Exchange], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`parse_head` reads the heads of requests; `ssl_context` None is plain HTTP; `observer` None observes nothing.
+    `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off."""
+
+    handler: Handler
+    timeouts: Timeouts
+    limits: Limits
+    parse_head: HeadParser
+    ssl_context: ssl.SSLContext | None
+    observer: Observer | None
+    clock: Clock
+    keep_alive_line: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        idle = self.timeouts.idle
+        object.__setattr__(self, "keep_alive_line", b"keep-alive: timeout=%d\r\n" % idle if idle < INF else b"")

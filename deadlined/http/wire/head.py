@@ -1,0 +1,230 @@
+"""The head of a request, and the refusal of whatever two readers could read in two ways.
+
+Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Content-Length, Content-Length beside
+           Transfer-Encoding.
+Hazard     Two parties on one path that read such a message differently see different messages (request smuggling).
+Answer     A head is checked as bytes before a parser sees it, and as fields afterwards. Both checks are the same for
+           both parsers, so it does not matter which of them is stricter.
+Cost       A few passes over the bytes, in C; one over the fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from ..errors import BadRequest
+from ..state import Reason
+from ..timeouts import Limits
+from .chunks import LARGEST
+from .grammar import METHOD_START, advance
+from .target import is_authority, parse_target
+
+# RFC 9110, 5.5: a tab is the only control character in a line. A space after CRLF would fold the next line into this
+# one (obsolete since RFC 7230)
+_PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
+# makes every control character a NUL
+_CONTROLS: Final = bytes(0 if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
+
+# Host fields that were checked; a server has a few. A client that makes them up must not fill the memory
+_hosts: Final[set[bytes]] = set()
+_MANY_HOSTS: Final = 1000
+_LONG_HOST: Final = 256
+
+# characters of a method; the longest that is registered has 17 (UPDATEREDIRECTREF, RFC 4437), and others make up longer
+# ones
+LONGEST_METHOD: Final = 64
+
+# digits of a Content-Length, leading zeros included
+_LENGTH_DIGITS: Final = 20
+
+_SLASH: Final = 0x2F
+# compiled code looks for a number much faster than for a byte string of length 1
+_HASH: Final = 0x23
+
+_HOST_NAME: Final = b"host"
+_CONNECTION: Final = b"connection"
+_LENGTH: Final = b"content-length"
+_ENCODING: Final = b"transfer-encoding"
+_EXPECT: Final = b"expect"
+_HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT))
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Request:
+    """The head of a request. Header names are in lower case, values as on the wire without surrounding whitespace, in
+    the order of the wire.
+
+    `path_and_query` is the target in origin-form: the target itself, or the part of a URL after its host; `*` for the
+    server as a whole.
+    """
+
+    __slots__ = (
+        "chunked",
+        "content_length",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "method",
+        "path_and_query",
+        "target",
+        "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        path_and_query: bytes,
+        version: str,
+        headers: Headers,
+        content_length: int | None,
+        chunked: bool,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.method: str = method
+        self.target: bytes = target
+        self.path_and_query: bytes = path_and_query
+        self.version: str = version
+        self.headers: Headers = headers
+        self.content_length: int | None = content_length
+        self.chunked: bool = chunked
+        self.keep_alive: bool = keep_alive
+        self.expects_continue: bool = expects_continue
+
+    @property
+    def line(self) -> str:
+        """Method and target, for the log."""
+        return f"{self.method} {self.target.decode('ascii')}"
+
+    @property
+    def has_body(self) -> bool:
+        """True if a body follows, which may be of length 0 if it comes in chunks."""
+        return self.chunked or bool(self.content_length)
+
+
+# Makes a Request of the bytes of one complete head, up to and with its empty line, that passed `check_bytes`. Raises
+# BadRequest if it is malformed.
+HeadParser = Callable[[bytes], Request]
+
+
+def check_bytes(head: bytes, text: str, limits: Limits) -> None:
+    """Check a complete head before any parser sees it; `text` is the same bytes as latin-1.
+
+    Raise BadRequest on a bare CR or LF, control characters, folded lines, or more than `max_headers` fields.
+    """
+    lines = text.count("\r\n")
+    controls = head.translate(_CONTROLS).decode("latin-1").count("\0")
+    # in most heads the line ends are all the controls, which is faster to find out; else the expression decides
+    if (controls != 2 * lines or "\n " in text) and _PLAIN_LINES.fullmatch(head) is None:
+        check_grammar(head)
+        raise BadRequest(400, "the head is malformed")
+    # request line and empty line are no fields
+    if lines - 2 > limits.max_headers:
+        raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
+
+
+def check_grammar(head: bytes) -> None:
+    """Raise BadRequest, with what is wrong, for a complete head that is not in the grammar."""
+    advance(METHOD_START, head, 0, len(head))
+
+
+def build_request(method: str, target: bytes, version: str, headers: Headers) -> Request:
+    """Make the request that a parser has read. Raise BadRequest if anything in it is ambiguous or not supported."""
+    if not version.startswith("1."):
+        raise BadRequest(505, "only HTTP/1.0 and HTTP/1.1 are supported")
+    if method == "CONNECT":
+        # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
+        raise BadRequest(501, "this server is no proxy: CONNECT is not implemented")
+    host = connection = length = encoding = expectation = None
+    for name, value in headers:
+        if name not in _HEEDED:
+            continue
+        if name == _HOST_NAME:
+            host = _only(name, host, value)
+        elif name == _LENGTH:
+            length = _only(name, length, value)
+        elif name == _ENCODING:
+            encoding = _only(name, encoding, value)
+        elif name == _CONNECTION:
+            connection = _joined(connection, value)
+        else:
+            expectation = _joined(expectation, value)
+    modern = version != "1.0"
+    _check_host(host, modern)
+    return Request(
+        method,
+        target,
+        target if target[0] == _SLASH and _HASH not in target else _path_and_query(method, target, headers),
+        version,
+        headers,
+        None if length is None else _number(length),
+        encoding is not None and _chunked(encoding, length, modern),
+        modern if connection is None else _keeps_alive(connection, modern),
+        modern and expectation is not None and _expects_continue(expectation),
+    )
+
+
+def _path_and_query(method: str, target: bytes, headers: Headers) -> bytes:
+    """Return the target in origin-form. The host of a URL becomes the value of the Host field."""
+    path_and_query, authority = parse_target(method, target)
+    if authority is not None:
+        headers[:] = [(_HOST_NAME, authority), *(field for field in headers if field[0] != _HOST_NAME)]
+    return path_and_query
+
+
+def _only(name: bytes, known: bytes | None, value: bytes) -> bytes:
+    if known is not None:
+        status = 501 if name == _ENCODING else 400
+        raise BadRequest(status, f"more than one {name.decode('ascii').title()}")
+    return value
+
+
+def _joined(known: bytes | None, value: bytes) -> bytes:
+    """Join repeated fields into one list (RFC 9110, 5.3)."""
+    return value if known is None else known + b"," + value
+
+
+def _check_host(host: bytes | None, modern: bool) -> None:
+    if host is None:
+        if modern:
+            raise BadRequest(400, "the Host header is missing")
+    elif host not in _hosts:
+        # RFC 9110, 7.2: empty where the target has no host
+        if host and not is_authority(host):
+            raise BadRequest(400, "the Host header is not a host")
+        if len(_hosts) < _MANY_HOSTS and len(host) < _LONG_HOST:
+            _hosts.add(host)
+
+
+def _number(length: bytes) -> int:
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS:
+        raise BadRequest(400, "Content-Length is not a number")
+    number = int(length)
+    if number > LARGEST:
+        raise BadRequest(400, "Content-Length is too large for any body")
+    return number
+
+
+def _chunked(encoding: bytes, length: bytes | None, modern: bool) -> bool:
+    if length is not None or not modern:
+        raise BadRequest(
+            400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0: where the body ends is ambiguous"
+        )
+    if encoding.lower() != b"chunked":
+        raise BadRequest(501, "the only Transfer-Encoding that is supported is `chunked`")
+    return True
+
+
+def _expects_continue(expectation: bytes) -> bool:
+    if expectation.lower() != b"100-continue":
+        raise BadRequest(417, "only `Expect: 100-continue` is supported")
+    return True
+
+
+def _keeps_alive(connection: bytes, modern: bool) -> bool:
+    tokens = [token.strip().lower() for token in connection.split(b",")]
+    return b"close" not in tokens and (modern or b"keep-alive" in tokens)

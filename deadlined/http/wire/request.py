@@ -1,0 +1,192 @@
+"""Reading requests: bytes in, heads and pieces of body out.
+
+The buffer and the bodies of a known length are read here, heads by the parser that was chosen, bodies in chunks by
+`chunks`. A refusal ends the connection, because nothing after it can be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import BadRequest
+from ..state import Reason
+from ..timeouts import Limits
+from .chunks import ChunkDecoder
+from .grammar import METHOD_START, advance
+from .head import LONGEST_METHOD, HeadParser, Request, check_bytes
+from .with_h11 import parse_with_h11
+
+_CR: Final = 0x0D
+
+
+class RequestParser:
+    """Takes the bytes of a connection and gives one request after another, each followed by its body.
+
+    `feed`, then `next_request` until it gives one; then `next_body` until it gives b"", or `at_end` is true. BadRequest
+    from either ends the connection.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_chunks",
+        "_left",
+        "_limits",
+        "_parse_head",
+        "_scanned",
+        "_start",
+        "_state",
+        "_text",
+        "received",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits, parse_head: HeadParser = parse_with_h11) -> None:
+        self._limits: Limits = limits
+        self._parse_head: HeadParser = parse_head
+        # what was received and not given out begins at `_start`
+        self._buffer: bytes = b""
+        self._start: int = 0
+        # the buffer as latin-1, once it is searched: compiled code searches text in a third of the time
+        self._text: str | None = None
+        # an incomplete head was checked up to `_scanned`, an offset from `_start`, where the grammar is in `_state`
+        self._scanned: int = 0
+        self._state: int = METHOD_START
+        # of the current body: bytes to come, or the chunks
+        self._left: int = 0
+        self._chunks: ChunkDecoder | None = None
+        # body bytes of the current request that were given out
+        self.received: int = 0
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait to be parsed."""
+        held = 0 if self._chunks is None else self._chunks.held
+        return len(self._buffer) - self._start + held
+
+    @property
+    def at_end(self) -> bool:
+        """True once the whole body was given out."""
+        return not self._left and self._chunks is None
+
+    @property
+    def asks_for_head(self) -> bool:
+        """True if a request that is incomplete or was refused is a HEAD, so that its answer must have no body."""
+        return self._buffer.startswith(b"HEAD ", self._start)
+
+    def feed(self, data: bytes) -> None:
+        """Append what was received."""
+        if self._chunks is not None:
+            self._chunks.feed(data)
+            return
+        unread = len(self._buffer) - self._start
+        self._buffer = self._buffer[self._start :] + data if unread else data
+        self._text = None
+        self._start = 0
+
+    def next_request(self) -> Request | None:
+        """Return the next head, None if it is not complete yet. The previous request's body must have been read.
+
+        Raise BadRequest for a head that is refused, as soon as its beginning cannot become a head.
+        """
+        end = self._find_end()
+        if end < 0:
+            return None
+        start = self._start
+        head = self._buffer
+        text = self._text or ""
+        if start or end < len(head):
+            head, text = head[start:end], text[start:end]
+        check_bytes(head, text, self._limits)
+        request = self._parse_head(head)
+        self._begin_body(request)
+        # not before, so that `asks_for_head` knows what was refused
+        self._skip(end - start)
+        if request.chunked:
+            self._chunks = ChunkDecoder(self._buffer[self._start :], self._limits)
+            self._replace(b"")
+        return request
+
+    def next_body(self) -> bytes | None:
+        """Return the next piece of body, None if more must be fed first, b"" once the body is complete."""
+        if self._chunks is not None:
+            return self._next_of_chunks(self._chunks)
+        if not self._left:
+            return b""
+        start = self._start
+        piece = self._buffer[start : start + self._left] if start or len(self._buffer) > self._left else self._buffer
+        if not piece:
+            return None
+        self._left -= len(piece)
+        self._skip(len(piece))
+        self.received += len(piece)
+        return piece
+
+    def _begin_body(self, request: Request) -> None:
+        length = request.content_length or 0
+        if length > self._limits.max_body:
+            raise BadRequest(413, f"the body is longer than the {self._limits.max_body:g} bytes that are allowed")
+        self._left = length
+        self.received = 0
+
+    def _next_of_chunks(self, chunks: ChunkDecoder) -> bytes | None:
+        piece = chunks.next_piece()
+        if piece:
+            self.received += len(piece)
+        elif piece is not None:
+            self._chunks = None
+            self._replace(chunks.unread())
+        return piece
+
+    def _find_end(self) -> int:
+        """Return where the next head ends in the buffer, -1 if it is not complete yet."""
+        # RFC 9112, 2.2: empty lines before a request line are ignored
+        while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
+            self._skip(2)
+        start = self._start
+        size = len(self._buffer) - start
+        if not size:
+            return -1
+        text = self._text = self._text or self._buffer.decode("latin-1")
+        end = text.find("\r\n\r\n", start + max(self._scanned - 3, 0))
+        if end < 0:
+            self._check_incomplete(size)
+            return -1
+        end += 4
+        if end - start > self._limits.max_head:
+            self._check_incomplete(end - start)
+        return end
+
+    def _begins_with_cr(self) -> bool:
+        """Almost never true; comparing one byte is faster than comparing two."""
+        return self._start < len(self._buffer) and self._buffer[self._start] == _CR
+
+    def _check_incomplete(self, size: int) -> None:
+        """Check the `size` bytes at the beginning of the buffer, which are an incomplete head or too long a one."""
+        if size == 1 and self._begins_with_cr():
+            # an empty line, or a refusal after the next byte
+            return
+        start = self._start
+        checked = int(min(size, self._limits.max_head))
+        self._state = advance(self._state, self._buffer, start + self._scanned, start + checked)
+        self._scanned = checked
+        if checked > LONGEST_METHOD and self._buffer.find(b" ", start, start + LONGEST_METHOD + 1) < 0:
+            raise BadRequest(400, "this is not an HTTP request")
+        if size > checked:
+            self._refuse_size(start, checked)
+
+    def _refuse_size(self, start: int, limit: int) -> None:
+        if self._buffer.find(b"\r\n", start, start + limit) < 0:
+            raise BadRequest(414, f"the request line is longer than {limit} bytes", Reason.HEADER_TOO_LARGE)
+        raise BadRequest(431, f"the head is longer than {limit} bytes", Reason.HEADER_TOO_LARGE)
+
+    def _replace(self, data: bytes) -> None:
+        self._buffer = data
+        self._text = None
+        self._start = 0
+
+    def _skip(self, size: int) -> None:
+        """Drop `size` bytes that were given out; an empty buffer holds no memory."""
+        self._start += size
+        self._scanned = 0
+        self._state = METHOD_START
+        if self._start >= len(self._buffer):
+            self._replace(b"")

@@ -1,0 +1,123 @@
+"""When Python's cyclic garbage collector runs in a serving process.
+
+Facts      A collection visits every object of its generation and of younger ones, and connections consist of objects:
+           with 15,000 open, full collections took up to 140 ms. A request leaves next to no cycles behind unless its
+           application does: an exception that is kept in a local variable keeps its frame, and all that is in it.
+Hazard     Deadlines that come during a collection are late. Python counts objects, not bytes: 800 requests whose cycles
+           keep a body of 1 MB each are few objects and 800 MB.
+Answer     What exists before the first connection is never visited again. The youngest generation is collected after
+           tens of thousands of new objects instead of hundreds; or when the process has grown by GROWTH since the last
+           collection, and older ones only if it is still larger than theirs allows. Freed memory is given back to the
+           system: memory that the allocator keeps would hide the garbage that fills it (and let it grow without end).
+Cost       Reading the size of the process with every EVERY requests. Garbage of GROWTH[0] and of EVERY requests stays
+           for a while. Garbage that was in use when it was visited stays until the process has grown by GROWTH[2],
+           and by GROWTH[1] since an older generation was collected.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+_Request = TypeVar("_Request")
+_Handler = Callable[[_Request], Awaitable[object]]
+
+# new objects that still exist; Python's own 700 is less than 64 connections make in one turn of the event loop
+_OBJECTS = 50_000
+
+# collections of one generation before the next older one is collected too
+_GENERATIONS = 50
+
+# bytes by which the process may grow before each generation is collected, the youngest first; 15,000 connections are 40
+# MB, and visiting them takes 25 ms
+GROWTH = (16 << 20, 48 << 20, 96 << 20)
+
+# requests; reading the size takes 1.5 us
+EVERY = 8
+
+_PAGE = resource.getpagesize()
+
+
+def tune_gc() -> None:
+    """Tell the garbage collector that everything which stays has been imported and made. Call this once."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS, _GENERATIONS, _GENERATIONS)
+
+
+class GarbageWatch:
+    """Collects garbage when the process has grown.
+
+    `resident` returns the size of the process in bytes, `collect(generation)` collects, and `trim` gives freed memory
+    back to the system.
+    """
+
+    def __init__(
+        self, resident: Callable[[], int], collect: Callable[[int], object], trim: Callable[[], object]
+    ) -> None:
+        self._resident = resident
+        self._collect = collect
+        self._trim = trim
+        self._requests = 0
+        self._limits = [_limit(generation, resident()) for generation in range(len(GROWTH))]
+
+    def watching(self, handler: _Handler[_Request]) -> _Handler[_Request]:
+        """Return a handler that calls `handler`, and `check` before one call in EVERY."""
+
+        def watched(request: _Request) -> Awaitable[object]:
+            self._requests += 1
+            if self._requests == EVERY:
+                self._requests = 0
+                self.check()
+            return handler(request)
+
+        return watched
+
+    def check(self) -> None:
+        """Collect the generations for whose limits the process is too large, the youngest first."""
+        for generation in range(len(GROWTH)):
+            if self._resident() <= self._limits[generation]:
+                return
+            self._collect(generation)
+            self._trim()
+            self._move_limits(generation)
+
+    def _move_limits(self, collected: int) -> None:
+        size = self._resident()
+        for generation, limit in enumerate(self._limits):
+            fresh = _limit(generation, size)
+            # an older generation may grow from where it was collected, or from less
+            self._limits[generation] = fresh if generation <= collected else min(limit, fresh)
+
+
+@contextmanager
+def watch_garbage() -> Iterator[GarbageWatch]:
+    """Give a GarbageWatch of this process, for one block."""
+    if sys.platform != "linux":
+        # there is no /proc: the largest size so far
+        unit = 1 if sys.platform == "darwin" else 1024
+        yield GarbageWatch(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, gc.collect, _trimmer())
+        return
+    with open("/proc/self/statm", "rb", buffering=0) as statm:  # noqa: PTH123, Path.open would buffer
+        fd = statm.fileno()
+        yield GarbageWatch(lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, _trimmer())
+
+
+def _limit(generation: int, size: int) -> int:
+    # at least by a half before everything is visited: a process of 10 GB is not visited every 128 MB
+    return size + max(GROWTH[generation], size // 2 if generation == len(GROWTH) - 1 else 0)
+
+
+def _trimmer() -> Callable[[], object]:
+    """Return a call of glibc's malloc_trim; with another libc, a function that does nothing."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:
+        return lambda: None
+    return lambda: trim(0)

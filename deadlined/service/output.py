@@ -1,0 +1,162 @@
+"""Standard output and error that neither fail nor block.
+
+Facts      A write to a pipe without a reader fails, and so does a write to a full disk. A write to a pipe whose reader
+           has stalled blocks. A `TextIOWrapper` whose flush failed keeps its text, fails again when the interpreter
+           exits, and turns the exit code into 120. O_NONBLOCK belongs to every process that shares the descriptor.
+Hazard     A log line that cannot be written ends requests, or the server. One that blocks holds every deadline.
+Answer     A stream drops what cannot be written and counts the lines. When writing works again, it first writes one
+           line that says how many were lost. It waits for a reader that lags PATIENCE in all, and after a loss it does
+           not wait at all for a second, so that a stalled reader holds the event loop for 5 % of the time at most.
+Cost       A system call per write more. Lines are lost where they would have been late. A write to a regular file
+           blocks for as long as its file system does.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+# seconds; a healthy reader takes a full pipe in less, and a deadline that is this late still counts as met
+PATIENCE = 0.05
+
+# seconds after a loss in which writes do not wait
+_IMPATIENT = 1.0
+
+_STDOUT = 1
+_STDERR = 2
+
+
+class _Output(io.RawIOBase):
+    """A descriptor to which every write succeeds. `notice(lost)` makes the line that reports lost lines."""
+
+    def __init__(self, fd: int, notice: Callable[[int], bytes]) -> None:
+        self._shared_fd = fd
+        self._fd = _non_blocking(fd)
+        self._notice = notice
+        self._lost = 0
+        # the last byte that was written did not end a line
+        self._in_line = False
+        self._patient_from = 0.0
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write whole lines where possible, at most PIPE_BUF bytes at once: other processes' lines are not mixed into
+        those (POSIX). Drop the rest; return the length of `data` in any case."""
+        chunk = bytes(data)
+        limit = self._limit()
+        written = self._write(chunk, limit) if self._reported(limit) else 0
+        if written < len(chunk):
+            self._lost += chunk.count(b"\n", written)
+            self._patient_from = time.monotonic() + _IMPATIENT
+        return len(chunk)
+
+    def _limit(self) -> float:
+        """Return the time until which a write may wait."""
+        now = time.monotonic()
+        return now + PATIENCE if now >= self._patient_from else now
+
+    def _reported(self, limit: float) -> bool:
+        """Report what was lost, if anything was; return False if that is not possible now."""
+        if self._lost:
+            notice = (b"\n" if self._in_line else b"") + self._notice(self._lost)
+            if self._write(notice, limit) < len(notice):
+                return False
+            self._lost = 0
+        return True
+
+    def _write(self, chunk: bytes, limit: float) -> int:
+        """Return how many bytes were written: all of them, or those that were taken before an error or `limit`."""
+        written = 0
+        while written < len(chunk):
+            end = chunk.rfind(b"\n", written, written + select.PIPE_BUF) + 1 or written + select.PIPE_BUF
+            try:
+                if not select.select([], [self._fd], [], max(limit - time.monotonic(), 0.0))[1]:
+                    break
+                written += os.write(self._fd, chunk[written:end])
+            except OSError:
+                break
+        if written:
+            self._in_line = chunk[written - 1 : written] != b"\n"
+        return written
+
+    def fileno(self) -> int:
+        return self._shared_fd
+
+    def isatty(self) -> bool:
+        return os.isatty(self._shared_fd)
+
+    def writable(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Close the descriptor of this object's own, if it has one. For tests: a process keeps its streams."""
+        if self._fd != self._shared_fd:
+            os.close(self._fd)
+            self._fd = self._shared_fd
+
+
+def guard_standard_streams() -> TextIO:
+    """Replace `sys.stdout` and `sys.stderr` by streams that neither fail nor block, and return one for the log.
+
+    The log's stream is another one on stdout's descriptor, so that an application that closes `sys.stdout` does not
+    close the log. Output is line-buffered and stays in order between the two.
+    """
+    _reserve_standard_descriptors()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
+    sys.stdout = open_stream(_STDOUT, log_notice)
+    sys.stderr = open_stream(_STDERR, _plain_notice)
+    return open_stream(_STDOUT, log_notice)
+
+
+def open_stream(fd: int, notice: Callable[[int], bytes]) -> TextIO:
+    """Return a line-buffered text stream on `fd` whose writes neither fail nor block. Does not close `fd`."""
+    # no BufferedWriter between them: it would write a line again if a signal's exception came out of `write`
+    raw: Any = _Output(fd, notice)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def log_notice(lost: int) -> bytes:
+    """Return the line of the log that says that `lost` lines before it could not be written."""
+    return (
+        json.dumps({"timestamp": datetime.now(UTC).isoformat(), "event": "log lines lost", "lost": lost}).encode()
+        + b"\n"
+    )
+
+
+def _plain_notice(lost: int) -> bytes:
+    return b"deadlined: %d lines could not be written here\n" % lost
+
+
+def _reserve_standard_descriptors() -> None:
+    """Open /dev/null as each standard descriptor that is closed: a connection that got its number would receive what
+    is meant for stdout or stderr."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= _STDERR:
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
+
+
+def _non_blocking(fd: int) -> int:
+    """Open the pipe or terminal behind `fd` once more, non-blocking, where the system allows it; else return `fd`.
+
+    Although `select` reports a pipe as writable, it may be full again because of another process that shares it; a
+    terminal that is stopped (Ctrl-S) may have room for a part of a line.
+    """
+    if stat.S_ISFIFO(os.fstat(fd).st_mode) or os.isatty(fd):
+        with suppress(OSError):
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    return fd

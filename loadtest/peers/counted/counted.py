@@ -1,0 +1,57 @@
+"""The applications of `bench instructions`, in a folder of their own.
+
+The measured server is started in this folder, because a checkout as the working directory would shadow the package
+that is installed in its environment. For the same reason nothing of `loadtest` is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_HELLO = b"Hello, world!"
+_HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"13")]
+
+
+def marked(app: App) -> App:
+    """Call the C library's `getloadavg` before a request for /mark is served: callgrind writes its counters there."""
+
+    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/mark":
+            os.getloadavg()
+        await app(scope, receive, send)
+
+    return serve
+
+
+@marked
+async def hello(scope: Message, receive: Receive, send: Send) -> None:
+    """Answer every request with 13 bytes."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.body", "body": _HELLO})
+
+
+def _json_app() -> App:
+    # the hello is measured where Starlette is not installed
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def answer(request: Request) -> JSONResponse:
+        return JSONResponse({"message": "Hello, world!"})
+
+    return marked(Starlette(routes=[Route("/", answer), Route("/mark", answer)]))
+
+
+def __getattr__(name: str) -> App:
+    if name == "starlette":
+        return _json_app()
+    raise AttributeError(name)

@@ -1,0 +1,158 @@
+"""The sessions that a change must pass: `nox --list` names them, CONTRIBUTING.md says when to run which.
+
+`tests` is the developer's: a compiled, editable install of this checkout. The other sessions leave the checkout as it
+is. They build a wheel once for each Python and run the tests in a copy of the checkout that has no package in it, so
+that only the installed one can be imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+SUPPORTED = ["3.11", "3.12", "3.13", "3.14"]
+SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
+
+# what a wheel is made of, beside the package
+SOURCES = ["LICENSE", "README.md", "pyproject.toml", "setup.py"]
+MADE = shutil.ignore_patterns(
+    *("*.egg-info", "*.so", "*.sha256", "__pycache__", "build", "dist", "results"),
+    *(".git", ".hypothesis", ".nox", ".venv*", ".*_cache"),
+)
+
+
+def select_all_of_pyenv() -> None:
+    """Let each pythonX.Y of pyenv answer: its shims refuse versions that are not selected."""
+    if shutil.which("pyenv") and "PYENV_VERSION" not in os.environ:
+        listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)
+        os.environ["PYENV_VERSION"] = ":".join(reversed(listed.stdout.split()))
+
+
+def runs(version: str) -> bool:
+    """Is there such a Python, and can it make an environment and compile?"""
+    probe = "import ensurepip, pathlib, sysconfig; pathlib.Path(sysconfig.get_path('include'), 'Python.h').open()"
+    try:
+        return subprocess.run([f"python{version}", "-c", probe], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+select_all_of_pyenv()
+PYTHONS = [version for version in SUPPORTED if runs(version)]
+
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.default_venv_backend = "venv"
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Compile the checkout, and test it. Arguments after -- go to pytest."""
+    session.install("-e", ".[test]", env={"DEADLINED_REQUIRE_COMPILED": "1"})
+    test(session, ROOT, SIDE_BY_SIDE, compiled=True)
+
+
+@nox.session(python=PYTHONS)
+def build(session: nox.Session) -> None:
+    """Build the compiled wheel, for the sessions that test it."""
+    wheel(session, compiled=True)
+
+
+@nox.session(python=PYTHONS, name="wheel")
+def test_wheel(session: nox.Session) -> None:
+    """Test the compiled wheel."""
+    session.install(f"{wheel(session, compiled=True)}[test]")
+    test(session, copy_without_package(session), SIDE_BY_SIDE, compiled=True)
+
+
+@nox.session(python=PYTHONS)
+def pure(session: nox.Session) -> None:
+    """Test the wheel that is not compiled."""
+    session.install(f"{wheel(session, compiled=False)}[test]")
+    test(session, copy_without_package(session), SIDE_BY_SIDE, compiled=False)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Run the tests that measure real time, beside the peers of the benchmarks. Needs an idle machine."""
+    session.install(f"{wheel(session, compiled=True)}[test,bench]")
+    alone = ["-m", "", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
+    test(session, copy_without_package(session), alone, compiled=True)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the style, and that the files are formatted."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of the package, and of all that uses it."""
+    session.install(f"{wheel(session, compiled=False)}[test,bench,lint]")
+    session.run("mypy", "--strict", "-p", "deadlined")
+    session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples")
+
+
+@nox.session(venv_backend="none")
+def image(session: nox.Session) -> None:
+    """Run the steps of the Dockerfile and the server that they install. Needs root."""
+    session.run("bash", ".ci/image", external=True)
+
+
+def test(session: nox.Session, folder: Path, options: list[str], *, compiled: bool) -> None:
+    """Run pytest in `folder`. An error if the package there is not the build that is meant."""
+    with session.chdir(folder):
+        probe = "from deadlined.timers import COMPILED; import deadlined; print(COMPILED, deadlined.__file__)"
+        found = str(session.run("python", "-c", probe, silent=True)).split()
+        if found[0] != str(compiled):
+            session.error(f"compiled: {found[0]}, and {compiled} was to be tested ({found[1]})")
+        session.run("python", "-m", "pytest", *options, *session.posargs)
+
+
+def wheel(session: nox.Session, *, compiled: bool) -> Path:
+    """Return the wheel of these sources for the session's Python. Build it if it has not been built yet."""
+    python = session.python or "{}.{}".format(*sys.version_info)
+    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{python}-{'compiled' if compiled else 'pure'}"
+    if not folder.exists():
+        sources = fresh(session, "sources")
+        for name in SOURCES:
+            shutil.copy(ROOT / name, sources)
+        shutil.copytree(ROOT / "deadlined", sources / "deadlined", ignore=MADE)
+        switch = "DEADLINED_REQUIRE_COMPILED" if compiled else "DEADLINED_PURE"
+        made = fresh(session, "wheel")
+        session.run("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env={switch: "1"})
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made.rename(folder)
+    return next(folder.glob("*.whl"))
+
+
+def digest() -> str:
+    """Return a short name for the contents of what a wheel is made of."""
+    package = [path for path in sorted((ROOT / "deadlined").rglob("*.*")) if path.suffix in {".py", ".h", ".html"}]
+    files = [*(ROOT / name for name in SOURCES), *package]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def copy_without_package(session: nox.Session) -> Path:
+    """Copy the checkout, without the package."""
+    folder = fresh(session, "checkout")
+    shutil.copytree(ROOT, folder, ignore=MADE, dirs_exist_ok=True)
+    shutil.rmtree(folder / "deadlined")
+    return folder
+
+
+def fresh(session: nox.Session, name: str) -> Path:
+    """Return a new, empty folder of this session."""
+    folder = ROOT / ".nox" / "work" / session.name / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

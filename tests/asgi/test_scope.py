@@ -1,0 +1,158 @@
+"""The scope of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from deadlined.asgi.handler import Receive, Scope, Send
+from tests.support.net import SERVER_NAME, certificates
+from tests.support.serving import GET, LOCALHOST, Served, say, serving
+
+pytestmark = pytest.mark.usefixtures("parser")
+
+
+class Scopes:
+    """An application that keeps every scope it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.seen.append(dict(scope))
+        await say(send)
+
+
+async def scope_of(request: bytes, state: dict[str, Any] | None = None) -> dict[str, Any]:
+    app = Scopes()
+    async with serving(app, state=state) as served:
+        assert (await served.ask(request)).status == 200
+    (scope,) = app.seen
+    return scope
+
+
+async def scope_of_target(target: bytes) -> dict[str, Any]:
+    return await scope_of(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)
+
+
+async def test_the_scope_states_its_type_and_versions() -> None:
+    scope = await scope_of(GET)
+    assert scope["type"] == "http"
+    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.4"}
+    assert scope["root_path"] == ""
+    assert scope["method"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "raw_path", "query"),
+    [
+        (b"/", "/", b"/", b""),
+        (b"/a/b?x=1&y=%20", "/a/b", b"/a/b", b"x=1&y=%20"),
+        (b"/caf%C3%A9%2Fau?", "/café/au", b"/caf%C3%A9%2Fau", b""),
+        (b"/100%", "/100%", b"/100%", b""),
+        (b"/%FF", "/\N{REPLACEMENT CHARACTER}", b"/%FF", b""),
+        (b"/a?b?c", "/a", b"/a", b"b?c"),
+        (b"//twice//", "//twice//", b"//twice//", b""),
+        (b"http://shop.example/a%20b?q", "/a b", b"/a%20b", b"q"),
+        (b"http://shop.example", "/", b"/", b""),
+        (b"http://shop.example?next=/a", "/", b"/", b"next=/a"),
+    ],
+)
+async def test_the_target_is_split_and_its_path_decoded(
+    target: bytes, path: str, raw_path: bytes, query: bytes
+) -> None:
+    scope = await scope_of_target(target)
+    assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, raw_path, query)
+
+
+async def test_the_server_as_a_whole_has_an_asterisk_for_a_path() -> None:
+    scope = await scope_of(b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("*", b"*", b"")
+
+
+async def test_the_host_of_a_url_is_the_host_of_the_request() -> None:
+    scope = await scope_of_target(b"http://shop.example:81/")
+    assert list(scope["headers"]) == [(b"host", b"shop.example:81")]
+
+
+@pytest.mark.parametrize("target", [b"a?b=http://x/scope", b"a/b://x/", b"*://x/", b"http:///", b"x:443", b"*"])
+async def test_a_target_of_no_form_does_not_reach_the_application(target: bytes) -> None:
+    app = Scopes()
+    async with serving(app) as served:
+        assert (await served.ask(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)).status == 400
+        assert (await served.ask(b"CONNECT %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)).status == 501
+    assert app.seen == []
+
+
+async def test_header_names_are_lower_case_and_repeated_ones_are_kept_in_order() -> None:
+    scope = await scope_of(b"GET / HTTP/1.1\r\nHost: a\r\nX-One: 1\r\nAccept:  B \r\nX-ONE: 2\r\n\r\n")
+    assert list(scope["headers"]) == [(b"host", b"a"), (b"x-one", b"1"), (b"accept", b"B"), (b"x-one", b"2")]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_the_http_version_is_that_of_the_request(version: str) -> None:
+    scope = await scope_of(f"GET / HTTP/{version}\r\nhost: a\r\n\r\n".encode())
+    assert scope["http_version"] == version
+
+
+async def test_client_and_server_are_the_two_ends_of_the_connection() -> None:
+    app = Scopes()
+    async with serving(app) as served, served.client() as client:
+        await client.ask(GET)
+        (scope,) = app.seen
+        assert scope["client"] == client._stream.socket.getsockname()
+        assert scope["server"] == (LOCALHOST, served.port)
+        assert scope["scheme"] == "http"
+
+
+async def test_the_scheme_is_https_over_tls() -> None:
+    app = Scopes()
+    async with (
+        serving(app, ssl_context=certificates().server) as served,
+        httpx.AsyncClient(verify=certificates().client) as client,
+    ):
+        response = await client.get(served.url, headers={"host": SERVER_NAME}, extensions={"sni_hostname": SERVER_NAME})
+    assert response.status_code == 200
+    assert app.seen[0]["scheme"] == "https"
+
+
+async def test_each_request_has_its_own_copy_of_the_state() -> None:
+    shared: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["mine"] = scope["state"].get("mine", 0) + 1
+        scope["state"]["shared"].append(scope["state"]["mine"])
+        await say(send)
+
+    async def ask_twice(served: Served) -> None:
+        async with served.client() as client:
+            await client.ask(GET)
+            await client.ask(GET)
+
+    state: dict[str, Any] = {"shared": shared}
+    async with serving(app, state=state) as served:
+        await ask_twice(served)
+    assert shared == [1, 1]
+    assert state == {"shared": shared}
+
+
+async def test_without_a_lifespan_the_state_is_empty() -> None:
+    assert (await scope_of(GET))["state"] == {}
+
+
+async def test_the_extension_offers_its_four_names_as_keys_and_as_attributes() -> None:
+    extension = (await scope_of(GET))["extensions"]["deadlined"]
+    assert isinstance(extension, Mapping)
+    names = {"set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline"}
+    assert set(extension) == names
+    assert len(extension) == len(names)
+    assert all(extension[name] == getattr(extension, name) for name in names)
+    assert "_exchange" not in extension
+    assert extension.get("_exchange", 7) == 7
+    assert dict(extension) == dict(extension.items()) == {name: extension.get(name) for name in names}
+    assert list(extension.values()) == [extension[name] for name in extension]
+    with pytest.raises(KeyError):
+        extension["deadlines"]

@@ -1,0 +1,324 @@
+"""Writing responses as bytes: their framing, and the checks before anything is sent."""
+
+from __future__ import annotations
+
+import h11
+import pytest
+
+from deadlined.http import ResponseError
+from deadlined.http.wire.response import CONTINUE, ResponseWriter, canned, date_line
+
+DATE = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+KEEP = b"keep-alive: timeout=75\r\n"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def writer(method: str = "GET", version: str = "1.1", close: bool = False) -> ResponseWriter:
+    return ResponseWriter(method, version, close)
+
+
+def written(
+    out: ResponseWriter, *pieces: bytes, status: int = 200, headers: Headers | None = None, more: bool = False
+) -> list[bytes]:
+    """Return the bytes for each piece of body; the last piece ends the response unless `more`."""
+    out.start(status, headers or [])
+    last = len(pieces) - 1
+    return [out.body(piece, more or i < last, DATE, KEEP) for i, piece in enumerate(pieces)]
+
+
+def head(data: bytes) -> list[bytes]:
+    """Return the lines of the head that `data` begins with."""
+    return data[: data.index(b"\r\n\r\n")].split(b"\r\n")
+
+
+def test_one_piece_of_body_makes_one_piece_of_bytes_with_its_length() -> None:
+    (data,) = written(writer(), b"hello", headers=[(b"X-A", b"b")])
+    assert data == (
+        b"HTTP/1.1 200 OK\r\nX-A: b\r\ncontent-length: 5\r\n" + DATE + KEEP + b"\r\nhello"
+    )  # fmt: skip
+
+
+def test_an_empty_body_has_length_zero() -> None:
+    (data,) = written(writer(), b"")
+    assert b"content-length: 0" in head(data)
+
+
+def test_nothing_leaves_before_the_first_piece_of_body() -> None:
+    out = writer()
+    out.start(200, [])
+    assert not out.started
+    assert out.status == 200
+    assert out.body(b"x", False, DATE, KEEP).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert out.started
+    assert out.complete
+
+
+def test_pieces_without_a_length_are_chunks() -> None:
+    first, second, empty, last = written(writer(), b"hello", b"0123456789abcdef", b"", b"end")
+    assert b"transfer-encoding: chunked" in head(first)
+    assert not any(line.startswith(b"content-length") for line in head(first))
+    assert first.endswith(b"\r\n\r\n5\r\nhello\r\n")
+    assert second == b"10\r\n0123456789abcdef\r\n"
+    assert empty == b""
+    assert last == b"3\r\nend\r\n0\r\n\r\n"
+
+
+def test_an_empty_first_piece_sends_the_head_alone() -> None:
+    first, last = written(writer(), b"", b"")
+    assert first.endswith(b"\r\n\r\n")
+    assert last == b"0\r\n\r\n"
+
+
+def test_pieces_with_a_length_are_as_they_are() -> None:
+    first, second = written(writer(), b"hel", b"lo", headers=[(b"Content-Length", b"5")])
+    assert b"Content-Length: 5" in head(first)
+    assert first.endswith(b"\r\n\r\nhel")
+    assert second == b"lo"
+
+
+def test_http_1_0_gets_a_length_or_the_end_of_the_connection() -> None:
+    out = writer(version="1.0")
+    (data,) = written(out, b"hello")
+    assert {b"content-length: 5", b"connection: keep-alive", KEEP[:-2]} <= set(head(data))
+    assert not out.must_close
+    out = writer(version="1.0")
+    first, last = written(out, b"hel", b"lo")
+    assert b"connection: close" in head(first)
+    assert b"transfer-encoding: chunked" not in head(first)
+    assert (first[-7:], last) == (b"\r\n\r\nhel", b"lo")
+    assert out.must_close
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_head_gets_the_head_of_a_get_and_no_body(version: str) -> None:
+    (plain,) = written(writer("HEAD", version), b"hello")
+    assert plain.endswith(b"\r\n\r\n")
+    assert b"content-length: 5" in head(plain)
+    (sized,) = written(writer("HEAD", version), b"", headers=[(b"content-length", b"5")])
+    assert sized.endswith(b"\r\n\r\n")
+    assert b"content-length: 5" in head(sized)
+
+
+def test_head_may_be_streamed_without_a_byte_of_body() -> None:
+    first, second, last = written(writer("HEAD"), b"hel", b"lo", b"")
+    assert first.endswith(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in head(first)
+    assert (second, last) == (b"", b"")
+
+
+def test_a_response_to_head_without_a_body_has_no_content_length() -> None:
+    (data,) = written(writer("HEAD"), b"")
+    assert not any(line.startswith(b"content-length") for line in head(data))
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_204_and_304_have_no_body_and_no_framing(status: int) -> None:
+    out = writer()
+    (data,) = written(out, b"", status=status)
+    assert data.endswith(b"\r\n\r\n")
+    assert not any(line.startswith((b"content-length", b"transfer-encoding")) for line in head(data))
+    assert not out.must_close
+    first, last = written(writer(), b"not", b"sent", status=status)
+    assert first.endswith(b"\r\n\r\n")
+    assert last == b""
+
+
+def test_a_length_is_kept_in_304_and_not_in_204() -> None:
+    (kept,) = written(writer(), b"", status=304, headers=[(b"content-length", b"5")])
+    assert b"content-length: 5" in head(kept)
+    (dropped,) = written(writer(), b"", status=204, headers=[(b"Content-Length", b"0")])
+    assert not any(line.lower().startswith(b"content-length") for line in head(dropped))
+
+
+@pytest.mark.parametrize("pieces", [(b"123456",), (b"12345", b"6"), (b"12345", b"6", b"")])
+def test_more_than_the_announced_length_is_an_error(pieces: tuple[bytes, ...]) -> None:
+    with pytest.raises(ResponseError, match="longer than its Content-Length of 5"):
+        written(writer(), *pieces, headers=[(b"content-length", b"5")])
+
+
+@pytest.mark.parametrize("pieces", [(b"",), (b"1234",), (b"12", b"34")])
+def test_less_than_the_announced_length_is_an_error(pieces: tuple[bytes, ...]) -> None:
+    with pytest.raises(ResponseError, match="shorter than its Content-Length of 5"):
+        written(writer(), *pieces, headers=[(b"content-length", b"5")])
+
+
+@pytest.mark.parametrize("status", [0, 99, 100, 101, 199, 1000, -200])
+def test_only_final_statuses_can_be_started(status: int) -> None:
+    with pytest.raises(ResponseError, match="from 200 to 999"):
+        writer().start(status, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [(200, b"HTTP/1.1 200 OK"), (404, b"HTTP/1.1 404 Not Found"), (299, b"HTTP/1.1 299 "), (999, b"HTTP/1.1 999 ")],
+)
+def test_a_status_is_written_with_its_phrase_if_it_has_one(status: int, line: bytes) -> None:
+    (data,) = written(writer(), b"", status=status)
+    assert head(data)[0] == line
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        (b"a", b"b\r\nset-cookie: evil"),
+        (b"a", b"b\nset-cookie: evil"),
+        (b"a", b"b\rset-cookie: evil"),
+        (b"a", b"b\r\n\r\n<script>"),
+        (b"a", b"b\0"),
+        (b"a\r\nb", b"c"),
+        (b"a: b\r\nc", b"d"),
+        (b"a ", b"b"),
+        (b" a", b"b"),
+        (b"a:", b"b"),
+        (b"", b"b"),
+        (b"\xe4", b"b"),
+    ],
+)
+def test_a_field_cannot_smuggle_another(field: tuple[bytes, bytes]) -> None:
+    with pytest.raises(ResponseError, match=r"invalid name|line end or NUL"):
+        writer().start(200, [(b"x", b"y"), field, (b"z", b"")])
+
+
+def test_any_other_byte_may_be_in_a_value() -> None:
+    value = bytes(set(range(256)) - {0, 10, 13})
+    (data,) = written(writer(), b"", headers=[(b"a", value)])
+    assert b"a: " + value + b"\r\n" in data
+
+
+@pytest.mark.parametrize("value", [b"+5", b"-1", b"5, 5", b"", b"5 ", b"0x5", b"\xd9\xa5", b"five"])
+def test_a_length_is_digits(value: bytes) -> None:
+    with pytest.raises(ResponseError, match="Content-Length"):
+        writer().start(200, [(b"content-length", value)])
+
+
+def test_a_length_is_given_once() -> None:
+    with pytest.raises(ResponseError, match="once"):
+        writer().start(200, [(b"content-length", b"5"), (b"Content-Length", b"5")])
+
+
+def test_a_response_is_started_once() -> None:
+    out = writer()
+    out.start(200, [])
+    with pytest.raises(ResponseError, match="twice"):
+        out.start(200, [])
+
+
+def test_a_response_that_failed_to_start_can_be_started_again() -> None:
+    out = writer()
+    with pytest.raises(ResponseError):
+        out.start(200, [(b"a", b"\n")])
+    assert out.status == 0
+    assert written(out, b"x")
+
+
+def test_nothing_is_left_of_a_start_that_failed() -> None:
+    out = writer()
+    with pytest.raises(ResponseError):
+        out.start(200, [(b"content-length", b"5"), (b"date", b"yesterday"), (b"a", b"\n")])
+    (data,) = written(out, b"four", headers=[(b"content-length", b"4")])
+    assert (data[-4:], DATE[:-2] in head(data)) == (b"four", True)
+    again = writer()
+    with pytest.raises(ResponseError):
+        again.start(200, [(b"content-length", b"5"), (b"a", b"\n")])
+    assert b"content-length: 1" in head(written(again, b"x")[0])
+
+
+@pytest.mark.parametrize("wrong", [b"123456", b"123"])
+def test_a_piece_of_the_wrong_length_can_be_replaced_by_a_right_one(wrong: bytes) -> None:
+    out = writer()
+    out.start(200, [(b"content-length", b"5")])
+    with pytest.raises(ResponseError):
+        out.body(wrong, False, DATE, KEEP)
+    assert out.body(b"12345", False, DATE, KEEP).endswith(b"\r\n\r\n12345")
+    assert out.complete
+
+
+def test_a_body_comes_after_the_start_and_before_the_end() -> None:
+    out = writer()
+    with pytest.raises(ResponseError, match="before the response was started"):
+        out.body(b"", False, DATE, KEEP)
+    written(out, b"")
+    with pytest.raises(ResponseError, match="after the response was complete"):
+        out.body(b"", False, DATE, KEEP)
+
+
+def test_chunked_of_the_application_is_written_once() -> None:
+    first, _ = written(writer(), b"a", b"", headers=[(b"Transfer-Encoding", b"Chunked")])
+    assert [line for line in head(first) if line.lower().startswith(b"transfer")] == [b"transfer-encoding: chunked"]
+    (whole,) = written(writer(), b"a", headers=[(b"transfer-encoding", b"chunked")])
+    assert b"content-length: 1" in head(whole)
+    assert not any(line.startswith(b"transfer") for line in head(whole))
+
+
+@pytest.mark.parametrize("value", [b"gzip", b"gzip, chunked", b"identity", b""])
+def test_any_other_transfer_encoding_is_an_error(value: bytes) -> None:
+    with pytest.raises(ResponseError, match="Transfer-Encoding"):
+        writer().start(200, [(b"transfer-encoding", value)])
+
+
+@pytest.mark.parametrize("value", [b"close", b"Close", b"x, close"])
+def test_an_application_can_close_the_connection(value: bytes) -> None:
+    out = writer()
+    (data,) = written(out, b"", headers=[(b"Connection", value)])
+    assert [line for line in head(data) if line.lower().startswith(b"connection")] == [b"connection: close"]
+    assert KEEP[:-2] not in head(data)
+    assert out.must_close
+
+
+def test_an_application_cannot_keep_the_connection() -> None:
+    out = writer(close=True)
+    (data,) = written(out, b"", headers=[(b"connection", b"keep-alive")])
+    assert b"connection: close" in head(data)
+    assert b"connection: keep-alive" not in head(data)
+    assert out.must_close
+
+
+def test_an_applications_date_is_kept() -> None:
+    (data,) = written(writer(), b"", headers=[(b"Date", b"yesterday")])
+    assert [line for line in head(data) if line.lower().startswith(b"date")] == [b"Date: yesterday"]
+
+
+def read_by_h11(method: str, data: bytes) -> tuple[int, bytes]:
+    """Return status and body of a complete response, as h11 reads it."""
+    reader = h11.Connection(h11.CLIENT)
+    reader.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
+    reader.send(h11.EndOfMessage())
+    reader.receive_data(data)
+    response = reader.next_event()
+    assert isinstance(response, h11.Response)
+    body = b""
+    while isinstance(event := reader.next_event(), h11.Data):
+        body += bytes(event.data)
+    assert isinstance(event, h11.EndOfMessage)
+    assert reader.trailing_data[0] == b""
+    return response.status_code, body
+
+
+@pytest.mark.parametrize("length", [None, 10])
+@pytest.mark.parametrize("pieces", [(b"0123456789",), (b"01234", b"56789"), (b"", b"0123456789", b"")])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("status", [200, 204, 304, 404])
+def test_h11_reads_what_we_write(status: int, method: str, pieces: tuple[bytes, ...], length: int | None) -> None:
+    headers = [] if length is None else [(b"content-length", b"%d" % length)]
+    data = b"".join(written(writer(method), *pieces, status=status, headers=headers))
+    bodiless = method == "HEAD" or status in (204, 304)
+    assert read_by_h11(method, data) == (status, b"" if bodiless else b"0123456789")
+
+
+@pytest.mark.parametrize("status", [400, 408, 413, 417, 431, 500, 501, 504, 505])
+def test_a_canned_response_is_complete_gives_the_detail_and_closes(status: int) -> None:
+    data = canned(status, "because")
+    assert b"connection: close" in head(data)
+    assert read_by_h11("GET", data)[0] == status
+    assert b"because" in read_by_h11("GET", data)[1]
+
+
+def test_a_canned_response_to_head_has_no_body() -> None:
+    assert canned(500, "because", head_only=True) == canned(500, "because").split(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+def test_the_fixed_lines_are_whole_lines() -> None:
+    assert CONTINUE == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert date_line().startswith(b"date: ")
+    assert date_line().endswith(b" GMT\r\n")

@@ -1,0 +1,204 @@
+"""Tasks that serve one connection after another: reused, not too many kept, and nothing handed from one to the next."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+import pytest
+import trio
+from trio.lowlevel import Task, current_task
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
+from deadlined.http.connection import Connection
+from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, only, serving
+
+
+class Tasks:
+    """A handler that answers, and remembers the tasks that it ran in."""
+
+    def __init__(self) -> None:
+        self.seen: list[Task] = []
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.seen.append(current_task())
+        await answer(exchange)
+
+
+async def ask_and_leave(site: Site, request: bytes = LAST_GET) -> None:
+    """One request on a connection of its own, which the server ends."""
+    client = await site.connect()
+    assert (await client.get(request)).status == 200
+    assert await client.end() == "eof"
+    await wait_all_tasks_blocked()
+
+
+def living() -> int:
+    """Tasks of this run."""
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+async def at_the_same_time(site: Site, number: int) -> list[Client]:
+    """So many clients, each of which has asked once and stays."""
+    clients = [await site.connect() for _ in range(number)]
+    for client in clients:
+        assert (await client.get()).status == 200
+    return clients
+
+
+async def test_connections_that_follow_each_other_have_one_task(autojump_clock: MockClock) -> None:
+    tasks = Tasks()
+    async with serving(tasks) as site:
+        for _ in range(3):
+            await ask_and_leave(site)
+    assert len(tasks.seen) == 3
+    assert len(set(tasks.seen)) == 1
+
+
+class Busy(Tasks):
+    """A handler that remembers its tasks, and is busy for a second in each."""
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.seen.append(current_task())
+        await trio.sleep(1)
+        await answer(exchange)
+
+
+async def test_handlers_that_are_suspended_at_the_same_time_have_a_task_each(autojump_clock: MockClock) -> None:
+    tasks = Busy()
+    async with serving(tasks) as site, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask_and_leave, site)
+    assert len(set(tasks.seen)) == 3
+
+
+async def test_a_worker_that_was_woken_is_idle_no_more(autojump_clock: MockClock) -> None:
+    """Two connections come at once while one worker is idle."""
+    tasks = Busy()
+    async with serving(tasks) as site:
+        await ask_and_leave(site)
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(ask_and_leave, site)
+    assert len(set(tasks.seen)) == 2
+    assert tasks.seen[0] in tasks.seen[1:]
+
+
+async def test_a_task_that_rests_keeps_nothing_of_its_last_connection(autojump_clock: MockClock) -> None:
+    """Nor does anything else: its memory is given back without the collector."""
+
+    def kept() -> list[type]:
+        return [type(thing) for thing in gc.get_objects() if type(thing) in (Connection, Exchange)]
+
+    async with serving() as site:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await ask_and_leave(site)
+                assert kept() == []
+        finally:
+            gc.enable()
+
+
+async def test_no_more_than_some_idle_workers_are_kept(autojump_clock: MockClock) -> None:
+    async with serving(Busy()) as site:
+        before = living()
+        clients = [await site.connect() for _ in range(100)]
+        await wait_all_tasks_blocked()
+        # none is needed before a first byte comes
+        assert living() == before
+        for client in clients:
+            await client.send(GET)
+        await wait_all_tasks_blocked()
+        assert living() == before + 100 * WORKER
+        for client in clients:
+            assert (await client.response()).status == 200
+        await wait_all_tasks_blocked()
+        assert living() == before + 64 * WORKER
+        await ask_and_leave(site)
+        assert living() == before + 64 * WORKER
+
+
+async def test_a_task_whose_handler_was_cancelled_is_not_used_again(autojump_clock: MockClock) -> None:
+    tasks: list[Task] = []
+
+    async def slow_at_first(exchange: Exchange) -> None:
+        tasks.append(current_task())
+        await trio.sleep(0.5 if len(tasks) > 1 else 5)
+        await answer(exchange)
+
+    async with serving(slow_at_first, only(handler=1)) as site:
+        before = living()
+        late = await site.connect()
+        assert (await late.get()).status == 504
+        late.conn.close()
+        await site.ended(1)
+        await wait_all_tasks_blocked()
+        # the one in which its connection came to its end
+        assert living() == before + WORKER
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(ask_and_leave, site)
+        assert [await site.reason(number) for number in (1, 2, 3)] == [Reason.HANDLER_TIMEOUT, Reason.DONE, Reason.DONE]
+    assert tasks[0] not in tasks[1:]
+
+
+async def test_a_deadline_that_passes_while_its_task_rests_cancels_nobody(autojump_clock: MockClock) -> None:
+    async def sleepy(exchange: Exchange) -> None:
+        await trio.sleep(0.9)
+        await answer(exchange)
+
+    async with serving(sleepy, only(handler=1)) as site:
+        for _ in range(3):
+            await ask_and_leave(site)
+            await trio.sleep(0.5)
+        assert [await site.reason(number) for number in (1, 2, 3)] == [Reason.DONE] * 3
+
+
+async def test_the_end_of_the_server_ends_tasks_that_rest(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        before = living()
+        await at_the_same_time(site, 2)
+        site.hang_up()
+        await wait_all_tasks_blocked()
+        assert living() == before + WORKER
+        site.server.shutdown()
+        await wait_all_tasks_blocked()
+        # nor are there tasks that accept
+        assert living() < before
+
+
+class Faulty:
+    """An observer that fails where it is told to."""
+
+    def __init__(self, request: bool) -> None:
+        self._request = request
+
+    def request(self, record: RequestRecord) -> None:
+        if self._request:
+            raise ValueError("request")
+
+    def connection(self, record: ConnectionRecord) -> None:
+        if not self._request:
+            raise ValueError("connection")
+
+
+@pytest.mark.parametrize("request_fails", [True, False])
+async def test_an_observer_that_fails_is_logged_and_harms_nobody(
+    request_fails: bool, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(observer=Faulty(request_fails)) as site:
+        client = await site.connect()
+        for _ in range(3):
+            assert (await client.get()).status == 200
+        client.conn.close()
+        await ask_and_leave(site, LAST_GET)
+        await wait_all_tasks_blocked()
+        statistics = site.server.statistics()
+        assert (statistics.open, statistics.accepted) == (0, 2)
+        assert statistics.reasons == {Reason.CLIENT_CLOSED: 1, Reason.DONE: 1}
+    failed = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(failed) == (4 if request_fails else 2)
+    assert all("the observer failed" in record.getMessage() for record in failed)

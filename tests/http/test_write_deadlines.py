@@ -1,0 +1,111 @@
+"""The deadlines of writing: of each send, and of the whole response."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from deadlined.http import Exchange, Phase, Reason, Timeouts
+from deadlined.http.policy import STALL
+from tests.support.handlers import HUGE, KIB, after, huge
+from tests.support.http import GET, Seen, endless, only, serving
+from tests.support.net import INF
+
+pytestmark = pytest.mark.usefixtures("parser")
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "cut"),
+    [
+        (only(write_grace=10, write_min_rate=INF), 15.0),
+        (only(write_grace=10, write_min_rate=HUGE), 15.0),
+        (only(write=8), 8.0),
+        (only(write=30, write_grace=10, write_min_rate=INF), 15.0),
+        (only(write=12, write_grace=10, write_min_rate=INF), 12.0),
+    ],
+)
+async def test_a_response_that_is_not_taken_is_reset_and_the_handler_cancelled(
+    timeouts: Timeouts, cut: float, autojump_clock: MockClock
+) -> None:
+    seen = Seen()
+    async with serving(seen.watch(after(5, huge)), timeouts) as site:
+        client = await site.connect()
+        await client.send(GET)
+        record = await site.ended()
+        assert trio.current_time() == cut
+        assert (record.reason, record.phase, record.elapsed) == (Reason.WRITE_TIMEOUT, Phase.WRITE, cut)
+        assert seen.ended == [("cancelled", cut)]
+        assert await client.end() == "reset"
+
+
+async def test_a_send_earns_time_by_its_length(autojump_clock: MockClock) -> None:
+    async with serving(huge, only(write_grace=10, write_min_rate=HUGE / 500)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        record = await site.ended()
+        assert 500 <= trio.current_time() < 500.1
+        assert record.reason is Reason.WRITE_TIMEOUT
+
+
+async def test_nobody_stalls_for_longer_than_ten_minutes_however_long_the_send(autojump_clock: MockClock) -> None:
+    async with serving(huge, only(write_grace=10, write_min_rate=HUGE / 100_000)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(500)
+        await client.receive()
+        record = await site.ended()
+        assert STALL <= trio.current_time() < STALL + 500.1
+        assert record.reason is Reason.WRITE_TIMEOUT
+
+
+async def test_each_send_has_a_grace_of_its_own(autojump_clock: MockClock) -> None:
+    async def three(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        for _ in range(3):
+            await exchange.send(bytes(HUGE), True)
+        await exchange.send(b"", False)
+
+    async with serving(three, only(write_grace=10, write_min_rate=INF)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        got = 0
+        while got < 3 * HUGE:
+            got += len(await client.receive())
+            if got % (4 * KIB * KIB) < 65536:
+                await trio.sleep(0.5)
+        assert trio.current_time() > 5
+
+
+async def test_write_ends_an_endless_response_to_a_willing_reader(autojump_clock: MockClock) -> None:
+    async def ticking(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        while True:
+            await exchange.send(b"tick", True)
+            await trio.sleep(1)
+
+    seen = Seen()
+    async with serving(seen.watch(ticking), only(write=4.5)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        assert await client.end() == "reset"
+        record = await site.ended()
+        # the send that comes too late notices it
+        assert (record.reason, trio.current_time()) == (Reason.WRITE_TIMEOUT, 5.0)
+        assert seen.ended == [("cancelled", 5.0)]
+
+
+async def test_a_willing_reader_of_an_endless_response_keeps_nobody_waiting(autojump_clock: MockClock) -> None:
+    async with serving(endless) as site:
+        greedy, other = await site.connect(), await site.connect()
+        await greedy.send(GET)
+
+        async def swallow() -> None:
+            while await greedy.receive():
+                pass
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(swallow)
+            await other.send(GET)
+            assert (await other.receive()).startswith(b"HTTP/1.1 200 OK")
+            nursery.cancel_scope.cancel()

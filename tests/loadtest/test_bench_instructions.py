@@ -1,0 +1,127 @@
+"""The benchmark `instructions`: what it accepts, what it refuses, and one count by a real callgrind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+
+from deadlined.timers import COMPILED
+from loadtest.__main__ import main
+from loadtest.bench import builds, instructions
+from loadtest.bench.contest import ContestantError
+from loadtest.bench.instructions import BENCHMARK, CASES, Build, Case, Instructions
+from loadtest.bench.runner import pairs, prepare
+from loadtest.clients.exchange import Client
+
+OURS = builds.INSTALLED if COMPILED else builds.PURE
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+@contextmanager
+def answering(*parts: bytes) -> Iterator[int]:
+    """Accept one connection, read once for each part, send it back, and close; yields the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                for part in parts:
+                    connection.sendall(part)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize("parts", [(ANSWER,), (ANSWER[:20], ANSWER[20:-2], ANSWER[-2:])], ids=["whole", "in parts"])
+def test_an_answer_is_read_to_its_end(parts: tuple[bytes, ...]) -> None:
+    with answering(*parts) as port, Client(port) as client:
+        client.ask("/", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (ANSWER.replace(b"200 OK", b"500 No"), "answered"),
+        (ANSWER.replace(b"Content-Length", b"X-Length"), "answered"),
+        (ANSWER[:-1], "closed the connection"),
+        (b"", "closed the connection"),
+    ],
+    ids=["500", "no length", "cut", "nothing"],
+)
+def test_any_other_answer_is_an_error(answer: bytes, said: str) -> None:
+    with answering(answer) as port, Client(port) as client, pytest.raises(RuntimeError, match=said):
+        client.ask("/", 1)
+
+
+def test_a_case_is_skipped_where_its_modules_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Build("deadlined (pure)", sys.executable, {}, frozenset({"httptools"}))
+    monkeypatch.setattr(instructions, "here", lambda: [bare])
+    benchmark = Instructions()
+    assert benchmark.skips("deadlined (pure)", "hello, httptools") is None
+    assert benchmark.skips("deadlined (pure)", "Starlette JSON") == "not installed (pip install starlette)"
+
+
+def test_without_valgrind_everything_is_missing_and_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert all("apt-get install valgrind" in (each.missing or "") for each in BENCHMARK.contestants())
+
+
+def test_an_environment_is_named_with_its_build_and_its_python() -> None:
+    found = instructions.build_of(sys.executable)
+    assert found.name == f"deadlined ({'compiled' if COMPILED else 'pure'}) of {sys.executable}"
+    beside = BENCHMARK.beside([sys.executable])
+    assert beside.contestants()[-1].name == found.name
+    if not beside.contestants()[-1].missing:
+        results = prepare(beside, only=[builds.PURE])
+        assert {name for name, _ in pairs(results)} == {builds.PURE, found.name}
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", shutil.which("false") or "false"])
+def test_what_is_no_environment_of_deadlined_is_refused(python: str, tmp_path: Path) -> None:
+    arguments = ["bench", "instructions", "--python", python, "--results", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1
+    assert python in done.output
+
+
+def test_other_benchmarks_measure_no_other_environments(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["bench", "heap", "--python", sys.executable, "--results", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "heap measures no other environments" in done.output
+
+
+def test_a_file_without_counters_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "out.1").write_text("events: Ir\n")
+    with pytest.raises(ContestantError, match="no counters"):
+        instructions._count(tmp_path / "out.1")
+    with pytest.raises(ContestantError, match="no counters"):
+        instructions._count(tmp_path / "out.2")
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+def test_callgrind_counts_the_instructions_of_a_request(
+    connections: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for program in ("valgrind", "cc"):
+        if shutil.which(program) is None:
+            assert os.environ.get("DEADLINED_REQUIRE_TOOLS") != "1", f"{program} is required, and not there"
+            pytest.skip(f"{program} is not installed")
+    monkeypatch.setattr(instructions, "KEPT", tmp_path)
+    monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", connections)})
+    found = Instructions(runs=(16, 8, 24), cases=["here"]).measure(OURS, "here")
+    assert 10_000 < found["instructions"] < 10_000_000

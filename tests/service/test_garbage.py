@@ -1,0 +1,185 @@
+"""Garbage: collected when the process has grown, the youngest first, and never without need."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deadlined.service.garbage import EVERY, GROWTH, GarbageWatch, tune_gc, watch_garbage
+from tests.support.command import PATIENCE, Starter
+
+MB = 1_000_000
+
+APPS = """
+async def keeping(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        body += message["body"]
+        more = message["more_body"]
+    try:
+        raise ValueError("kept")
+    except ValueError as error:
+        kept = error
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+"""
+
+
+class Memory:
+    """A process's memory: what is used, and garbage of each generation."""
+
+    def __init__(self, used: int = 40 * MB) -> None:
+        self.used = used
+        self.garbage = [0, 0, 0]
+        self.freed = 0
+        self.collected: list[int] = []
+        self.watch = GarbageWatch(self.resident, self.collect, self.trim)
+
+    def resident(self) -> int:
+        return self.used + sum(self.garbage) + self.freed
+
+    def collect(self, generation: int) -> None:
+        self.collected.append(generation)
+        self.freed += sum(self.garbage[: generation + 1])
+        self.garbage[: generation + 1] = [0] * (generation + 1)
+
+    def trim(self) -> None:
+        self.freed = 0
+
+    def check(self) -> list[int]:
+        """Return the generations that a check collects."""
+        self.collected.clear()
+        self.watch.check()
+        return list(self.collected)
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2])
+def test_garbage_is_collected_by_the_first_collection_that_finds_it(generation: int) -> None:
+    memory = Memory()
+    memory.garbage[generation] = GROWTH[generation]
+    expected = [each for each in range(generation) if GROWTH[each] < GROWTH[generation]]
+    assert memory.check() == expected
+    memory.garbage[generation] += GROWTH[-1]
+    memory.check()
+    assert memory.garbage[generation] == 0
+    assert memory.check() == []
+
+
+def test_a_process_that_does_not_grow_is_left_alone() -> None:
+    memory = Memory()
+    memory.used += GROWTH[0]
+    assert memory.check() == []
+
+
+def test_growth_that_is_no_garbage_costs_few_collections_of_everything() -> None:
+    memory = Memory()
+    collected = []
+    for _ in range(10_000):
+        memory.used += MB
+        collected += memory.check()
+    assert collected.count(0) <= 10_000 * MB / GROWTH[0] + 1
+    # each half as much again as the one before
+    assert collected.count(2) <= 15
+
+
+def test_what_survived_a_young_collection_is_bounded() -> None:
+    memory = Memory()
+    most = 0
+    for _ in range(10_000):
+        # half of the requests run while the youngest generation is collected
+        memory.garbage[0] += MB // 2
+        memory.garbage[1] += MB // 4
+        memory.garbage[2] += MB // 4
+        most = max(most, memory.resident())
+        memory.check()
+    assert most <= memory.used + GROWTH[2] + GROWTH[1] + MB
+
+
+def test_limits_follow_a_process_that_has_shrunk() -> None:
+    memory = Memory(1000 * MB)
+    memory.used = 40 * MB
+    memory.garbage[2] = 2 * GROWTH[2]
+    memory.watch.check()
+    memory.garbage[0] = 1000 * MB
+    assert memory.check() == [0]
+    memory.garbage[2] += 2 * GROWTH[2]
+    assert memory.check() == [0, 1, 2]
+
+
+def test_the_size_is_read_before_one_request_in_some() -> None:
+    memory = Memory()
+    reads = 0
+
+    def resident() -> int:
+        nonlocal reads
+        reads += 1
+        return memory.used
+
+    watch = GarbageWatch(resident, memory.collect, memory.trim)
+    reads = 0
+    handled = []
+
+    async def handle(request: int) -> None:
+        handled.append(request)
+
+    watched = watch.watching(handle)
+    for number in range(10 * EVERY):
+        watched(number).close()  # type: ignore[attr-defined]
+    assert reads == 10
+    assert handled == []
+
+
+@pytest.fixture
+def collector_as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("collector_as_before")
+def test_what_exists_is_frozen_and_the_thresholds_are_high() -> None:
+    tune_gc()
+    assert gc.get_freeze_count() > 1000
+    assert gc.get_threshold()[0] >= 10_000
+
+
+def test_this_process_is_watched() -> None:
+    with watch_garbage() as watch:
+        size = watch._resident()
+        assert 5 * MB < size < 100_000 * MB
+        held = bytearray(os.urandom(1)) * (50 * MB)
+        assert watch._resident() >= size + 40 * MB
+        del held
+        watch._collect(0)
+        watch._trim()
+        watch.check()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("parser", ["h11", "httptools"])
+def test_requests_that_leave_their_bodies_in_cycles_do_not_pile_up(start: Starter, tmp_path: Path, parser: str) -> None:
+    (tmp_path / "cycles.py").write_text(APPS)
+    process = start("cycles:keeping", "--no-access-log", "--http", parser)
+    statm = Path(f"/proc/{process.pid}/statm")
+
+    def resident() -> int:
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    before = resident()
+    client = http.client.HTTPConnection("127.0.0.1", process.port, timeout=PATIENCE)
+    for _ in range(200):
+        client.request("POST", "/", b"x" * MB)
+        assert client.getresponse().read() == b""
+        assert resident() < before + GROWTH[0] + 50 * MB
+    client.close()

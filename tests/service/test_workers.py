@@ -1,0 +1,334 @@
+"""Several processes behind one port: each serves, a dead one is replaced, and a drain ends them all."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deadlined.service import StartupError
+from deadlined.service.workers import Supervisor, free_port
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+
+# connections that may all go to one of two workers, by a hash that is as good as a coin: one time in 2 ** 99
+MANY = 100
+
+
+def pids(process: Process) -> set[int]:
+    """Of the workers that have said where they listen, until now."""
+    return {line["pid"] for line in process.events("listening")}
+
+
+def two_workers(start: Starter, *arguments: str) -> tuple[Process, int, int]:
+    process = start(*arguments, "--workers", "2")
+    process.wait_for("listening")
+    first, second = pids(process)
+    return process, first, second
+
+
+def answering(process: Process) -> set[int]:
+    """The workers that answer new connections."""
+    return {int(process.get().rpartition("\r\n\r\n")[2]) for _ in range(MANY)}
+
+
+def begun(process: Process) -> socket.socket:
+    client = process.begin()
+    process.wait_until_busy()
+    return client
+
+
+def test_workers_share_a_port_and_the_connections(start: Starter) -> None:
+    process, first, second = two_workers(start, "apps:pid")
+    assert len({line["url"] for line in process.events("listening")}) == 1
+    assert process.pid not in (first, second)
+    assert answering(process) == {first, second}
+    process.signal()
+    assert process.end() == (0, "")
+    (stopping,) = process.events("stopping the workers")
+    assert (stopping["signal"], stopping["workers"]) == ("SIGTERM", 2)
+    assert sum(line["requests"] for line in process.events("stopped")) == MANY
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGKILL, {"signal": "SIGKILL"}), (signal.SIGTERM, {"code": 0}), (signal.SIGHUP, {"code": 0})],
+    ids=["killed", "terminated", "hung up"],
+)
+def test_a_worker_that_has_ended_is_replaced(start: Starter, number: signal.Signals, how: dict[str, object]) -> None:
+    process, first, second = two_workers(start, "apps:pid")
+    os.kill(first, number)
+    ended = process.wait_for("worker ended")
+    assert ended["pid"] == first
+    assert how.items() <= ended.items()
+    process.wait_for("listening")
+    (third,) = pids(process) - {first, second}
+    assert answering(process) == {second, third}
+    process.signal()
+    assert process.end() == (0, "")
+
+
+def test_one_that_does_not_live_long_is_replaced_later_and_later(start: Starter) -> None:
+    process, first, _ = two_workers(start, "apps:pid")
+    victim = first
+    for delay in (0.1, 0.2, 0.4):
+        before = pids(process)
+        os.kill(victim, signal.SIGKILL)
+        assert process.wait_for("worker ended")["replaced_in"] == delay
+        process.wait_for("listening")
+        (victim,) = pids(process) - before
+
+
+def test_several_that_end_together_double_the_delay_once(start: Starter) -> None:
+    process = start("apps:pid", "--workers", "8")
+    for _ in range(7):
+        process.wait_for("listening")
+    for pid in pids(process):
+        os.kill(pid, signal.SIGKILL)
+    assert {process.wait_for("worker ended")["replaced_in"] for _ in range(8)} <= {0.1, 0.2}
+    for _ in range(8):
+        process.wait_for("listening")
+    assert len(answering(process)) > 1
+    process.signal()
+    assert process.end() == (0, "")
+
+
+def test_the_delay_doubles_from_round_to_round() -> None:
+    supervisor = Supervisor(8, 1.0, lambda *_, **__: None)
+    delays = []
+    try:
+        for _ in range(9):
+            for _ in range(8):
+                supervisor._back_off()
+            delays.append(supervisor._delay)
+            supervisor._not_before = -math.inf
+    finally:
+        supervisor._close()
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_a_worker_that_is_hung_up_lets_its_requests_finish(start: Starter) -> None:
+    process, *workers = two_workers(start, "apps:slow", "--drain", "1h")
+    with begun(process) as client:
+        for pid in workers:
+            os.kill(pid, signal.SIGHUP)
+        for _ in workers:
+            assert process.wait_for("draining")["signal"] == "SIGHUP"
+        assert read_all(client).endswith("finished")
+    for _ in workers:
+        assert process.wait_for("worker ended")["code"] == 0
+    while len(pids(process)) < 4:
+        process.wait_for("listening")
+    process.signal()
+    assert process.end() == (0, "")
+
+
+def test_a_worker_that_was_started_with_hangups_ignored_goes_on(start: Starter) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process, *workers = two_workers(start, "apps:pid")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    for pid in workers:
+        os.kill(pid, signal.SIGHUP)
+    assert answering(process) == set(workers)
+    process.signal()
+    assert process.end() == (0, "")
+    assert process.events("worker ended") == []
+
+
+# the port
+
+
+def test_a_free_port_is_one_of_that_host() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        assert free_port("127.0.0.1", port) == port
+        for host in ("127.0.0.2", ""):
+            with pytest.raises(OSError, match="in use"):
+                free_port(host, port)
+
+
+def test_a_port_that_the_kernel_chooses_is_free_on_that_host() -> None:
+    port = free_port("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", port)):
+        assert port > 0
+
+
+def test_a_host_of_another_machine_has_no_free_port() -> None:
+    with pytest.raises(OSError, match="assign"):
+        free_port("192.0.2.1", 0)
+
+
+# what keeps a worker from starting is said once
+
+
+def test_an_application_that_does_not_start_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    completed = run("serve", "apps:broken", "--workers", "3", "--port", "0", cwd=tmp_path)
+    assert_one_line(completed, 1, "the application failed to start", "no database")
+
+
+def test_an_application_that_is_not_there_ends_all() -> None:
+    assert_one_line(run("serve", "no_such_module:app", "--workers", "3", "--port", "0"), 2, "no module")
+
+
+def test_a_port_in_use_is_not_shared_with_a_stranger() -> None:
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = str(stranger.getsockname()[1])
+        assert_one_line(run("serve", "--workers", "2", "--port", port), 3, port, "another process has it")
+
+
+def test_a_unix_socket_cannot_be_shared(tmp_path: Path) -> None:
+    assert_one_line(run("serve", "--workers", "2", "--uds", str(tmp_path / "socket")), 2, "--workers", "--uds")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_number_that_is_none(number: str) -> None:
+    assert_one_line(run("serve", "--workers", number), 2, "--workers", number)
+
+
+def test_the_environment_can_tell_the_number(start: Starter) -> None:
+    process = start("apps:pid", DEADLINED_WORKERS="2")
+    process.wait_for("listening")
+    assert len(pids(process)) == 2
+
+
+def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
+        Supervisor(2, 1.0, lambda *_, **__: None).run()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    supervisor = Supervisor(2, 1.0, lambda event, **fields: said.append((event, fields)))
+    supervisor._was_ready = True
+    errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
+
+    def refuse() -> int:
+        raise next(errors)
+
+    monkeypatch.setattr(os, "fork", refuse)
+    try:
+        with pytest.raises(EOFError):
+            supervisor.run()
+    finally:
+        supervisor._close()
+    assert said == [
+        ("cannot start a worker", {"why": "too many", "again_in": 0.1}),
+        ("cannot start a worker", {"why": "too many", "again_in": 0.2}),
+    ]
+
+
+# the end
+
+
+def test_a_drain_that_everybody_hears_of_twice_lets_a_request_finish(start: Starter) -> None:
+    # a service manager signals each process of a service, and the supervisor does so, too
+    process, *workers = two_workers(start, "apps:slow", "--drain", "1h")
+    with begun(process) as client:
+        process.signal()
+        for pid in workers:
+            os.kill(pid, signal.SIGTERM)
+        for _ in workers:
+            process.wait_for("draining")
+        assert read_all(client).endswith("finished")
+    assert process.end() == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_comes_when_the_application_is_being_ended_lets_it_end(start: Starter, number: signal.Signals) -> None:
+    process, *workers = two_workers(start, "apps:patient", "--drain", "1h")
+    process.signal()
+    for _ in workers:
+        process.wait_until("ending")
+    for pid in workers:
+        os.kill(pid, number)
+        os.kill(pid, signal.SIGUSR1)
+    assert process.end() == (0, "")
+    assert len(process.events("stopped")) == 2
+
+
+def test_a_second_signal_ends_all_at_once(start: Starter) -> None:
+    process, *_ = two_workers(start, "apps:endless", "--drain", "1h")
+    with begun(process) as client:
+        process.signal()
+        process.wait_for("draining")
+        process.wait_for("draining")
+        process.signal()
+        assert read_all(client) == ""
+        assert process.end() == (0, "")
+
+
+def test_the_drain_cuts_what_does_not_end(start: Starter) -> None:
+    process, *_ = two_workers(start, "apps:endless", "--drain", "500ms")
+    with begun(process) as client:
+        process.signal(signal.SIGINT)
+        assert process.end() == (0, "")
+        assert read_all(client) == ""
+    assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
+
+
+def test_a_worker_that_hangs_is_killed(start: Starter) -> None:
+    process, first, _ = two_workers(start, "apps:pid", "--drain", "0")
+    os.kill(first, signal.SIGSTOP)
+    process.signal()
+    assert process.end() == (1, "")
+    (killed,) = process.events("workers did not end in time: killed")
+    assert killed["pids"] == [first]
+
+
+def test_workers_whose_supervisor_was_killed_drain(start: Starter) -> None:
+    process, *_ = two_workers(start, "apps:slow", "--drain", "1h")
+    with begun(process) as client:
+        process.signal(signal.SIGKILL)
+        assert read_all(client).endswith("finished")
+        # their end of its stdout is closed, too
+        assert process.end() == (-signal.SIGKILL, "")
+    assert len(process.events("draining")) == len(process.events("stopped")) == 2
+
+
+def test_nobody_is_started_again_during_a_drain(start: Starter) -> None:
+    process, first, second = two_workers(start, "apps:endless", "--drain", "1h")
+    with begun(process):
+        process.signal()
+        process.wait_for("draining")
+        process.wait_for("draining")
+        for pid in (first, second):
+            os.kill(pid, signal.SIGKILL)
+        assert process.end() == (1, "")
+    assert pids(process) == {first, second}
+
+
+def test_ctrl_c_before_a_worker_is_ready_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    with subprocess.Popen(
+        [*COMMAND, "serve", "apps:hesitant", "--workers", "2", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "starting\n"
+        # a terminal signals all that run in it
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "Traceback" not in err

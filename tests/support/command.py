@@ -1,0 +1,253 @@
+"""The command as a process, for the tests of what it does as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "deadlined"]
+PATIENCE = 30.0
+
+APPS = """
+import os
+import signal
+import sys
+import time
+import trio
+
+async def answer(send, body):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+async def slow(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    await trio.sleep(1)
+    await answer(send, b"finished")
+
+async def endless(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
+async def untiring(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    await answer(send, b"soon")
+    await trio.sleep_forever()
+
+async def blocking(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+async def broken(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "Traceback:\\n  somewhere\\nno database"})
+        raise RuntimeError("no database")
+
+async def failing(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    raise LookupError("lost")
+
+async def lingering(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("ending", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
+async def orderly(scope, receive, send):
+    if scope["type"] == "http":
+        print("busy", file=sys.stderr, flush=True)
+        await trio.sleep_forever()
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("ending", file=sys.stderr, flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+
+async def patient(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    with trio.open_signal_receiver(signal.SIGUSR1) as allowed:
+        # in one piece, because another worker may say it at the same time
+        sys.stderr.write("ending\\n")
+        await anext(allowed)
+    await send({"type": "lifespan.shutdown.complete"})
+
+async def hesitant(scope, receive, send):
+    print("starting", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+
+async def pid(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    await answer(send, str(os.getpid()).encode())
+
+class Shop:
+    async def app(self, scope, receive, send):
+        await answer(send, b"shop")
+
+shop = Shop()
+number = 5
+"""
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, without settings for the command, and `variables`."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DEADLINED_")}
+    return clean | {"PYTHONPATH": str(Path(__file__).parents[2])} | variables
+
+
+def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, until it ends by itself."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=cwd,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+class Process:
+    """A running `deadlined serve`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdout = process.stdout
+        self._stderr = process.stderr
+        self.lines: list[dict[str, Any]] = []
+        self.url = str(self.wait_for("listening")["url"])
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next line of this event."""
+        for text in self._stdout:
+            self.lines.append(json.loads(text))
+            if self.lines[-1]["event"] == event:
+                return self.lines[-1]
+        raise AssertionError(f"it ended without {event!r}: {self.lines} {self._stderr.read()}")
+
+    def wait_until(self, said: str) -> None:
+        """Until an application of `APPS` has said this."""
+        assert self._stderr.readline() == said + "\n"
+
+    def wait_until_busy(self) -> None:
+        """Until an application of `APPS` has a request."""
+        self.wait_until("busy")
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def begin(self, path: str = "/") -> socket.socket:
+        """A connection on which a request was sent."""
+        client = self.connect()
+        client.sendall(f"GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
+        return client
+
+    def get(self, path: str = "/") -> str:
+        """The whole response to a request on a connection of its own."""
+        with self.begin(path) as client:
+            return read_all(client)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; its exit code and what it said on stderr. What is on stdout is in `lines`."""
+        out, err = self._process.communicate(timeout=PATIENCE)
+        self.lines += [json.loads(line) for line in out.splitlines()]
+        return self._process.returncode, err
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == name]
+
+
+def read_all(client: socket.socket) -> str:
+    """What comes until the end; what came until then if the end is a reset."""
+    received = b""
+    try:
+        while data := client.recv(65536):
+            received += data
+    except ConnectionResetError:
+        return received.decode()
+    return received.decode()
+
+
+Starter = Callable[..., Process]
+
+
+@contextmanager
+def starter(directory: Path) -> Iterator[Starter]:
+    """Start the command on a free port, in a directory with the module `apps`; what still runs at the end is killed."""
+    (directory / "apps.py").write_text(APPS)
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **variables: str) -> Process:
+        where = () if "--uds" in arguments else ("--port", "0")
+        process = subprocess.Popen(
+            [*COMMAND, "serve", *where, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=directory,
+            env=environment(**variables),
+            start_new_session=True,
+        )
+        running.append(process)
+        # a test that waits for a line which never comes must end, too
+        guard = threading.Timer(PATIENCE, kill_all, [process])
+        guard.daemon = True
+        guard.start()
+        return Process(process)
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            kill_all(process)
+            process.communicate()
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    """The process and its workers."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def assert_one_line(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """It failed with `code` and an error of one line that has these words in it."""
+    assert completed.returncode == code, completed.stderr
+    assert "Traceback" not in completed.stderr
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("Error:")]
+    assert completed.stderr.endswith(line + "\n")
+    for word in words:
+        assert word in line

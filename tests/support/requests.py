@@ -1,0 +1,97 @@
+"""Requests parsed by both parsers, which must agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadlined.http import BadRequest, Limits, Request
+from deadlined.http.wire.parsers import head_parser
+from deadlined.http.wire.request import RequestParser
+
+Message = tuple[tuple[object, ...], bytes]
+
+
+PARSERS = ("h11", "httptools")
+
+
+FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
+
+
+def as_tuple(request: Request) -> tuple[object, ...]:
+    return tuple(getattr(request, name) for name in FIELDS)
+
+
+def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
+    """All requests and bodies, with the parser fed piece by piece. Whichever parser reads the heads, it is the same."""
+    outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
+    assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
+    if isinstance(outcomes[0], BadRequest):
+        raise outcomes[0]
+    return outcomes[0]
+
+
+class _Refusal(BadRequest):
+    """Shows all that a client is told."""
+
+    def __repr__(self) -> str:
+        return f"{self.status} {self.detail} {self.reason}"
+
+
+def _outcome(parser: str, pieces: tuple[bytes, ...], limits: Limits) -> list[Message] | BadRequest:
+    try:
+        return _messages(RequestParser(limits, head_parser(parser)), pieces)
+    except BadRequest as bad:
+        return _Refusal(bad.status, bad.detail, bad.reason)
+
+
+def _messages(parser: RequestParser, pieces: tuple[bytes, ...]) -> list[Message]:
+    messages: list[Message] = []
+    request: Request | None = None
+    body = b""
+    for piece in pieces:
+        parser.feed(piece)
+        while True:
+            if request is None:
+                request = parser.next_request()
+                body = b""
+                if request is None:
+                    break
+            part = parser.next_body()
+            if part is None:
+                break
+            body += part
+            if not part:
+                messages.append((as_tuple(request), body))
+                request = None
+    return messages
+
+
+def one(data: bytes, limits: Limits | None = None) -> Request:
+    """The head of the only request in `data`."""
+    parse(data, limits=limits)
+    parser = RequestParser(limits or Limits(), head_parser("httptools"))
+    parser.feed(data)
+    request = parser.next_request()
+    assert request is not None
+    return request
+
+
+def by_byte(data: bytes) -> list[bytes]:
+    return [data[i : i + 1] for i in range(len(data))]
+
+
+def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
+    """How `data` is refused: the same at once and byte by byte."""
+    with pytest.raises(BadRequest) as at_once:
+        parse(data, limits=limits)
+    with pytest.raises(BadRequest) as piecemeal:
+        parse(*by_byte(data), limits=limits)
+    assert piecemeal.value.status == at_once.value.status
+    assert piecemeal.value.reason is at_once.value.reason
+    return at_once.value
+
+
+def get(*fields: bytes, line: bytes = b"GET / HTTP/1.1", host: bytes | None = b"host: x") -> bytes:
+    """A request without a body."""
+    lines = [line, *([] if host is None else [host]), *fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n"

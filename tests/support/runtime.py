@@ -1,0 +1,105 @@
+"""Code that the tests of the runtime share: what the pump counts, and waits that must end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from deadlined import Conn, DeadlineExceeded, statistics
+from deadlined.poll import Half
+from deadlined.runtime import Parking, Pump, RuntimeStatistics, TaskParker, current_pump
+from tests.support.poll import conn_pair
+
+HOUR = 3600.0
+
+
+SURELY = 60.0  # seconds of real time: by then, or something is broken
+
+
+async def wait(half: Half) -> int:
+    """Sleep where nobody else knows of it."""
+    return await Parking(half)
+
+
+def counts() -> RuntimeStatistics:
+    found = statistics()
+    assert found is not None
+    return found
+
+
+def seconds_to_next_deadline() -> float:
+    """What trio would sleep, and what an autojump clock would jump."""
+    return trio.lowlevel.current_statistics().seconds_to_next_deadline
+
+
+async def expect_timeout(conn: Conn, when: float) -> None:
+    """Read until the read deadline ends it, exactly at `when`."""
+    with pytest.raises(DeadlineExceeded):
+        await conn.receive_some()
+    assert trio.current_time() == when
+
+
+def run_once(between: Callable[[], object] = bool) -> Pump:
+    """A run with a deadline and an echo; `between` is called in its middle."""
+
+    async def main() -> Pump:
+        start = trio.current_time()
+        async with conn_pair() as (conn, peer):
+            between()
+            conn.set_read_deadline(start + 5)
+            await expect_timeout(conn, start + 5)
+            between()
+            conn.set_read_deadline(math.inf)
+            await peer.send_all(b"echo")
+            assert await conn.receive_some() == b"echo"
+        return current_pump()
+
+    return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def lie_down(bed: TaskParker) -> None:
+    await bed
+
+
+def exit_status_of(child: Callable[[], None]) -> int:
+    """Fork, run `child` there, and wait for it."""
+    with warnings.catch_warnings():
+        # from 3.12 on a fork with threads is warned of; the child starts only new ones
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(int(SURELY))
+            child()
+            status = 0
+        except BaseException as error:
+            os.write(2, f"in the child: {error!r}\n".encode())
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Run `work` in a thread, and let its error through."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
