@@ -8,10 +8,13 @@ Everything else is in pyproject.toml.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
+import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -19,6 +22,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 CLOCK = ROOT / "deadlined/poll/clock.h"
+DOCSTRINGS = ROOT / "deadlined/docstrings.h"
 
 # which sources the compiled modules of an editable install were made of; deadlined/freshness.py compares it
 RECORD = ROOT / "deadlined/compiled.sha256"
@@ -78,7 +82,7 @@ def sources() -> list[str]:
 
 def digests() -> str:
     """What is compiled, as lines of `sha256sum`."""
-    files = [*sources(), str(CLOCK.relative_to(ROOT))]
+    files = [*sources(), *(str(header.relative_to(ROOT)) for header in (CLOCK, DOCSTRINGS))]
     return "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in files)
 
 
@@ -99,7 +103,9 @@ def extensions() -> list[Extension]:
         made: list[Extension] = list(mypycify(sources(), opt_level="3", debug_level="0", strip_asserts=False))
         for extension in made:
             extension.extra_compile_args = [*extension.extra_compile_args, *flags]
-            extension.depends.append(str(CLOCK))
+            extension.depends += [str(CLOCK), str(DOCSTRINGS)]
+            for source in extension.sources:
+                document(ROOT / source)
         return made
     except (ImportError, SystemExit) as error:
         if switched_on("DEADLINED_REQUIRE_COMPILED"):
@@ -126,6 +132,94 @@ def read_the_clock_natively() -> list[str]:
         print(f"deadlined: the clock is read through Python, because mypyc has changed: {error}", file=sys.stderr)
         return []
     return ["-include", str(CLOCK)]
+
+
+def document(generated: Path) -> None:
+    """Add the sources' docstrings to a C file of mypyc's, which has signatures at best. Idempotent.
+
+    A docstring whose place is not found, because mypyc has changed, is left out; tests/test_docstrings.py would tell.
+    """
+    docs = docstrings()
+
+    def after_signature(match: re.Match[str]) -> str:
+        return match[0] + c_string(docs.get(match["symbol"], ""))
+
+    def with_signature(match: re.Match[str]) -> str:
+        doc = docs.get(match["symbol"], "")
+        return f'{match["before"]}"{c_string(docs["()" + match["symbol"]] + doc)}"' if doc else match[0]
+
+    def of_property(match: re.Match[str]) -> str:
+        doc = docs.get(f"{match['symbol']}___{match['name']}", "")
+        return f'{match["before"]}PyDoc_STR("{c_string(doc)}"), NULL}}' if doc else match[0]
+
+    text = generated.read_text(encoding="utf-8")
+    text = METHOD.sub(after_signature, text)
+    text = METHOD_WITHOUT_SIGNATURE.sub(with_signature, text)
+    text = CLASS.sub(after_signature, text)
+    text = PROPERTY.sub(of_property, text)
+    wrapper = "#include <function_wrapper.c>\n"
+    if str(DOCSTRINGS) not in text:
+        text = text.replace("CPyFunction_New(", "deadlined_function(")
+        text = text.replace(wrapper, f'{wrapper}#include "{DOCSTRINGS}"\n')
+    generated.write_text(text, encoding="utf-8")
+
+
+# where a docstring belongs in mypyc's C
+METHOD = re.compile(r'\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\("[^"\n]*\)\\n--\\n\\n(?="\))')
+METHOD_WITHOUT_SIGNATURE = re.compile(
+    r"(?P<before>\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\()NULL(?=\))"
+)
+CLASS = re.compile(r'sizeof\((?P<symbol>\w+)Object\)[^;]*\.tp_doc = PyDoc_STR\("[^"\n]*\)\\n--\\n\\n(?="\))')
+PROPERTY = re.compile(
+    r'(?P<before>\{"(?P<name>\w+)",\s+\(getter\)(?P<symbol>\w+)_get_(?P=name),[^}]*?\s)NULL, NULL\}', re.DOTALL
+)
+
+
+def docstrings() -> dict[str, str]:
+    """Every docstring of the compiled sources by the names that mypyc's C may have for its object.
+
+    A name is the end of the module's name, as much of it as is needed, and the name in the module. With "()" before it,
+    it has a function's signature, for those where mypyc cannot write one.
+    """
+    found: dict[str, str] = {}
+    for source in sources():
+        module = Path(source).with_suffix("").parts
+        for name, signature, doc in docstrings_in(ast.parse((ROOT / source).read_text(encoding="utf-8"))):
+            for start in range(len(module)):
+                found["___".join([*module[start:], *name])] = doc
+                found["()" + "___".join([*module[start:], *name])] = signature
+    return found
+
+
+def docstrings_in(scope: ast.Module | ast.ClassDef) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """The names in a module, of functions, classes and their members; their signatures and docstrings."""
+    for node in scope.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield (node.name,), signature_of(node), ast.get_docstring(node) or ""
+        elif isinstance(node, ast.ClassDef):
+            yield (node.name,), "", ast.get_docstring(node) or ""
+            yield from (((node.name, *name), signature, doc) for name, signature, doc in docstrings_in(node))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
+            fields = ast.literal_eval(node.value)
+            # a dictionary holds the docstrings of the fields
+            yield from (((name,), "", doc) for name, doc in fields.items() if doc) if isinstance(fields, dict) else ()
+
+
+def signature_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """As CPython wants it in C, with `...` in place of the defaults."""
+    arguments = function.args
+    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+        argument.annotation = None
+    for defaults in (arguments.defaults, arguments.kw_defaults):
+        defaults[:] = [default and ast.Constant(...) for default in defaults]
+    text = ast.unparse(arguments)
+    return f"{function.name}({'$' if text.startswith('self') else ''}{text})\n--\n\n"
+
+
+def c_string(text: str) -> str:
+    """The inside of a C string literal."""
+    plain = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()]
+    return "".join(plain)
 
 
 def give_up(error: BaseException) -> None:
