@@ -156,7 +156,7 @@ class Connection(ConnectionBase):
                     await self._resume()
                 else:
                     self._resume_idle()
-                while self._task is task and self.state < CLOSING:
+                while self._is_run_by(task) and self.state < CLOSING:
                     if self.state == HEAD:
                         await self._serve_request(task)
                     elif not self._try_idle_unattended():
@@ -165,13 +165,18 @@ class Connection(ConnectionBase):
                 self.refused(bad)
             except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
-            if self._task is task and self._must_linger:
+            if self._is_run_by(task) and self._must_linger:
                 await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
         except Exception as error:
             report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
             self._end(Reason.SERVER_ERROR)
-        if self._task is task:
+        if self._is_run_by(task):
             self.close()
+
+    def _is_run_by(self, task: ConnectionTask) -> bool:
+        """True unless the connection has gone on without `task`. (A function, because mypyc believes that what a
+        function has assigned stays.)"""
+        return self._task is task
 
     def task_lost(self, error: BaseException | None) -> None:
         """Go on in another task, because this one has ended: with `error`, or cancelled by the connection itself."""

@@ -266,7 +266,7 @@ class Exchange:
                 await self._next_piece()
         except Disconnected:
             return False
-        return self._body == DONE
+        return is_reusable(self._body, self._response, self._link)
 
     @property
     def reusable_at_once(self) -> bool:

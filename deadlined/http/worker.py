@@ -173,6 +173,8 @@ class Worker(ConnectionTask):
         await checkpoint_if_cancelled()
         connection = self._connection
         if connection is not None:
+            if failure is None and not self._cancelled:
+                failure = RuntimeError("the handler has cancelled the nursery of the task that runs it")
             connection.task_lost(None if self._cancelled else failure)
         elif failure is not None and self._usable:
             report(logging.ERROR, "a handler ended its task after its response", error=failure)

@@ -1,4 +1,4 @@
-"""Context variables: a request sees what was there when the server began, and what it sets itself, and nothing else."""
+"""Context variables: a request sees those of the server's start and its own, and no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
 
 async def at_once(_: Scope, receive: Receive, send: Send) -> None:
-    """Tells the name that it finds, and leaves its own."""
+    """Answer with the name that is set, and set another one."""
     found = NAME.get()
     NAME.set("somebody")
     await say(send, found.encode())
@@ -39,7 +39,7 @@ async def after_its_answer(_: Scope, receive: Receive, send: Send) -> None:
 
 
 def in_a_plain_call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-    """Sets it before there is a coroutine."""
+    """Set the name before there is a coroutine."""
     found = NAME.get()
     NAME.set("somebody")
     return say(send, found.encode())
@@ -55,14 +55,14 @@ async def test_what_a_request_sets_is_not_seen_by_the_next_of_its_connection(app
 
 
 @pytest.mark.parametrize("app", APPS)
-async def test_nor_by_one_that_has_come_with_it(app: App) -> None:
+async def test_what_a_request_sets_is_not_seen_by_one_that_was_pipelined_with_it(app: App) -> None:
     async with serving(app) as served, served.client() as client:
         await client.send(GET * 3)
         assert [(await client.answer()).body for _ in range(3)] == [b"nobody"] * 3
 
 
-async def test_nor_by_one_that_came_while_it_was_served() -> None:
-    """The next request is in the kernel's buffer when this one is answered, so that there is nothing to wait for."""
+async def test_what_a_request_sets_is_not_seen_by_one_that_came_while_it_was_served() -> None:
+    """The next request is in the kernel's buffer when this one is answered, so nothing waits."""
     asked = trio.Event()
     go_on = trio.Event()
 
@@ -80,7 +80,7 @@ async def test_nor_by_one_that_came_while_it_was_served() -> None:
         assert [(await client.answer()).body for _ in range(2)] == [b"nobody"] * 2
 
 
-async def test_nor_over_tls() -> None:
+async def test_what_a_request_sets_is_not_seen_by_the_next_over_tls() -> None:
     async with (
         serving(at_once, ssl_context=certificates().server) as served,
         httpx.AsyncClient(verify=certificates().client, trust_env=False) as client,
@@ -93,7 +93,7 @@ async def test_nor_over_tls() -> None:
         assert served.server.statistics().accepted == 1
 
 
-async def test_nor_by_another_connection() -> None:
+async def test_what_a_request_sets_is_not_seen_by_another_connection() -> None:
     async with serving(at_once) as served:
         assert [(await served.ask(GET)).body for _ in range(3)] == [b"nobody"] * 3
 

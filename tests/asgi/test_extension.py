@@ -34,7 +34,7 @@ either_way = pytest.mark.parametrize("lookup", [by_attribute, by_key])
 
 
 async def timed_answer(client: Client) -> tuple[float, Answer]:
-    """How long the next response takes, and what it is."""
+    """Return how long the next response takes, and the response."""
     begun = trio.current_time()
     answer = await client.answer()
     return trio.current_time() - begun, answer
@@ -104,7 +104,7 @@ async def test_the_handler_deadline_can_be_moved_beyond_the_servers(when: float,
 async def test_a_handler_deadline_of_an_earlier_request_does_not_cut_a_later_one(
     pause: float, autojump_clock: MockClock
 ) -> None:
-    """The timer is the connection's, and is left standing between two requests."""
+    """The timer belongs to the connection and stays pending between two requests."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/first":

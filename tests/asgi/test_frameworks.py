@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("parser")
 
 @asynccontextmanager
 async def browsing(app: object) -> AsyncIterator[tuple[httpx.AsyncClient, Served]]:
-    """`app` with its lifespan on a port, and a client of it."""
+    """Serve `app` with its lifespan, and give a client of it."""
     application = cast(App, app)
     async with (
         Lifespan(application) as state,
@@ -44,7 +44,7 @@ async def browsing(app: object) -> AsyncIterator[tuple[httpx.AsyncClient, Served
 
 
 class OlderServer:
-    """An application as an older server would call it: frameworks then watch for the disconnect while they stream."""
+    """Call `app` as an older server would: frameworks then wait for the disconnect while they stream."""
 
     def __init__(self, app: object) -> None:
         self._app = cast(App, app)

@@ -1,4 +1,4 @@
-"""The lifespan: startup before the first connection, shutdown after the last, and never longer than its grace."""
+"""The lifespan: startup before the first connection, shutdown after the last, within its grace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.serving import GET, hello, say, serving
 
 
 class Told:
-    """An application that notes what its lifespan is told, and answers as it should."""
+    """An application that records its lifespan messages and answers them."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -55,7 +55,7 @@ async def test_nothing_is_served_before_a_slow_startup_is_complete(autojump_cloc
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "goes on"])
-async def test_a_startup_that_is_said_to_have_failed_is_an_error(then: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_startup_that_is_reported_as_failed_is_an_error(then: str, caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": "no database"})

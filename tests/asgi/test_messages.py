@@ -1,4 +1,4 @@
-"""Receive and send: what the peer does reaches the application, what the application does wrong stays with it."""
+"""Receive and send: the application gets what the peer does, and an exception for what it does wrong itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DISCONNECT = {"type": "http.disconnect"}
 
 
 def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """What was logged with a traceback."""
+    """Return the log records that have a traceback."""
     return [record for record in caplog.records if record.exc_info]
 
 
@@ -55,7 +55,7 @@ async def test_a_message_may_be_any_mapping() -> None:
 
 
 async def test_a_nursery_can_send() -> None:
-    """What `send` returns is taken for a coroutine wherever one is wanted."""
+    """What `send` returns is accepted wherever a coroutine is."""
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         for message in ({"type": "http.response.start", "status": 200}, {"type": "http.response.body", "body": b"x"}):
@@ -67,7 +67,7 @@ async def test_a_nursery_can_send() -> None:
         assert (await served.ask(GET)).body == b"x"
 
 
-async def test_what_a_send_that_is_done_returns_is_a_coroutine_that_has_ended() -> None:
+async def test_a_send_that_need_not_wait_returns_a_coroutine_that_has_ended() -> None:
     done: list[Any] = []
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
@@ -170,7 +170,9 @@ async def test_a_client_that_leaves_while_the_application_works_is_a_disconnect(
     assert record.reason is Reason.CLIENT_CLOSED
 
 
-async def test_an_application_that_leaves_with_its_client_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_raises_because_its_client_left_is_not_logged_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await whole_body(receive)
         while (await receive())["type"] != "http.disconnect":
@@ -200,7 +202,7 @@ async def test_after_the_response_there_is_only_a_disconnect(request_: bytes) ->
     assert seen == [DISCONNECT]
 
 
-async def test_a_watch_ends_with_the_response_and_the_connection_goes_on() -> None:
+async def test_waiting_for_the_disconnect_ends_with_the_response() -> None:
     seen: list[Message] = []
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
@@ -221,7 +223,7 @@ async def test_a_watch_ends_with_the_response_and_the_connection_goes_on() -> No
         assert served.server.statistics().accepted == 1
 
 
-async def test_a_request_that_is_pipelined_into_a_watch_is_not_lost() -> None:
+async def test_a_request_pipelined_while_waiting_for_the_disconnect_is_served() -> None:
     paths: list[str] = []
     watched = trio.Event()
     go_on = trio.Event()
@@ -245,7 +247,7 @@ async def test_a_request_that_is_pipelined_into_a_watch_is_not_lost() -> None:
     assert paths == ["/1", "/2"]
 
 
-async def test_requests_that_pile_up_behind_a_watch_are_all_answered() -> None:
+async def test_many_requests_pipelined_while_waiting_for_the_disconnect_are_served() -> None:
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await whole_body(receive)
         async with trio.open_nursery() as nursery:

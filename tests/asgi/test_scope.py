@@ -1,4 +1,4 @@
-"""What an application is told of a request."""
+"""The scope of a request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def scope_of_target(target: bytes) -> dict[str, Any]:
     return await scope_of(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)
 
 
-async def test_the_kind_of_scope_says_its_versions() -> None:
+async def test_the_scope_states_its_type_and_versions() -> None:
     scope = await scope_of(GET)
     assert scope["type"] == "http"
     assert scope["asgi"] == {"version": "3.0", "spec_version": "2.4"}

@@ -64,7 +64,7 @@ VALID: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.mark.parametrize(("body", "data"), VALID.values(), ids=VALID.keys())
-def test_what_is_grammar_is_decoded(body: bytes, data: bytes) -> None:
+def test_everything_in_the_grammar_is_decoded(body: bytes, data: bytes) -> None:
     assert decode(body + b"GET /") == (data, b"GET /")
     assert decode(*by_byte(body + b"GET /")) == (data, b"GET /")
 
@@ -131,7 +131,7 @@ MALFORMED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_no_grammar_is_refused_at_the_byte_where_it_shows(data: bytes) -> None:
+def test_malformed_chunks_are_refused_at_the_first_byte_that_is_wrong(data: bytes) -> None:
     bad = refused(data)
     assert (bad.status, bad.reason) == (400, Reason.PROTOCOL_ERROR)
     with pytest.raises(EOFError):
@@ -192,7 +192,7 @@ def test_a_body_that_is_too_long_is_refused_where_it_is_announced() -> None:
     assert refused(b"7fffffffffffffff\r\n", limits).status == 413
 
 
-def test_what_was_given_out_is_not_held() -> None:
+def test_data_that_was_given_out_is_not_held() -> None:
     decoder = ChunkDecoder(b"5\r\nabc", Limits())
     assert decoder.held == 6
     assert decoder.next_piece() == b"abc"
@@ -251,7 +251,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 @given(bodies(), st.binary(max_size=5), st.lists(st.integers(0, 400), max_size=6))
 @settings(deadline=None)
-def test_what_is_grammar_is_read_as_h11_reads_it_in_any_pieces(body: bytes, after: bytes, cuts: list[int]) -> None:
+def test_valid_chunks_are_read_as_h11_reads_them_in_any_pieces(body: bytes, after: bytes, cuts: list[int]) -> None:
     stream = body + after
     expected = read_by_h11(stream)
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
@@ -264,7 +264,9 @@ SPACE_BEFORE_EXTENSION = re.compile(rb"[0-9A-Fa-f][ \t]+;")
 
 @given(bodies(), st.integers(0, 200), st.integers(0, 3), st.binary(max_size=2))
 @settings(deadline=None, max_examples=500)
-def test_what_it_accepts_h11_accepts_with_the_same_data(body: bytes, place: int, cut: int, junk: bytes) -> None:
+def test_chunks_that_are_accepted_are_accepted_by_h11_with_the_same_data(
+    body: bytes, place: int, cut: int, junk: bytes
+) -> None:
     stream = body[:place] + junk + body[place + cut :]
     try:
         decoded = decode(stream)

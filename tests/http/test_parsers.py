@@ -1,4 +1,4 @@
-"""Which parser reads the heads: what can be chosen, and what happens where it is not installed."""
+"""The choice of the parser that reads heads, also where httptools is not installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_parser_reads(name: str) -> None:
     assert head_parser(name)(HEAD).target == b"/a"
 
 
-def test_httptools_is_taken_where_it_is_installed() -> None:
+def test_auto_is_httptools_where_it_is_installed() -> None:
     assert type(head_parser("auto")) is type(head_parser("httptools"))
     assert head_parser("auto").__name__ != head_parser("h11").__name__
 
@@ -38,6 +38,6 @@ def test_an_unknown_parser_is_refused_with_the_known_ones() -> None:
         head_parser("llhttp")
 
 
-def test_without_httptools_h11_is_taken_unless_httptools_was_asked_for() -> None:
+def test_without_httptools_auto_is_h11_and_httptools_an_import_error() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split("\n")[:2] == ["b'/a'", "not installed"]

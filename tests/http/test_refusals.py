@@ -29,7 +29,9 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("data", NO_HTTP.values(), ids=NO_HTTP.keys())
-async def test_what_is_no_http_is_answered_at_once(data: bytes, autojump_clock: trio.testing.MockClock) -> None:
+async def test_bytes_that_are_not_http_are_answered_at_once(
+    data: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
     async with serving(never, only(read_header=10)) as site:
         client = await site.connect()
         start = trio.current_time()

@@ -1,4 +1,4 @@
-"""Writing responses, as bytes alone: framed once, checked before they leave."""
+"""Writing responses as bytes: their framing, and the checks before anything is sent."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def writer(method: str = "GET", version: str = "1.1", close: bool = False) -> Re
 def written(
     out: ResponseWriter, *pieces: bytes, status: int = 200, headers: Headers | None = None, more: bool = False
 ) -> list[bytes]:
-    """What leaves for each piece of body; the last one ends the response unless `more`."""
+    """Return the bytes for each piece of body; the last piece ends the response unless `more`."""
     out.start(status, headers or [])
     last = len(pieces) - 1
     return [out.body(piece, more or i < last, DATE, KEEP) for i, piece in enumerate(pieces)]
 
 
 def head(data: bytes) -> list[bytes]:
-    """The lines of the head that `data` begins with."""
+    """Return the lines of the head that `data` begins with."""
     return data[: data.index(b"\r\n\r\n")].split(b"\r\n")
 
 
@@ -107,7 +107,7 @@ def test_head_may_be_streamed_without_a_byte_of_body() -> None:
     assert (second, last) == (b"", b"")
 
 
-def test_head_is_not_told_a_length_that_nobody_knows() -> None:
+def test_a_response_to_head_without_a_body_has_no_content_length() -> None:
     (data,) = written(writer("HEAD"), b"")
     assert not any(line.startswith(b"content-length") for line in head(data))
 
@@ -243,7 +243,7 @@ def test_a_body_comes_after_the_start_and_before_the_end() -> None:
         out.body(b"", False, DATE, KEEP)
 
 
-def test_an_asked_for_chunked_is_understood_and_written_once() -> None:
+def test_chunked_of_the_application_is_written_once() -> None:
     first, _ = written(writer(), b"a", b"", headers=[(b"Transfer-Encoding", b"Chunked")])
     assert [line for line in head(first) if line.lower().startswith(b"transfer")] == [b"transfer-encoding: chunked"]
     (whole,) = written(writer(), b"a", headers=[(b"transfer-encoding", b"chunked")])
@@ -280,7 +280,7 @@ def test_an_applications_date_is_kept() -> None:
 
 
 def read_by_h11(method: str, data: bytes) -> tuple[int, bytes]:
-    """The response as an independent reader understands it, if it is whole."""
+    """Return status and body of a complete response, as h11 reads it."""
     reader = h11.Connection(h11.CLIENT)
     reader.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
     reader.send(h11.EndOfMessage())
@@ -307,7 +307,7 @@ def test_h11_reads_what_we_write(status: int, method: str, pieces: tuple[bytes, 
 
 
 @pytest.mark.parametrize("status", [400, 408, 413, 417, 431, 500, 501, 504, 505])
-def test_a_canned_response_is_whole_says_why_and_closes(status: int) -> None:
+def test_a_canned_response_is_complete_gives_the_detail_and_closes(status: int) -> None:
     data = canned(status, "because")
     assert b"connection: close" in head(data)
     assert read_by_h11("GET", data)[0] == status
