@@ -1,4 +1,4 @@
-"""deadlined: every wait of every connection ends on time.
+"""Every wait of every connection ends on time.
 
 Streams with Go's deadlines for trio programs:
 

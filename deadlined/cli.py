@@ -21,30 +21,30 @@ from .timers import COMPILED, SCHEMES
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _TIMEOUTS = {
-    "handshake": "TLS handshake, from accept.",
-    "read_header": "Until the request's head is complete: slowloris ends here.",
-    "read": "Until head and body are complete.",
-    "body_grace": "A body must be there by this plus received/rate.",
-    "body_min_rate": "The rate of --body-grace, in bytes per second.",
-    "write_grace": "A send must be taken by this or length/rate, whichever is more: stalled readers end here.",
-    "write_min_rate": "The rate of --write-grace, in bytes per second.",
-    "write": "Until the whole response is out, from the end of the head.",
-    "idle": "Between two requests.",
-    "handler": "Until the application is done: then it is cancelled, and 504.",
-    "connection_age": "From then on the next response closes the connection (spread by 10 %).",
-    "drain": "After SIGTERM: what is left then is cut.",
+    "handshake": "Time for the TLS handshake, from accept.",
+    "read_header": "Time for a request's head, from accept or its first byte; cuts slowloris.",
+    "read": "Time for a request's head and body.",
+    "body_grace": "Time for a body, extended by received bytes / --body-min-rate.",
+    "body_min_rate": "Bytes per second that extend --body-grace.",
+    "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer.",
+    "write_min_rate": "Bytes per second at which a client must take a long send.",
+    "write": "Time for the whole response, from the end of the request's head.",
+    "idle": "Time that a connection may wait for the next request.",
+    "handler": "Time for the application; then it is cancelled and the response is 504.",
+    "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
+    "drain": "Time for open requests after SIGTERM; then they are cut.",
 }
 
 _LIMITS = {
-    "max_head": "Bytes of a request's head: 431 beyond.",
-    "max_headers": "Header fields of a request: 431 beyond.",
-    "max_body": "Bytes of a request's body: 413 beyond.",
-    "max_requests": "Requests of one connection.",
+    "max_head": "Bytes of a request's head; more is answered with 431.",
+    "max_headers": "Header fields of a request; more are answered with 431.",
+    "max_body": "Bytes of a request's body; more is answered with 413.",
+    "max_requests": "Requests after which a connection is closed.",
 }
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
-    """A value with a unit."""
+    """An option's value with a unit."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class _Mode(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Failure(click.ClickException):
-    """One line on stderr, and the error's own exit code."""
+    """A StartupError as one line on stderr and its exit code."""
 
     def __init__(self, error: StartupError) -> None:
         super().__init__(str(error))
@@ -87,7 +87,7 @@ _AMOUNT = _Quantity("amount", amount)
 
 
 def _quantities(kind: type[Timeouts] | type[Limits], texts: dict[str, str]) -> Callable[[_F], _F]:
-    """An option for every field of `kind`, with its default."""
+    """Return a decorator that gives a command one option for each field of `kind`."""
 
     def decorate(command: _F) -> _F:
         for field in reversed(fields(kind)):
@@ -116,10 +116,10 @@ def _versions() -> str:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(message=_versions())
 def main() -> None:
-    """Every wait of every connection ends on time.
+    """Put a deadline on every wait of every connection.
 
-    Durations are written 500ms, 10s, 2m, 1h, or as a number of seconds; `off` switches a deadline off. Every option
-    can be given in the environment as DEADLINED_ and its name.
+    Write durations as 500ms, 10s, 2m, 1h, or a number of seconds; `off` switches a deadline off. Every option can be
+    given in the environment: --read-header is DEADLINED_READ_HEADER.
     """
 
 
@@ -136,24 +136,24 @@ def main() -> None:
     envvar="DEADLINED_PORT",
     help="TCP port; 0 lets the system choose.",
 )
-@click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket instead.")
+@click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket, not on TCP.")
 @click.option(
     "--uds-mode",
     type=_Mode(),
     default="666",
     show_default=True,
     envvar="DEADLINED_UDS_MODE",
-    help="Permissions of the unix socket, in octal: who may connect. The default lets every local user.",
+    help="Permissions of the unix socket, in octal; the default lets every local user connect.",
 )
-@click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Speak TLS with this certificate (PEM).")
-@click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Its key, if it is not in the same file.")
+@click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Certificate for TLS (PEM).")
+@click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Private key, if it is not in --certfile.")
 @click.option(
     "--workers",
     type=click.IntRange(1),
     default=1,
     show_default=True,
     envvar="DEADLINED_WORKERS",
-    help="Processes that share the port, each with an application of its own; a dead one is replaced.",
+    help="Number of worker processes that share the port; one that ends is replaced.",
 )
 @click.option(
     "--http",
@@ -161,7 +161,7 @@ def main() -> None:
     default="auto",
     show_default=True,
     envvar="DEADLINED_HTTP",
-    help="What reads the heads of requests: httptools (C, the extra `fast`), h11, or httptools if it is there.",
+    help="Parser of requests: h11, httptools (in C, the extra `fast`), or auto: httptools if it is installed.",
 )
 @click.option(
     "--queue",
@@ -169,14 +169,14 @@ def main() -> None:
     default="heap4",
     show_default=True,
     envvar="DEADLINED_QUEUE",
-    help="The timer queue behind the deadlines.",
+    help="Timer queue that keeps the deadlines.",
 )
 @click.option(
     "--precise/--no-precise",
     default=False,
     show_default=True,
     envvar="DEADLINED_PRECISE",
-    help="Wake for a deadline to a fraction of a millisecond instead of one or two (Linux).",
+    help="Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux).",
 )
 @click.option(
     "--log-level",
@@ -184,14 +184,14 @@ def main() -> None:
     default="info",
     show_default=True,
     envvar="DEADLINED_LOG_LEVEL",
-    help="For what the server and the application log.",
+    help="Least level of the server's and the application's log records.",
 )
 @click.option(
     "--access-log/--no-access-log",
     default=True,
     show_default=True,
     envvar="DEADLINED_ACCESS_LOG",
-    help="A line per request and per connection.",
+    help="Log a line per request and per connection.",
 )
 @_quantities(Timeouts, _TIMEOUTS)
 @_quantities(Limits, _LIMITS)
@@ -200,7 +200,7 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
     its own deadline.
 
-    Without APP it serves a page that shows the deadlines of its own connections.
+    Without APP, serve a page that shows the server's own connections and their deadlines.
 
     \b
     Examples:
@@ -209,9 +209,11 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
       deadlined serve shop.web:app --handler 30s --body-min-rate 2k --idle 2m
       deadlined serve shop.web:app --workers 4
 
-    SIGTERM and SIGINT drain: nothing new is accepted, what was asked is answered, and what is left after --drain is
-    cut. A second signal ends at once. With --workers this holds for the process that was started, which signals the
-    others. Exit codes: 0 drained, 1 failed, 2 wrong arguments, 3 cannot listen.
+    SIGTERM and SIGINT begin a drain: no connection is accepted, open requests are answered, and those that remain
+    after --drain are cut. A second signal ends the server at once. With --workers, send signals to the process that was
+    started; a worker process that gets one (or SIGHUP) drains and is replaced.
+
+    Exit codes: 0 drained, 1 failed, 2 wrong arguments, 3 cannot listen.
     """
     try:
         timeouts = Timeouts(**{field.name: options.pop(field.name) for field in fields(Timeouts)})

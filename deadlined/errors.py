@@ -1,4 +1,4 @@
-"""The error that this project exists for."""
+"""The error of an operation whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MOVE_IT_WITH = {
 
 
 class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass says Error already
-    """An operation was not done when its deadline came. The connection is not broken: move the deadline and go on.
+    """An operation had not finished at its deadline. The connection is not broken: move the deadline and continue.
 
     `op`        "read", "write", "accept" or "connect".
     `deadline`  the absolute time that passed, on the run's clock; `-inf` or any past time if it was set to cancel.
-    `sent`      bytes that the kernel took before a write deadline; whether the peer got them is not known.
+    `sent`      bytes that the kernel took before a write deadline; it is unknown whether the peer received them.
 
-    It is a TimeoutError and so an OSError, with `errno` None: code that filters `except OSError` by errno lets it
-    pass, code that catches every OSError swallows it.
+    It is a TimeoutError and so an OSError, with `errno` None. Code that filters `except OSError` by errno does not
+    catch it; code that catches every OSError does.
     """
 
     def __init__(self, op: str, deadline: float = -math.inf, sent: int = 0) -> None:

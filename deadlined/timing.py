@@ -1,22 +1,22 @@
 """Go's time API for tasks: `sleep`, `Timer`, `Ticker` and `after_func`, on the heap of the connections' deadlines.
 
-Facts      A Go timer is a channel on which one time arrives. Since Go 1.23 the channel holds nothing back: a timer is
-           in the heap only while somebody waits at it, and otherwise looked at when somebody comes.
-Hazard     Before, a value could be received that was sent before `Stop` or `Reset` had returned, which hardly a program
-           got right; and a ticker that nobody stopped lived, and ticked, for ever (golang/go#37196).
-Answer     A timer is a field: the time that is due. Whoever comes after it takes it at once; whoever comes before it
-           parks, and only then there is an entry in the heap. So no value lies anywhere that `stop` would have to
-           drain, and nothing but its users knows a timer that nobody waits at: forgotten is collected.
-Cost       Sleeping is a heap entry, no cancel scope, and sleepers share the pump's wake-ups: 10 us per sleep against
-           trio's 20 with 1,000 sleeping tasks, 15 against 20 with 10 (interpreted). A task that sleeps all alone pays
-           for the wake-up by itself, and then trio's own sleep is the cheaper one: 60 us against 80.
+Facts      A Go timer is a channel on which one time arrives. Since Go 1.23 the channel buffers nothing: a timer is in
+           the heap only while a goroutine waits for it, and is otherwise checked when one receives from it.
+Hazard     Before Go 1.23, a program could receive a value that was sent before `Stop` or `Reset` returned, and few
+           programs handled that. A ticker that was not stopped lived and ticked for ever (golang/go#37196).
+Answer     A timer is a field, the time that is due. A task that waits after that time gets it at once. A task that
+           waits before it parks, and only then the heap has an entry. So there is no stored value for `stop` to drain,
+           and a timer without references and waiters is collected.
+Cost       A sleep is a heap entry, not a cancel scope, and sleepers share the pump's wake-ups: 10 us per sleep against
+           trio's 20 with 1,000 sleeping tasks, 15 against 20 with 10 (interpreted). A task that sleeps alone pays for
+           the whole wake-up; then trio's own sleep is cheaper, 60 us against 80.
 
 Every start of a timer, by making it or by `reset`, ends at most once: one `wait` gets the time, or one `stop` or
-`reset` returns True. A value is received when it is handed to a parked task, which then gets it even if it is cancelled
-before it runs. All of this belongs to the thread of one `trio.run` and is not thread-safe.
+`reset` returns True. A time counts as received when it is handed to a parked task, which gets it even if it is
+cancelled before it runs. Timers and tickers belong to the thread of one `trio.run` and are not thread-safe.
 
-Where a ticker that never stops was started is told by `statistics`, while debugging is on: `DEADLINED_DEBUG=1`,
-`set_debug(True)` or Python's development mode.
+With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` tells where the
+running timers and tickers were made.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ INF = math.inf
 
 @enable_ki_protection
 async def sleep(seconds: float) -> None:
-    """Sleep for `seconds`; zero or less is just a checkpoint, `inf` is until cancelled, NaN is a ValueError.
+    """Sleep for `seconds`. Zero or less is only a checkpoint, `inf` sleeps until cancelled, NaN is a ValueError.
 
-    Always a checkpoint, never early. RuntimeError outside of `trio.run`.
+    Always a checkpoint; never ends early. RuntimeError outside of `trio.run`.
     """
     pump = current_pump()
     await _sleep(pump, pump.clock.now() + seconds)
@@ -57,7 +57,7 @@ async def sleep(seconds: float) -> None:
 
 @enable_ki_protection
 async def sleep_until(when: float) -> None:
-    """`sleep` until `when`, absolute seconds on the run's clock (`trio.current_time()`)."""
+    """Sleep until `when`, absolute seconds on the run's clock (`trio.current_time()`); otherwise as `sleep`."""
     await _sleep(current_pump(), when)
 
 
@@ -68,13 +68,13 @@ async def _sleep(pump: Pump, when: float) -> None:
     waiter = Waiter()
     entry = Entry(_wake, waiter)
 
-    def leave() -> None:
-        # the stopped entry may lie in the heap for long, and must not keep the task alive
+    def stop() -> None:
+        # the stopped entry may stay in the heap for long and must not keep the task alive
         entry.arg = None
         pump.set_timer(entry, INF)
 
     pump.set_timer(entry, when)
-    await waiter.park(leave)
+    await waiter.park(stop)
 
 
 def _wake(waiter: Waiter, seq: int, lateness: float) -> None:
@@ -82,7 +82,7 @@ def _wake(waiter: Waiter, seq: int, lateness: float) -> None:
 
 
 class _Source(ABC):
-    """A time that comes, and the tasks that wait for it, first come, first served."""
+    """A time, and the tasks that wait for it in the order of their arrival."""
 
     __slots__ = ("__weakref__", "_entry", "_pump", "_waiters", "_when", "place")
 
@@ -92,53 +92,53 @@ class _Source(ABC):
     def __init__(self) -> None:
         run = _this_run()
         self._pump = run.pump
-        self._entry = Entry(_ring)
+        self._entry = Entry(_fire)
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
-        # the time that nobody has received yet; inf: none, it is stopped or was received
+        # the time that was not received yet; inf if it was, or if the timer is stopped
         self._when = INF
-        # where it was made, if debugging was on then
+        # the line that made it, if debugging was on
         self.place = _place() if _Source.debug else ""
         run.started.add(self)
 
     @property
     def running(self) -> bool:
-        """Whether there is something to receive, or to run, now or later."""
+        """True if there is a time to receive or a function to call, now or later."""
         return self._when < INF
 
     async def _receive(self) -> float:
-        """The time, once it has come; inf if the wait was ended without one."""
+        """Wait for the time and return it; inf if the wait was ended without one."""
         self._require_this_run()
         if self._when <= self._pump.clock.now() and not self._waiters:
             await checkpoint_if_cancelled()
-            value = self._take()
+            value = self._consume()
             await cancel_shielded_checkpoint()
             return value
         waiter = Waiter()
 
-        def leave() -> None:
+        def remove() -> None:
             del self._waiters[waiter]
             self._file()
 
         self._waiters[waiter] = None
         self._file()
-        return await waiter.park(leave)
+        return await waiter.park(remove)
 
     @abstractmethod
-    def _take(self) -> float:
-        """The time that has come, which is received by this."""
+    def _consume(self) -> float:
+        """Return the time that is due, which counts as received."""
 
-    def ring(self) -> None:
-        """The time has come, and somebody waits for it."""
+    def fire(self) -> None:
+        """Hand the time, which has come, to the first waiter. The timer queue calls it."""
         waiter, _ = self._waiters.popitem(last=False)
-        waiter.wake(self._take())
+        waiter.wake(self._consume())
         self._file()
 
     def _file(self) -> None:
-        """Have an entry in the heap exactly while a time is due and somebody waits for it."""
+        """Keep an entry in the heap exactly while a time is to come and a task waits for it."""
         self._file_at(self._when if self._waiters else INF)
 
     def _file_at(self, when: float) -> None:
-        # a stopped entry may lie in the heap for long, and must not keep its owner alive
+        # a stopped entry may stay in the heap for long and must not keep its owner alive
         self._entry.arg = self if when < INF else None
         self._pump.set_timer(self._entry, when)
 
@@ -151,18 +151,18 @@ class _Source(ABC):
         return f"<{self.kind} {f'when={self._when!r}' if self.running else 'stopped'}{made}>"
 
 
-def _ring(source: _Source, seq: int, lateness: float) -> None:
-    source.ring()
+def _fire(source: _Source, seq: int, lateness: float) -> None:
+    source.fire()
 
 
 class Timer(_Source):
-    """One time that comes after `seconds`, for one receiver: Go's `time.NewTimer`.
+    """A time that comes after `seconds`, for one receiver: Go's `time.NewTimer`.
 
-    `seconds` of zero or less: the time has come already. `inf`: it is made stopped, for a later `reset`. NaN is a
+    With `seconds` of zero or less the time has come already; `inf` makes a stopped timer, for a later `reset`. NaN is a
     ValueError. RuntimeError outside of `trio.run`.
 
-    Any number of tasks may wait; each start of the timer serves one of them, the one that came first, and the others
-    wait on for the next `reset`.
+    Any number of tasks may wait. Each start of the timer serves the one that came first; the others wait for the next
+    `reset`.
     """
 
     __slots__ = ()
@@ -174,26 +174,25 @@ class Timer(_Source):
 
     @enable_ki_protection
     async def wait(self) -> float:
-        """Sleep until the time comes, and return it: the time that was due, even if it is taken later.
+        """Sleep until the time comes, and return the time that was due, even if it is received later.
 
-        A checkpoint, also if the time has come. Who waits at a stopped timer, or at one whose time was received, waits
-        for a `reset`. RuntimeError for a timer of `after_func`, on which no time arrives.
+        Always a checkpoint. On a stopped timer, or one whose time was received, it waits for a `reset`. RuntimeError
+        for a timer of `after_func`, which has no time to receive.
         """
         return await self._receive()
 
     def stop(self) -> bool:
-        """Take the time back; was there one to take back? Whoever waits, waits on.
+        """Stop the timer: nothing can be received until a `reset`. Waiting tasks wait on.
 
-        After it nothing can be received until a `reset`. True: nobody has received the time, and nobody will, even if
-        it had come. False: a task has received it (or has been woken with it), or the timer was stopped before. With
-        `after_func` a True means that the function was not called and will not be; a False that it was, or is being
-        called right now.
+        True if this prevents the time from being received, even if it had come already. False if a task has received it
+        (or was woken with it), or if the timer was stopped before. With `after_func`, True means that the function was
+        not called and will not be; False that it was called or is being called now.
         """
         return self._start(INF)
 
     def reset(self, seconds: float) -> bool:
-        """`stop`, and start anew for `seconds` from now; the answer is that of `stop`. Whoever waits, waits for the
-        new time."""
+        """Stop the timer and start it again for `seconds` from now. Returns what `stop` would. Waiting tasks wait for
+        the new time."""
         self._require_this_run()
         return self._start(self._from_now(seconds))
 
@@ -204,7 +203,7 @@ class Timer(_Source):
         self._file()
         return pending
 
-    def _take(self) -> float:
+    def _consume(self) -> float:
         value, self._when = self._when, INF
         return value
 
@@ -215,15 +214,14 @@ class Timer(_Source):
 
 
 class Ticker(_Source):
-    """A time that comes every `period` seconds, the first one period from now: Go's `time.NewTicker`.
+    """A time that comes every `period` seconds, first one period from now: Go's `time.NewTicker`.
 
         async for when in deadlined.Ticker(1.0):
             ...
 
-    `when` is the time at which the tick was due. One tick waits for a slow consumer; those that come meanwhile are
-    dropped, and the phase is kept. Several consumers share the ticks, each of which goes to the one that came first.
-    The loop ends when the ticker is stopped (in Go it would hang). A ticker without references is collected; it need
-    not be stopped.
+    `when` is the time at which the tick was due. One tick is kept for a slow consumer; further ones are dropped, and
+    the phase is kept. Each tick goes to one consumer, the one that came first. The loop ends when the ticker is
+    stopped (in Go it would hang). A ticker without references is collected; it need not be stopped.
 
     A period that is not positive and finite is a ValueError. RuntimeError outside of `trio.run`.
     """
@@ -241,13 +239,13 @@ class Ticker(_Source):
 
     @enable_ki_protection
     async def __anext__(self) -> float:
-        """The next tick. A checkpoint, also if it has come already or never will."""
+        """Wait for the next tick and return the time at which it was due. Always a checkpoint."""
         slept = False
         while self._when < INF:
             when = await self._receive()
             if when < INF:
                 return when
-            # stopped, and perhaps started anew since
+            # stopped, and perhaps started again since
             slept = True
         if not slept:
             await checkpoint()
@@ -255,8 +253,8 @@ class Ticker(_Source):
 
     @enable_ki_protection
     def stop(self) -> None:
-        """No tick can be received after this, even if it had come; loops over the ticker end, unless it is `reset`
-        before they look. Idempotent."""
+        """Stop the ticker: no tick can be received any more, even if it had come. Loops over the ticker end, unless it
+        is `reset` before their tasks run. Idempotent."""
         self._when = INF
         self._file()
         while self._waiters:
@@ -265,7 +263,8 @@ class Ticker(_Source):
 
     @enable_ki_protection
     def reset(self, period: float) -> None:
-        """Start anew, stopped or not: the next tick is due one `period` from now. Whoever waits, waits for that."""
+        """Start the ticker again, stopped or not: the next tick is due one `period` from now. Waiting tasks wait for
+        it."""
         if not 0.0 < period < INF:
             raise ValueError(f"period must be positive and finite, in seconds, not {period!r}")
         self._require_this_run()
@@ -273,14 +272,14 @@ class Ticker(_Source):
         self._when = self._pump.clock.now() + period
         self._file()
 
-    def _take(self) -> float:
+    def _consume(self) -> float:
         value = self._when
         self._when = next_tick(value, self._period, self._pump.clock.now())
         return value
 
 
 class _FunctionTimer(Timer):
-    """Calls a function in place of serving a receiver. Its entry keeps it alive until then."""
+    """A timer that calls a function instead of serving a receiver. Its heap entry keeps it alive until then."""
 
     __slots__ = ("_args", "_context", "_function")
 
@@ -291,9 +290,9 @@ class _FunctionTimer(Timer):
         super().__init__(seconds)
 
     async def wait(self) -> float:
-        raise RuntimeError("no time arrives at a timer of after_func: let its function set a trio.Event")
+        raise RuntimeError("a timer of after_func has no time to receive: let its function set a trio.Event")
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         self._when = INF
         self._entry.arg = None
         try:
@@ -313,18 +312,19 @@ class _FunctionTimer(Timer):
 
 
 def after_func(seconds: float, fn: Callable[..., object], *args: Any) -> Timer:
-    """Call `fn(*args)` after `seconds`, unless the returned timer is stopped before; `reset` makes it run once more.
+    """Call `fn(*args)` after `seconds`, unless the returned timer is stopped before. After a `reset` it is called
+    again.
 
-    `fn` is called between the steps of all tasks, by the run itself: it must be short, must not block, and may start,
-    stop and reset timers. Zero or negative `seconds`: it is called soon, never inside this call. It runs in a copy of
-    the caller's context. An Exception in it is logged and does no harm to any other timer; any other BaseException ends
-    the run, as it does in all of trio's own callbacks.
+    The run calls `fn` between the steps of tasks, in a copy of the caller's context. It must be short and must not
+    block; it may start, stop and reset timers. With zero or negative `seconds` it is called soon, never inside this
+    call. An Exception in it is logged and does not affect other timers; any other BaseException ends the run, as in all
+    of trio's callbacks.
 
-    Go starts a goroutine of its own for it. Here that would be a task without a parent, whose crash nobody hears of, so
-    an async function is a TypeError: name the nursery that is responsible, `after_func(5, nursery.start_soon, work)`.
+    Go runs the function in a new goroutine. Here that would be a task without a parent, whose failure would go
+    unnoticed, so an async function is a TypeError. Name a nursery: `after_func(5, nursery.start_soon, work)`.
 
-    The timer lives until `fn` was called, referenced or not; the run does not wait for it, and what is pending at its
-    end is never called.
+    The timer lives until `fn` was called, even without references. The run does not wait for it, and a function that is
+    still pending at the end of the run is not called.
     """
     if not callable(fn):
         raise TypeError(f"after_func needs a function to call, not {fn!r}")
@@ -342,9 +342,9 @@ def _no_async(fn: Callable[..., object]) -> TypeError:
 
 @dataclass(frozen=True)
 class TimingStatistics:
-    """What has been started in this run and is neither received, stopped nor collected: `timers` (those of
-    `after_func` too), `tickers`, and, of those that were made while debugging was on, how many were made at which
-    place: "Ticker app.py:12", the most frequent place first."""
+    """The `timers` (also those of `after_func`) and `tickers` of a run that were started and not received, stopped or
+    collected. `places` counts those made while debugging was on by the line that made them ("Ticker app.py:12"), the
+    most frequent first."""
 
     timers: int
     tickers: int
@@ -352,7 +352,7 @@ class TimingStatistics:
 
 
 def statistics() -> TimingStatistics:
-    """A snapshot of this run. RuntimeError outside of `trio.run`."""
+    """Return a snapshot of this run. RuntimeError outside of `trio.run`."""
     run = _run.get()
     running = [] if run is None else [source for source in run.started if source.running]
     kinds = Counter(source.kind for source in running)
@@ -361,13 +361,13 @@ def statistics() -> TimingStatistics:
 
 
 def set_debug(on: bool) -> None:
-    """Whether timers and tickers that are made from now on remember where. It costs a microsecond or two each."""
+    """Make new timers and tickers remember the line that makes them, or not. It costs 1 to 2 microseconds each."""
     _Source.debug = on
 
 
 @dataclass
 class _Run:
-    """One run's pump, and what it started."""
+    """One run's pump, and the timers and tickers that it started."""
 
     pump: Pump
     started: weakref.WeakSet[_Source] = field(default_factory=weakref.WeakSet)
@@ -386,7 +386,7 @@ def _this_run() -> _Run:
 
 
 def _place() -> str:
-    """The line outside of this module that is at work."""
+    """Return the innermost line that runs outside of this module."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals is globals():
         frame = frame.f_back

@@ -69,7 +69,7 @@ def main() -> None:
     """
 
 
-@main.command("bench")
+@main.command("bench", short_help="Measure beside trio, asyncio, uvloop, Go, servers.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
 @_repetitions("5, instructions: 1, --quick: 1")
 @_QUICK
@@ -135,7 +135,7 @@ def bench_command(
     _finish(lambda: runner.run(chosen, plan, results))
 
 
-@main.command("document")
+@main.command("document", short_help="Rewrite a page's tables from the results.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_directory("--results", "Where the files of bench are.  [default: loadtest/results]", default=RESULTS)
 def document_command(file: Path, results: Path) -> None:
@@ -157,7 +157,7 @@ def document_command(file: Path, results: Path) -> None:
         raise click.ClickException(str(error)) from error
 
 
-@main.command("precision")
+@main.command("precision", short_help="Measure how late timers fire.")
 @_repetitions("5, --quick: 1")
 @click.option("--situation", "only", type=click.Choice(["idle", "busy", "quota"]), multiple=True,
               help="Measure only this situation. Can be repeated.")  # fmt: skip
@@ -183,12 +183,12 @@ def precision_command(
     try:
         from .precision import run as precision  # only this command needs hdrhistogram
     except ImportError as error:
-        raise click.UsageError(f"{error} (pip install 'deadlined[bench]')") from error
+        raise click.UsageError(f"{error} (pip install -e '.[fast,bench]')") from error
     plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
     _finish(lambda: precision.run(plan, results, pictures))
 
 
-@main.command("schemes")
+@main.command("schemes", short_help="Measure the timer queues.")
 @_repetitions("3, --quick: 1")
 @click.option("--most", type=click.IntRange(1_000, 10_000_000), default=schemes.MOST, show_default=True,
               help="The largest number of timers; the smallest is 10.")  # fmt: skip
@@ -216,7 +216,7 @@ def schemes_command(quick: bool, repetitions: int | None, results: Path, picture
     _finish(lambda: schemes.run(plan, results, pictures))
 
 
-@main.command("slow")
+@main.command("slow", short_help="Attack the server with slow clients.")
 @click.option("--connections", type=click.IntRange(1, 5_000), default=1_000, show_default=True, help="Per attack.")
 def slow_command(connections: int) -> None:
     """Attack `deadlined serve` with slowhttptest, while an honest client asks beside it.

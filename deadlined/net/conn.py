@@ -1,12 +1,13 @@
 """A byte stream with deadlines: Go's net.Conn as a stream of trio.
 
-Facts      A non-blocking call says at once whether it can be served. The kernel reports an edge only after such a
-           call has said "would block".
-Hazard     Waiting first would hang on data that came before; catching every OSError would swallow the deadline's own
-           error.
-Answer     Every operation is tried first and waits after, but for a receive after one that emptied the kernel's buffer:
-           the next edge is still to come then. Errors of the kernel are translated where the call is made.
-Cost       A system call that finds nothing, where that is not known.
+Facts      A non-blocking call says at once whether it can be served. The kernel reports the next edge only after a call
+           has said "would block".
+Hazard     An operation that waits first hangs on data that arrived before. Code that catches every OSError also
+           catches the deadline's error.
+Answer     Every operation is tried first and waits only if it would block. The exception is a receive after one that
+           emptied the kernel's buffer: it waits at once, because the next edge is still to come. Kernel errors are
+           translated where the call is made.
+Cost       A system call that finds nothing, when it is not known that the buffer is empty.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from .side import Side, closed_error, require_open
 
 Buffer = bytes | bytearray | memoryview
 
-# bytes; what trio's SocketStream takes, and below glibc's mmap threshold (128 KiB), above which every receive would map
-# and unmap its buffer
+# bytes; trio's SocketStream uses the same. Above glibc's mmap threshold (128 KiB) every receive would map and unmap its
+# buffer
 RECEIVE_SIZE: Final = 65536
 
-# bytes that the kernel holds for a peer that does not read. Linux's own limit let one stalled reader on loopback hold
-# 2.2 MB, this one 66 KiB; trio's is 16 KiB, a larger one lets a fast sender sleep longer between two wakes
+# bytes that the kernel holds for a peer that does not read. Linux's default let one stalled reader on loopback hold
+# 2.2 MB, this limit 66 KiB. Trio's is 16 KiB; a larger one wakes a fast sender less often
 _UNSENT: Final = 64 * 1024
 
-# linger on, for 0 seconds: close() throws away what is unsent and the peer gets an RST
+# linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 
@@ -43,41 +44,41 @@ class Conn(trio.abc.HalfCloseableStream):
     """A connected stream socket whose reads and writes end by their deadlines. Make it with `open_tcp_stream`,
     `open_unix_stream`, `Listener.accept` or `Conn.from_socket`.
 
-    A deadline is an absolute time on the run's clock (`trio.current_time()`); `inf` is none, the default. It applies to
-    all future and pending operations of its direction, and stays until it is moved: an idle timeout is a read
-    deadline that is moved after every read. Setting one is a store, and may be done from any task of the run:
+    A deadline is an absolute time on the run's clock (`trio.current_time()`); `inf`, the default, is none. It applies
+    to the pending and to all future operations of its direction, and stays until it is moved: an idle timeout is a
+    read deadline that is moved after every read. Any task of the run may set one, at the cost of a store:
 
-        set_read_deadline(when)     `receive_some` and its kin raise DeadlineExceeded at `when`
-        set_write_deadline(when)    `send_all` and its kin
+        set_read_deadline(when)     `receive_some` and the other reads raise DeadlineExceeded at `when`
+        set_write_deadline(when)    the same for `send_all` and the other writes
         set_deadline(when)          both
-        set_read_timeout(seconds)   the read deadline, so many seconds from now, for less: the clock is read inside;
-                                    likewise for write and for both
+        set_read_timeout(seconds)   the read deadline, in seconds from now; it costs less, because the clock is read
+                                    inside. `set_write_timeout` and `set_timeout` likewise
 
     A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
-    bytes are waiting. NaN is a ValueError; on a closed connection ClosedResourceError.
+    bytes are waiting. NaN raises ValueError, a closed connection ClosedResourceError.
 
-    After DeadlineExceeded the connection is whole: move the deadline and go on. After a write deadline the first
-    `error.sent` bytes were taken by the kernel and the rest was not. Errors otherwise are trio's: ClosedResourceError
-    (closed here), BusyResourceError (two tasks in one direction), BrokenResourceError (the peer or the network).
+    After DeadlineExceeded the connection can be used: move the deadline and continue. After a write deadline the
+    kernel has taken the first `error.sent` bytes and no others. All other errors are trio's: ClosedResourceError (this
+    program closed it), BusyResourceError (two tasks in one direction), BrokenResourceError (the peer or the network).
 
-    Under a `trio.SSLStream` a read deadline that passes after the handshake can be moved and the stream goes on; one
-    that passes during the handshake, and a write deadline at any time, leave the SSLStream broken.
+    Under a `trio.SSLStream`, a read deadline that passes after the handshake can be moved and the stream continues. A
+    read deadline that passes during the handshake, or a write deadline at any time, leaves the SSLStream broken.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_desc",
-        "_ended",
-        "_pump",
-        "_reading",
-        "_socket",
-        "_turn",
-        "_writing",
-        "set_read_deadline",
-        "set_read_timeout",
-        "set_write_deadline",
-        "set_write_timeout",
-    )
+    __slots__ = {
+        "__weakref__": None,
+        "_desc": None,
+        "_ended": None,
+        "_pump": None,
+        "_reading": None,
+        "_socket": None,
+        "_turn": None,
+        "_writing": None,
+        "set_read_deadline": "Set the read deadline: absolute seconds on the run's clock; `inf` is none.",
+        "set_read_timeout": "Set the read deadline, in seconds from now; at or below 0 it expires at once.",
+        "set_write_deadline": "Set the write deadline: absolute seconds on the run's clock; `inf` is none.",
+        "set_write_timeout": "Set the write deadline, in seconds from now; at or below 0 it expires at once.",
+    }
 
     set_read_deadline: Callable[[float], None]
     set_write_deadline: Callable[[float], None]
@@ -87,7 +88,7 @@ class Conn(trio.abc.HalfCloseableStream):
     def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
         pump = current_pump()
         self._desc = pump.open(socket.fileno())
-        # on a unix socket a read ends where a descriptor was passed, whatever comes behind it (unix(7))
+        # on a unix socket a read ends where a descriptor was passed, even if more bytes follow (unix(7))
         self._desc.read.eof_or_urgent_seen = not is_tcp
         self._socket = socket
         self._pump = pump
@@ -95,7 +96,7 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing = Side("write", self._desc.write)
         self._ended = False
         self._turn: ScheduledCheckpoint | None = None
-        # the halves' own methods: a forwarding call would cost more than what it forwards to
+        # the halves' own methods, because a forwarding call would cost more than the method
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
         self.set_read_timeout = self._desc.read.set_timeout
@@ -105,8 +106,8 @@ class Conn(trio.abc.HalfCloseableStream):
     def from_socket(cls, socket: stdlib.socket) -> Conn:
         """Take over a connected SOCK_STREAM socket that the caller made (a `socketpair`, one from systemd).
 
-        It becomes non-blocking and belongs to the Conn, which closes it. ValueError for another type of socket, OSError
-        if the event queue does not take it; then it is still the caller's.
+        It becomes non-blocking, and the Conn closes it. ValueError for another type of socket; OSError if the event
+        queue refuses it. After an error it still belongs to the caller.
         """
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
@@ -115,17 +116,17 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def socket(self) -> stdlib.socket:
-        """The socket, for options and addresses; non-blocking, and closed by the Conn."""
+        """The non-blocking socket, for options and addresses. The Conn closes it."""
         return self._socket
 
     @property
     def read_deadline(self) -> float:
-        """As it was last set; `inf` if there is none."""
+        """The read deadline as it was last set; `inf` if there is none."""
         return self._desc.read.deadline
 
     @property
     def write_deadline(self) -> float:
-        """As it was last set; `inf` if there is none."""
+        """The write deadline as it was last set; `inf` if there is none."""
         return self._desc.write.deadline
 
     def set_deadline(self, when: float) -> None:
@@ -134,15 +135,15 @@ class Conn(trio.abc.HalfCloseableStream):
         self._desc.set_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the read and the write deadline to one time, so many seconds from now."""
+        """Set the read and the write deadline to the same time, `seconds` from now."""
         require_open(self._desc.read)
         self._desc.set_timeout(seconds)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """The next bytes, at least one; b"" once the peer has ended its side.
+        """Receive the next bytes, at least one; b"" once the peer has ended its side.
 
-        `max_bytes` at least 1 (ValueError); None leaves it to the Conn. Nothing is lost by DeadlineExceeded or a
-        cancellation. BrokenResourceError if the connection was reset.
+        `max_bytes` must be at least 1 (ValueError); None means 64 KiB. DeadlineExceeded and a cancellation lose no
+        bytes. BrokenResourceError if the connection was reset.
         """
         size = RECEIVE_SIZE if max_bytes is None else _size(max_bytes)
         side = self._reading
@@ -150,7 +151,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             data = None
             if side.half.ready:
-                # bytes are there: they can wait a turn, which is the checkpoint
+                # bytes are waiting: the checkpoint may come first
                 turn = self._turn = self._turn or ScheduledCheckpoint(side.half)
                 side.woken(await turn)
                 data = self._receive(size)
@@ -169,7 +170,7 @@ class Conn(trio.abc.HalfCloseableStream):
             side.leave()
 
     async def __anext__(self) -> bytes:
-        """`receive_some` for `async for`, which ends with the peer's side."""
+        """Receive the next bytes for `async for`, which ends when the peer has ended its side."""
         data = await self.receive_some()
         if not data:
             raise StopAsyncIteration
@@ -178,24 +179,24 @@ class Conn(trio.abc.HalfCloseableStream):
     async def send_all(self, data: Buffer) -> None:
         """Hand all of `data` to the kernel, waiting while its buffer is full.
 
-        After DeadlineExceeded its `sent` says how many bytes were taken; after a cancellation that is not known, and
-        the stream is of no more use to most protocols.
+        After DeadlineExceeded, `error.sent` is the number of bytes that the kernel took. After a cancellation that
+        number is unknown, and most protocols cannot continue on the stream.
         """
         side = self._writing
         side.enter()
         try:
             await side.begin()
             self._require_open_end()
-            # most sends are taken whole: views and slices are for the others
+            # the kernel takes most sends whole: only the others need views and slices
             if not isinstance(data, bytes) or self._offer(side, data) < len(data):
-                await self._send_rest(side, data)
+                await self._send_remaining(side, data)
             if not side.slept:
                 await yield_shielded
         finally:
             side.leave()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Sleep until the kernel's buffer has room again; the write deadline applies."""
+        """Sleep until the kernel's buffer has room. The write deadline applies."""
         side = self._writing
         side.enter()
         try:
@@ -208,7 +209,7 @@ class Conn(trio.abc.HalfCloseableStream):
             side.leave()
 
     async def send_eof(self) -> None:
-        """End our side: the peer will read b"". Idempotent; receiving goes on."""
+        """End this side of the stream: the peer will read b"". Receiving is still possible. Idempotent."""
         side = self._writing
         side.enter()
         try:
@@ -218,29 +219,29 @@ class Conn(trio.abc.HalfCloseableStream):
             side.leave()
 
     async def aclose(self) -> None:
-        """Close at once; pending operations raise ClosedResourceError. Idempotent. Bytes in the kernel's buffer are
-        still delivered if the peer takes them."""
+        """Close at once; pending operations raise ClosedResourceError. The kernel still delivers the bytes in its
+        buffer if the peer reads them. Idempotent."""
         self.close()
         await checkpoint()
 
     def close(self) -> None:
-        """`aclose` without the checkpoint; also fit for a callback, or after the run."""
+        """Do what `aclose` does, without the checkpoint. May be called from a callback and after the run."""
         self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
         self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
         self._pump.close(self._desc)
         self._socket.close()
 
     def abort(self) -> None:
-        """Close, throw away what is unsent, and reset the connection (RST): the end for a peer that does not read.
+        """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read.
 
-        Idempotent, synchronous. On a unix socket it is `close`.
+        No checkpoint. Idempotent. On a unix socket it is `close`.
         """
         if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
             self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
         self.close()
 
     def shutdown_write(self) -> None:
-        """`send_eof` without the checkpoint. BrokenResourceError if the connection is gone."""
+        """Do what `send_eof` does, without the checkpoint. BrokenResourceError if the connection is gone."""
         if self._ended:
             return
         try:
@@ -250,8 +251,8 @@ class Conn(trio.abc.HalfCloseableStream):
         self._ended = True
 
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
-        """`receive_some` if that need not wait, else None. No checkpoint: whoever loops on it must make room for
-        others."""
+        """Receive bytes that are waiting, as `receive_some`; None if there are none. No checkpoint: a caller that loops
+        must let other tasks run."""
         side = self._reading
         side.admit()
         data = self._receive(max_bytes)
@@ -274,23 +275,25 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def drained(self) -> bool:
-        """True if `try_receive` is known to give None: the last receive got less than it asked for, and the kernel has
-        reported nothing since. Deadlines and closing do not show here."""
+        """True if `try_receive` would return None: the last receive got less than it asked for, and the kernel has
+        reported no edge since. An expired deadline or a close does not change it."""
         return self._reading.half.drained
 
     def try_send(self, data: Buffer) -> int:
-        """Offer `data` to the kernel; how many bytes it took, 0 if its buffer is full. No checkpoint."""
+        """Offer `data` to the kernel and return the number of bytes it took, 0 if its buffer is full. No checkpoint."""
         self._writing.admit()
         self._require_open_end()
         return self._send(data)
 
     def wait_readable(self) -> Awaitable[None]:
-        """To be awaited after `try_receive` gave None: sleep until it is worth trying again, or the read deadline."""
-        return self._reading.rest()
+        """Return an awaitable that sleeps until `try_receive`, which has returned None, may succeed. The read deadline
+        applies. A checkpoint."""
+        return self._reading.wait()
 
-    def call_when_readable(self, sleeper: ReadyCallback) -> bool:
-        """`wait_readable` without a task: True if `sleeper` will be called, False if it is worth trying now."""
-        return self._reading.half.park(sleeper) == PARKED
+    def call_when_readable(self, callback: ReadyCallback) -> bool:
+        """Wait without a task: True if `callback.on_ready()` will be called once, when the connection may be readable,
+        its read deadline has passed or it was closed. False if one of these is the case now."""
+        return self._reading.half.park(callback) == PARKED
 
     def resume_readable(self, callback: ReadyCallback) -> bool:
         """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called
@@ -302,10 +305,11 @@ class Conn(trio.abc.HalfCloseableStream):
         return status != PARKED
 
     def wait_writable(self) -> Awaitable[None]:
-        """To be awaited after `try_send` took less than all: sleep until there is room again, or the write deadline."""
-        return self._writing.rest()
+        """Return an awaitable that sleeps until `try_send`, which has taken less than all, may take more. The write
+        deadline applies. A checkpoint."""
+        return self._writing.wait()
 
-    async def _send_rest(self, side: Side, data: Buffer) -> None:
+    async def _send_remaining(self, side: Side, data: Buffer) -> None:
         with memoryview(data) as given, given.cast("B") as view:
             size = len(view)
             while side.sent < size:
@@ -313,14 +317,14 @@ class Conn(trio.abc.HalfCloseableStream):
                     side.woken(await side.parking)
 
     def _offer(self, side: Side, data: Buffer) -> int:
-        """Let the kernel take what it will; how much that was."""
+        """Offer `data` to the kernel; count and return the bytes it took."""
         taken = self._send(data)
         side.sent += taken
         return taken
 
     def _require_open_end(self) -> None:
         if self._ended:
-            raise trio.ClosedResourceError("our side of the connection was ended with send_eof()")
+            raise trio.ClosedResourceError("this side of the connection was ended with send_eof()")
 
     def _receive(self, size: int) -> bytes | None:
         try:
@@ -340,7 +344,7 @@ class Conn(trio.abc.HalfCloseableStream):
 
 
 def set_options(socket: stdlib.socket) -> bool:
-    """The options of TCP that every `Conn` has, if it is a socket of TCP; is it?"""
+    """Set the TCP options of every `Conn`. False if it is no TCP socket, which has none."""
     is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
     if is_tcp:
         # as trio does: small messages leave at once

@@ -12,14 +12,14 @@ from trio.lowlevel import checkpoint
 from ..runtime import current_pump, yield_shielded
 from .side import Side, require_open
 
-# bytes; no UDP datagram is longer
+# bytes; UDP's length field allows no more
 MAX_DATAGRAM = 65535
 
 Address = Any
 
 
 class PacketConn(trio.abc.AsyncResource):
-    """A UDP socket whose operations end by their deadlines, as those of `Conn` do. Make it with `open_udp`."""
+    """A UDP socket whose operations end by deadlines that follow the rules of `Conn`. Make it with `open_udp`."""
 
     def __init__(self, socket: stdlib.socket) -> None:
         socket.setblocking(False)
@@ -35,12 +35,14 @@ class PacketConn(trio.abc.AsyncResource):
         return self._socket
 
     def set_read_deadline(self, when: float) -> None:
-        """Let pending and future `receive_from` fail at `when`; `inf` is none. ClosedResourceError once closed."""
+        """Set the deadline of pending and future `receive_from`: absolute seconds on the run's clock; `inf` is none.
+        ClosedResourceError once closed."""
         require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Let pending and future `send_to` fail at `when`; `inf` is none. ClosedResourceError once closed."""
+        """Set the deadline of pending and future `send_to`: absolute seconds on the run's clock; `inf` is none.
+        ClosedResourceError once closed."""
         require_open(self._desc.write)
         self._desc.write.set_deadline(when)
 
@@ -50,24 +52,24 @@ class PacketConn(trio.abc.AsyncResource):
         self._desc.set_deadline(when)
 
     def set_read_timeout(self, seconds: float) -> None:
-        """`set_read_deadline`, so many seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
+        """Set the read deadline, in seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
         require_open(self._desc.read)
         self._desc.read.set_timeout(seconds)
 
     def set_write_timeout(self, seconds: float) -> None:
-        """`set_write_deadline`, so many seconds from now."""
+        """Set the write deadline, in seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
         require_open(self._desc.write)
         self._desc.write.set_timeout(seconds)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the read and the write deadline to one time, so many seconds from now."""
+        """Set the read and the write deadline to the same time, `seconds` from now."""
         require_open(self._desc.read)
         self._desc.set_timeout(seconds)
 
     async def receive_from(self, max_bytes: int = MAX_DATAGRAM) -> tuple[bytes, Address]:
-        """The next datagram, cut to `max_bytes`, and its sender's address.
+        """Receive the next datagram, cut to `max_bytes`, and its sender's address.
 
-        OSError (ECONNREFUSED) if an earlier datagram of a connected socket was refused; the socket can be used on.
+        OSError (ECONNREFUSED) if the peer of a connected socket refused an earlier datagram; the socket stays usable.
         """
         side = self._reading
         side.enter()
@@ -86,9 +88,9 @@ class PacketConn(trio.abc.AsyncResource):
             side.leave()
 
     async def send_to(self, data: bytes, address: Address = None) -> None:
-        """Send one datagram, whole or not at all, to `address`, or to the peer of a connected socket if it is None.
+        """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
-        OSError as the kernel gives it (EMSGSIZE, ECONNREFUSED, ENOBUFS); the socket can be used on.
+        OSError as the kernel reports it (EMSGSIZE, ECONNREFUSED, ENOBUFS); the socket stays usable.
         """
         side = self._writing
         side.enter()

@@ -1,8 +1,7 @@
-"""Connecting out, under a deadline. Several addresses of one name are raced (happy eyeballs, RFC 8305) by trio's own
-machinery.
+"""Outgoing connections under a deadline. Trio races the addresses of a name (happy eyeballs, RFC 8305).
 
-Connecting to a unix socket never waits in the kernel: it succeeds or it fails, with EAGAIN if the listener's queue is
-full, and nothing tells when there is room again. So that is asked for, 5 ms after and then less and less often.
+A non-blocking connect to a unix socket never waits: it succeeds or fails, with EAGAIN if the listener's queue is full.
+No event tells when there is room again, so it is tried again after 5 ms, and then at growing intervals.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import trio
 from ..errors import DeadlineExceeded
 from .conn import Conn
 
-# seconds between two attempts at a full queue: the first is short because a server that accepts at all does it soon,
-# the longest is what a caller may wait in vain after there is room
+# seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
+# the delay that a caller may see after there is room
 _RETRY_FIRST = 0.005
 _RETRY_MOST = 0.1
 
 
 async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = math.inf) -> Conn:
-    """Connect to a TCP port by the first address of `host` that answers, name look-up included.
+    """Connect to a TCP port at the first address of `host` that answers.
 
-    DeadlineExceeded (op "connect") at `deadline`, absolute; at or before now it fails at once. OSError if no address
-    can be reached. NaN is a ValueError.
+    DeadlineExceeded (op "connect") at `deadline`, absolute seconds, which includes the name look-up; at or before now
+    it is raised at once. OSError if no address can be reached. NaN is a ValueError.
     """
     with _connecting(deadline) as scope:
         stream = await trio.open_tcp_stream(host, port)
@@ -40,7 +39,7 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
 
 
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
-    """Connect to a unix socket; errors as `open_tcp_stream`."""
+    """Connect to a unix socket. Waits while the listener's queue is full. Errors as `open_tcp_stream`."""
     with _connecting(deadline) as scope:
         await trio.lowlevel.checkpoint()
         delay = _RETRY_FIRST
@@ -58,7 +57,7 @@ async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> C
 
 
 def _connects(socket: stdlib.socket, path: str) -> bool:
-    """False if the listener's queue is full."""
+    """Try to connect; False if the listener's queue is full."""
     try:
         socket.connect(path)
     except BlockingIOError:
@@ -75,6 +74,6 @@ def _exceeded(scope: trio.CancelScope) -> DeadlineExceeded:
 
 
 def _detach(socket: trio.socket.SocketType) -> stdlib.socket:
-    """The same connection, out of trio's hands."""
+    """Take the descriptor from trio into a socket of the standard library."""
     family, type_, proto = socket.family, socket.type, socket.proto
     return stdlib.socket(family, type_, proto, fileno=socket.detach())

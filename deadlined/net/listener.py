@@ -1,11 +1,11 @@
-"""Listening sockets that survive what the world throws at accept(2), and end a wait by their deadline.
+"""Listening sockets that survive the errors of accept(2) and end a wait at their deadline.
 
 Facts      accept(2) reports the errors of the connection it would have returned (ECONNABORTED and the network's own),
-           and fails with EMFILE, ENFILE, ENOBUFS or ENOMEM while the process or the machine is out of something.
-Hazard     A server that ends on either is taken down by one client; one that retries at once burns a core while the
-           waiting connection keeps the listener ready; one that waits for an edge sleeps for ever, because the
-           connection that waits has already made its edge.
-Answer     Errors of one connection are skipped. Want of resources is waited out: 5 ms, doubling to 1 s, as Go does.
+           and fails with EMFILE, ENFILE, ENOBUFS or ENOMEM while the process or the machine lacks resources.
+Hazard     A server that stops at either can be taken down by one client. One that retries at once burns a core, because
+           the waiting connection keeps the listener ready. One that waits for an edge sleeps for ever, because that
+           connection's edge is over.
+Answer     An error of one connection is skipped. After a shortage, accept waits 5 ms, doubled up to 1 s, as Go does.
 Cost       Up to a second of delay for the first connection after a shortage.
 """
 
@@ -53,11 +53,11 @@ _SKIPPED = frozenset(
     if hasattr(errno, name)
 )
 
-# whether an accepted socket has the options that the listening one had when the connection came. Elsewhere nobody
-# promises it
+# on Linux an accepted socket has the options that the listening one had when the connection arrived; other systems do
+# not promise it
 _INHERITS = sys.platform == "linux"
 
-# what `getaddrinfo` gives: family, type, protocol, canonical name, address
+# a result of `getaddrinfo`: family, type, protocol, canonical name, address
 AddressInfo = tuple[int, int, int, str, Any]
 
 _log = logging.getLogger("deadlined.net")
@@ -74,14 +74,15 @@ class Listener(trio.abc.Listener[Conn]):
         self._desc = self._pump.open(socket.fileno())
         self._socket = socket
         self._accepting = Side("accept", self._desc.read)
-        # removes the path of a unix socket
+        # removes the file of a unix socket
         self._unlink = unlink
-        # the options of a Conn were set before it listened
+        # the options of a `Conn` were set before listen()
         self._has_options = has_options and _INHERITS
 
     @classmethod
     def from_socket(cls, socket: stdlib.socket) -> Listener:
-        """Take over a listening SOCK_STREAM socket (from systemd, or bound by the caller). ValueError for any other."""
+        """Take over a listening SOCK_STREAM socket (from systemd, or bound by the caller). ValueError for any other
+        socket."""
         listening = socket.type == stdlib.SOCK_STREAM and socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN)
         if not listening:
             raise ValueError("a Listener needs a SOCK_STREAM socket on which listen() was called")
@@ -94,16 +95,16 @@ class Listener(trio.abc.Listener[Conn]):
         return self._socket
 
     def set_deadline(self, when: float) -> None:
-        """Let pending and future accepts fail at `when`, even if a connection is waiting. `inf` is none.
+        """Set the deadline of pending and future accepts: absolute seconds on the run's clock; `inf` is none.
 
-        Do not use it under `trio.serve_listeners`, which ends with the first accept that fails. ClosedResourceError
-        once closed.
+        They fail at `when` even if a connection is waiting. Do not use it under `trio.serve_listeners`, which ends when
+        an accept fails. ClosedResourceError once closed.
         """
         require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
-        """`set_deadline`, so many seconds from now."""
+        """Set the deadline, in seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
         require_open(self._desc.read)
         self._desc.read.set_timeout(seconds)
 
@@ -136,12 +137,10 @@ class Listener(trio.abc.Listener[Conn]):
             side.leave()
 
     def try_accept(self) -> Conn | None:
-        """Accept a connection that is waiting already. No checkpoint: a caller that loops on it must make room for
-        others.
+        """Accept a connection that is waiting. No checkpoint: a caller that loops must let other tasks run.
 
-        None if no connection is waiting, or if the next one cannot be accepted now: `accept` then does what is right,
-        which is to wait, to skip it or to wait out a shortage. Errors as `accept`, and BusyResourceError while a task
-        is in `accept`.
+        None if no connection is waiting or the next one cannot be accepted now; `accept` then waits for one, skips it
+        or waits until a shortage is over. Errors as `accept`, and BusyResourceError while a task is in `accept`.
         """
         self._accepting.admit()
         try:
@@ -152,33 +151,33 @@ class Listener(trio.abc.Listener[Conn]):
             raise _broken(error) from error
 
     def _accept_now(self) -> Conn:
-        """Accept without waiting; OSError as accept(2), with ECONNABORTED also for a connection that was closed here
-        because it could not be set up."""
+        """Accept without waiting. OSError as accept(2); ECONNABORTED also if the connection could not be set up and was
+        closed."""
         socket = self._socket.accept()[0]
         try:
             socket.setblocking(False)
             return Conn(socket, self._has_options or set_options(socket))
         except OSError as error:
-            # of one connection, or a limit of the event queue (ENOSPC: fs.epoll.max_user_watches)
+            # an error of this connection, or a limit of the event queue (ENOSPC: fs.epoll.max_user_watches)
             socket.close()
-            _log.warning("closed a new connection, which could not be set up: %s", error.strerror or error)
+            _log.warning("closed a new connection that could not be set up: %s", error.strerror or error)
             raise ConnectionAbortedError(errno.ECONNABORTED, "the connection could not be set up") from error
         except BaseException:
             socket.close()
             raise
 
     async def _back_off(self, shortage: OSError, delay: float) -> float:
-        """Wait for `delay` seconds; return the next delay."""
+        """Wait `delay` seconds, or until the deadline or a close; return the next delay."""
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         with trio.move_on_after(delay):
-            # not for readiness, which is there already: for the deadline and for close
+            # readiness does not end this wait: the listener is ready all the time
             while True:
                 self._accepting.woken(await self._accepting.parking)
         return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:
-        """Stop listening; a pending accept raises ClosedResourceError. Idempotent. The path of a unix socket is
-        removed, unless it is another socket's by now."""
+        """Stop listening; a pending accept raises ClosedResourceError. The file of a unix socket is removed unless it
+        was replaced. Idempotent."""
         self._pump.close(self._desc)
         try:
             if self._unlink is not None:
@@ -194,10 +193,9 @@ async def open_tcp_listeners(
 ) -> list[Listener]:
     """Listen on a TCP port, on every address that `host` resolves to.
 
-    `host` None listens on all interfaces, over IPv4 and IPv6. `port` 0 lets the kernel choose, for each address on
-    its own.
-    `backlog` None asks for as much as the kernel gives. `reuse_port` lets several processes share the port
-    (SO_REUSEPORT). OSError if an address cannot be bound; none is left open then.
+    `host` None means all interfaces, over IPv4 and IPv6. With `port` 0 the kernel chooses one for each address.
+    `backlog` None asks for as much as the kernel allows. `reuse_port` lets several processes share the port
+    (SO_REUSEPORT). OSError if an address cannot be bound; all others are closed then.
     """
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
@@ -215,10 +213,10 @@ async def open_tcp_listeners(
 
 
 def sockets_for(addresses: Sequence[AddressInfo]) -> Iterator[tuple[stdlib.socket, Any]]:
-    """A new socket for each of what `getaddrinfo` has found, and the address that it is for. OSError if there is none.
+    """Make a socket for each result of `getaddrinfo`, and give it with its address. OSError if one cannot be made.
 
-    IPv6 that was resolved but is switched off in the kernel, which is common in containers, is passed over if there
-    are others.
+    An address of a family that the kernel does not support is skipped if there are others: containers often resolve
+    IPv6 addresses without supporting them.
     """
     for family, kind, proto, _, address in addresses:
         try:
@@ -231,7 +229,7 @@ def sockets_for(addresses: Sequence[AddressInfo]) -> Iterator[tuple[stdlib.socke
 
 
 def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
-    """Bind as a listener does: also if connections of an earlier one linger, and to one family alone."""
+    """Bind with a listener's options: connections of an earlier listener may linger, and IPv6 excludes IPv4."""
     socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEADDR, 1)
     if reuse_port:
         socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
@@ -253,10 +251,10 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
 
 
 async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mode: int | None = None) -> Listener:
-    """Listen on a unix socket. The file of a socket that nobody listens on any more is replaced.
+    """Listen on a unix socket. A socket file on which no process listens is replaced.
 
-    `mode` sets the file's permission bits before anybody can connect (0o660: the owner and the group can); None leaves
-    them to the umask. The path is removed on close, unless it leads to another socket by then.
+    `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
+    to the umask. Closing the listener removes the file unless it was replaced.
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
     file = Path(path)
@@ -284,7 +282,7 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
 def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Listener:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
-        # a socket that does not listen yet refuses connections
+        # until listen() the socket refuses connections
         if mode is not None:
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
@@ -296,18 +294,20 @@ def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode
 
 
 def _unlink(file: Path, identity: tuple[int, int]) -> None:
-    """Remove `file` unless it was replaced. While the socket is open, no other file can have its identity."""
+    """Remove `file` unless it was replaced. The socket must still be open: then no other file has its identity."""
     with contextlib.suppress(FileNotFoundError):
         if _identity(file) == identity:
             file.unlink()
 
 
 def _identity(file: Path) -> tuple[int, int]:
+    """Device and inode."""
     found = file.lstat()
     return found.st_dev, found.st_ino
 
 
 async def _answers(file: Path) -> bool:
+    """Whether a process listens on this socket; also True if that cannot be told."""
     with trio.socket.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
         try:
             await probe.connect(str(file))

@@ -25,10 +25,10 @@ async def serve_tcp(
     handler_nursery: trio.Nursery | None = None,
     task_status: trio.TaskStatus[list[Listener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve TCP connections until cancelled: `handler(conn)` runs in a task of its own, and `conn` is closed after it.
+    """Serve TCP connections until cancelled: run `handler(conn)` in its own task and close `conn` after it.
 
-    As `trio.serve_tcp`, with a `Conn` in place of a stream; an exception of a handler ends the server. The listeners
-    are given to `task_status.started` (start it with `nursery.start`).
+    It is `trio.serve_tcp` with a `Conn` in place of a stream. An exception of a handler ends the server.
+    `task_status.started` receives the listeners: start it with `nursery.start`.
     """
     listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
     async with trio.open_nursery() as nursery:

@@ -1,18 +1,18 @@
-"""One direction of a socket: who uses it now, how it waits, and what its states mean to a user of trio.
+"""One direction of a socket: the task that uses it, how an operation waits, and the errors it raises.
 
-Every operation of this package has the same shape, which keeps trio's contract and Go's rules at once:
+Every operation of this package has the same shape, which keeps both trio's contract and Go's rules:
 
-    side.enter()                                    one user at a time, else BusyResourceError
+    side.enter()                                    one task at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
-    try; where the kernel says "would block"        side.woken(await side.parking), and try again
-    if not side.slept: await yield_shielded               the checkpoint of an operation that did not sleep
+    try; if the kernel says "would block"           side.woken(await side.parking), and try again
+    if not side.slept: await yield_shielded         the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
-Where bytes are known to be there, a `ScheduledCheckpoint` before the act replaces the two checks around it. A send does
-not do this: its peer would wait for the extra turn.
+Where bytes are known to be waiting, a `ScheduledCheckpoint` before the call replaces the two checkpoints around it. A
+send does not do this: its peer would wait for the extra turn.
 
-Each await costs an object and a call, so that the pattern is written out where it is used, and a coroutine that only
-forwards to another is none.
+Each await costs an object and a call. So the pattern is written out where it is used, and a function that would only
+await another one returns that one's awaitable.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Side:
         self._busy: bool = False
         self.half: Half = half
         self.parking: Parking = Parking(half)
-        # the current operation was a checkpoint already
+        # the current operation has been a checkpoint already
         self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
         self.sent: int = 0
 
     def enter(self) -> None:
-        """BusyResourceError if another task is in here, ClosedResourceError if the socket was closed by this
-        program."""
+        """Reserve the side for the calling task. BusyResourceError if another task uses it, ClosedResourceError if this
+        program has closed the socket."""
         if self._busy:
             raise trio.BusyResourceError(f"another task is in the middle of a {self._op} on this socket")
         if self.half.closed:
@@ -58,23 +58,23 @@ class Side:
         self.sent = 0
 
     def leave(self) -> None:
-        """Let the next user in."""
+        """Release the side for the next task."""
         self._busy = False
 
     def begin(self) -> Awaitable[None]:
-        """To be awaited: raises Cancelled or DeadlineExceeded instead of acting."""
+        """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
+        of the side. It is no checkpoint otherwise."""
         state = self.half.reset()
-        # handed to the caller to await, which saves a coroutine that would only forward
         return _checkpoint_if_cancelled() if state == OK else self._refuse(state)
 
     def woken(self, state: int) -> None:
-        """The operation has slept; DeadlineExceeded and its like unless it is worth trying again."""
+        """Record that the operation has slept. Raises DeadlineExceeded or another error unless `state` is OK."""
         self.slept = True
         if state != OK:
             self._fail(state)
 
-    async def rest(self) -> None:
-        """Sleep, as an operation of its own: it also gives way, and hears of a cancellation, where it need not."""
+    async def wait(self) -> None:
+        """Sleep until the side is ready, as an operation of its own. Always a checkpoint."""
         self.enter()
         try:
             half = self.half
@@ -85,7 +85,7 @@ class Side:
             self._busy = False
 
     def admit(self) -> None:
-        """`enter`, `begin` and `leave` for an attempt that never waits, and is no checkpoint."""
+        """Do what `enter`, `begin` and `leave` do, for an attempt that never waits and is no checkpoint."""
         self.enter()
         self._busy = False
         state = self.half.reset()
@@ -106,11 +106,11 @@ class Side:
 
 
 def require_open(half: Half) -> None:
-    """ClosedResourceError if the socket was closed by this program."""
+    """Raise ClosedResourceError if this program has closed the socket."""
     if half.closed:
         raise closed_error()
 
 
 def closed_error() -> trio.ClosedResourceError:
-    """What a user of a closed socket gets."""
+    """Make the error of an operation on a socket that this program has closed."""
     return trio.ClosedResourceError("this socket was closed here")

@@ -1,5 +1,5 @@
-"""Polling descriptors under deadlines: halves, a poller, and ports to the kernels. No event loop, stdlib `select`
-only."""
+"""Polling of descriptors under deadlines: halves, a poller, and ports to the kernels. It needs no event loop, only the
+standard library's `select`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
 
 
 def open_port() -> Port:
-    """This machine's port: epoll on Linux, kqueue on macOS and the BSDs. OSError elsewhere."""
+    """Open this machine's port: epoll on Linux, kqueue on macOS and the BSDs. OSError on other systems."""
     if hasattr(select, "epoll"):
         from .epoll import EpollPort
 

@@ -1,18 +1,17 @@
 """A descriptor's two halves, each with a deadline, a timer, a generation and one waiter: Go's pollDesc.
 
-Facts      A read and a write on one descriptor wait apart and end apart. A deadline is absolute and sticky: once it
+Facts      A read and a write on one descriptor wait and end independently. A deadline is absolute and sticky: once it
            has passed, every operation fails until it is moved (golang.org/pkg/net, Conn.SetDeadline).
-Hazard     Readiness, expiry, a moved deadline and a close can all fall between the moment a task is woken and the
-           moment it runs. Taking any of them for another loses data, or fails an operation whose deadline was moved
-           away.
-Answer     Being woken says nothing; a task looks again. Before parking, closed beats expired beats ready. After a
-           wake, readiness that has come beats expiry, and if nothing is the matter any more it parks again.
-Cost       Moving a deadline later is a store and a bump of the generation, no queue touched; compiled it takes about a
-           third of the interpreted time (`python -m loadtest bench reset` measures it).
+Hazard     Readiness, expiry, a moved deadline and a close can all happen between the moment a task is woken and the
+           moment it runs. Confusing them loses data, or fails an operation whose deadline was moved away.
+Answer     A wake carries no reason; the task checks the half again. Before parking, closed beats expired beats ready.
+           After a wake, readiness beats expiry; if neither holds any more, the task parks again.
+Cost       Moving a deadline later is a store and an increment of the generation, without touching the queue. Compiled
+           it takes about a third of the interpreted time (`python -m loadtest bench reset` measures it).
 
 Go writes everything twice, for r and for w; here it is written once, for a half. Go joins both timers while the
-deadlines are equal; here each half keeps its own, because with lazy extension the second timer costs one store, and
-joining would cost a comparison on every move.
+deadlines are equal; here each half keeps its own, because lazy extension makes the second timer a store, and joining
+would add a comparison to every move.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..timers.timer import INF, Timer
 if TYPE_CHECKING:
     from .poller import Poller
 
-# What a look at a half says. OK is the only good news; PARKED means that the waiter must sleep.
+# the states of a half. OK: the operation may be tried. PARKED: the waiter must sleep. The others are errors
 OK: Final = 0
 CLOSED: Final = 1
 EXPIRED: Final = 2
@@ -34,9 +33,10 @@ PARKED: Final = 4
 
 
 class Half(Timer):
-    """The read or the write side of a descriptor: the timer of its deadline, and what waits there for it.
+    """The read or the write side of a descriptor: the timer of its deadline, its readiness and its waiter.
 
-    As a timer it is pending exactly while a deadline lies ahead; its `seq` is bumped on every change and at close.
+    The timer is pending exactly while a deadline lies ahead. `seq`, its generation, grows with every change and at the
+    close.
     """
 
     __slots__ = (
@@ -58,27 +58,27 @@ class Half(Timer):
         # the deadline that expired, only meaningful while `expired`
         self.missed: float = INF
         self.closed: bool = False
-        # an edge that nobody has consumed yet; never set by a deadline or a close
+        # an edge that no operation has consumed yet; never set by a deadline or a close
         self.ready: bool = False
         self.event_error: bool = False
-        # the kernel has nothing for us until the next edge, so that one need not even ask
+        # the kernel's buffer is empty until the next edge: no need to try
         self.drained: bool = False
-        # behind what was read there may be something that makes no edge a second time, the peer's end or what follows
-        # urgent data: from now on one must always ask
+        # after the bytes that were read there may be more without a further edge, the peer's end or what follows urgent
+        # data: from now on every operation must be tried
         self.eof_or_urgent_seen: bool = False
-        # whoever sleeps here, an opaque token that the poller's `wake` understands
+        # what sleeps here, an opaque token for the poller's `wake`
         self.waiter: Any = None
 
     @property
     def deadline(self) -> float:
-        """The deadline as it was last set, also after it has passed; `inf` if there is none."""
+        """The deadline as it was last set, even after it has passed; `inf` if there is none."""
         return self.missed if self.expired else self.when
 
     def set_deadline(self, when: float) -> None:
-        """Let every pending and future operation of this half fail at `when`, absolute seconds on the poller's clock.
+        """Make pending and future operations of this half fail at `when`, absolute seconds on the poller's clock.
 
-        `inf` removes the deadline. In the past it expires at once and wakes the waiter: that is how one cancels a
-        read. NaN is a ValueError. On a closed half nothing happens. Later than the one before: O(1), one store.
+        `inf` removes the deadline. At or before now it expires at once and wakes the waiter, which cancels a pending
+        operation. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is O(1), one store.
         """
         if self.key <= when < INF and self.when < INF:
             self.seq += 1
@@ -87,9 +87,8 @@ class Half(Timer):
             self._move_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
-        """`set_deadline(now + seconds)`, with the clock read here. At or below 0 it expires at once; NaN is a
-        ValueError."""
-        # both written out: interpreted, the calls would take longer than what they do
+        """Set the deadline to `seconds` from now. At or below 0 it expires at once; NaN is a ValueError."""
+        # `Clock.now` and `set_deadline`, written out: interpreted, the calls would take longer than their bodies
         clock = self.poller.clock
         when = (perf_counter() + clock.offset if clock.steady else clock.read()) + seconds
         if self.key <= when < INF and self.when < INF:
@@ -99,7 +98,7 @@ class Half(Timer):
             self._move_deadline(when)
 
     def check(self) -> int:
-        """CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else OK."""
+        """Return CLOSED, EXPIRED or NOT_POLLABLE, in this order of precedence, else OK."""
         if self.closed:
             return CLOSED
         if self.expired:
@@ -107,20 +106,21 @@ class Half(Timer):
         return NOT_POLLABLE if self.event_error else OK
 
     def reset(self) -> int:
-        """Begin an operation: `check`, and if all is well forget old readiness, because the operation is tried now."""
+        """Begin an operation: `check`, and if OK forget old readiness, because the operation will be tried now."""
         state = self.check()
         if state == OK:
             self.ready = False
         return state
 
     def drain(self) -> None:
-        """Note a short read: the kernel's buffer is empty until the next edge. No effect once `eof_or_urgent_seen`."""
+        """Record a short read: the kernel's buffer is empty until the next edge. No effect if `eof_or_urgent_seen`."""
         self.drained = not self.eof_or_urgent_seen
 
     def park(self, waiter: Any) -> int:
-        """After an operation would have blocked: PARKED if `waiter` must sleep, else why it need not.
+        """Park `waiter` after an operation that would block. PARKED if it must sleep, else the state that makes the
+        sleep needless.
 
-        RuntimeError if another waiter sleeps here: the layer above lets one in at a time.
+        RuntimeError if another waiter sleeps here: the layer above admits one at a time.
         """
         state = self.check()
         if state != OK:
@@ -134,18 +134,18 @@ class Half(Timer):
         return PARKED
 
     def resume(self, waiter: Any) -> int:
-        """After a wake: OK to try again, the reason to fail, or PARKED again because the reason has gone away."""
+        """Return the state after a wake: OK to try again, an error, or PARKED if the reason of the wake is gone."""
         if self.ready and not self.closed:
             self.ready = False
             return OK
         return self.park(waiter)
 
     def unpark(self) -> None:
-        """The waiter was cancelled and sleeps no longer."""
+        """Forget the waiter, which was cancelled."""
         self.waiter = None
 
     def unblock(self, io_ready: bool) -> None:
-        """Wake the waiter, if there is one. Only readiness is remembered if there is none."""
+        """Wake the waiter, if there is one. Readiness is remembered for the next operation; other reasons are not."""
         if io_ready:
             self.ready = True
             self.drained = False
@@ -155,7 +155,8 @@ class Half(Timer):
             self.poller.wake(waiter)
 
     def close(self) -> None:
-        """Fail everything from now on, and drop what a stopped timer's entry would keep alive."""
+        """Make every operation fail from now on, and wake the waiter. The timer's entry, which may stay in the queue,
+        keeps nothing alive."""
         self.closed = True
         self.poller.set_timer(self, INF)
         self.seq += 1
@@ -163,7 +164,7 @@ class Half(Timer):
         self.unblock(False)
 
     def _move_deadline(self, when: float) -> None:
-        """Everything but the lazy extension: earlier, first, cleared, past, or on a closed half."""
+        """Set a deadline that is no lazy extension: the first, an earlier or past one, none, or on a closed half."""
         if when != when:
             raise ValueError("a deadline must not be NaN; use inf for none")
         if self.closed:
@@ -184,7 +185,8 @@ class Half(Timer):
 
 
 def _expire(half: Half, seq: int, lateness: float) -> None:
-    """The timer fired; `seq` is the generation at which it was taken from its queue."""
+    """Expire the deadline. `seq` is the generation of the half when its timer was taken from the queue; an older one
+    means that the deadline was moved since."""
     poller = half.poller
     if seq != half.seq:
         poller.stale += 1
@@ -194,7 +196,7 @@ def _expire(half: Half, seq: int, lateness: float) -> None:
 
 
 class PollDesc:
-    """One open descriptor. Hold it, do not inherit from it; `Poller.open` makes it and `Poller.close` ends it."""
+    """One open descriptor. Made by `Poller.open` and ended by `Poller.close`; not to be subclassed."""
 
     __slots__ = ("fd", "read", "write")
 
@@ -204,15 +206,15 @@ class PollDesc:
         self.write: Half = Half(poller)
 
     def set_deadline(self, when: float) -> None:
-        """`Half.set_deadline` for both directions."""
+        """Set the deadline of both halves; see `Half.set_deadline`."""
         self.read.set_deadline(when)
         self.write.set_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
-        """`Half.set_timeout` for both directions, to one time."""
+        """Set the deadline of both halves to the same time; see `Half.set_timeout`."""
         self.set_deadline(self.read.poller.clock.now() + seconds)
 
     def evict(self) -> None:
-        """Fail both halves and wake their waiters, reader first. The descriptor itself stays open."""
+        """Close both halves and wake their waiters, the reader first. The descriptor itself stays open."""
         self.read.close()
         self.write.close()

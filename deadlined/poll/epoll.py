@@ -1,12 +1,12 @@
 """Linux's port.
 
-Facts      Edge-triggered epoll reports a descriptor's whole mask whenever any of it changes. EPOLLHUP and EPOLLERR come
-           unasked. A peer's FIN is EPOLLIN|EPOLLRDHUP, its urgent data EPOLLPRI.
-Hazard     Level-triggered registration needs a system call before and after each wait; a registration that outlives its
-           descriptor delivers events of a duplicate under a number that now means something else.
-Answer     Each descriptor is registered once, for both directions, edge-triggered; it is deregistered before it is
+Facts      Edge-triggered epoll reports the whole mask of a descriptor whenever any bit of it changes. EPOLLHUP and
+           EPOLLERR are always reported. A peer's FIN is EPOLLIN|EPOLLRDHUP, its urgent data EPOLLPRI.
+Hazard     Level-triggered registration needs a system call before and after each wait. A registration that outlives its
+           descriptor delivers a duplicate's events under a number that is reused.
+Answer     Each descriptor is registered once, for both directions, edge-triggered, and deregistered before it is
            closed.
-Cost       One epoll_ctl per connection at each end of its life, none per operation.
+Cost       Two epoll_ctl calls per connection, none per operation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EpollPort:
 
 
 def _translate(mask: int) -> int:
-    """Go's reading of an epoll mask (netpoll_epoll.go)."""
+    """Translate an epoll mask as Go does (netpoll_epoll.go)."""
     if mask == _ERROR:
         return READ | WRITE | ERROR | HANGUP
     readable = READ if mask & _READABLE else 0

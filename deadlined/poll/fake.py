@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class FakePort:
-    """Hands out what `post` was given, in the order it was given, and records what is watched and how long it
-    waited."""
+    """A port that delivers posted events in order, and records the watched descriptors and the timeouts of its
+    waits."""
 
     name: str = "fake"
 
@@ -16,7 +16,7 @@ class FakePort:
         self._events: list[tuple[int, int]] = []
 
     def post(self, fd: int, mask: int) -> None:
-        """Let the next `wait` report `mask` for `fd`, watched or not."""
+        """Make the next `wait` report `mask` for `fd`, watched or not."""
         self._events.append((fd, mask))
 
     def register(self, fd: int) -> None:

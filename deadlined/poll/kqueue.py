@@ -1,12 +1,13 @@
-"""The port of macOS and the BSDs, written against kqueue(2) and Go's netpoll_kqueue.go.
+"""The port for macOS and the BSDs, after kqueue(2) and Go's netpoll_kqueue.go.
 
-Facts      A filter per direction; EV_CLEAR makes it an edge. EV_EOF on the read filter is the peer's FIN, and some
-           systems tell a pipe's writer of a closed reader only through it. An event queue is not inherited across fork.
-Hazard     Closing a descriptor removes its filters by itself, so a late EV_DELETE fails. Urgent data is not told of.
-Answer     Both filters are added in one call and deleted in one call, before the descriptor is closed. Whatever can be
-           read may be followed by urgent data.
-Cost       Two changes per connection in one system call at each end of its life. Tested through a fake of
-           `select.kqueue` that checks the calls; it has not run on such a machine yet.
+Facts      There is one filter per direction; EV_CLEAR makes it edge-triggered. EV_EOF on the read filter is the peer's
+           FIN, and on some systems the only sign for a pipe's writer that the reader has closed. An event queue is not
+           inherited across fork.
+Hazard     Closing a descriptor removes its filters, so a later EV_DELETE fails. Urgent data is not reported.
+Answer     Both filters are added in one call and deleted in one call, before the descriptor is closed. Urgent data may
+           follow any bytes.
+Cost       Two system calls per connection, none per operation. Tested with a fake of `select.kqueue` that checks the
+           calls; it has not run on such a machine yet.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class KqueuePort:
 
 
 def _translate(event: Any) -> int:
-    """Go's reading of a kevent."""
+    """Translate a kevent as Go does."""
     if event.flags & _select.KQ_EV_ERROR:
         return READ | WRITE | ERROR | HANGUP
     if event.filter == _select.KQ_FILTER_WRITE:

@@ -1,15 +1,15 @@
 """The poller: one port, one timer facility, and the descriptors between them.
 
-Facts      The nearest deadline bounds the sleep, so one wait serves readiness and time alike (Go's netpoll since 1.14).
-Hazard     A sleeper that does not hear of an earlier deadline oversleeps; one that is told of every deadline never
+Facts      The nearest deadline bounds the sleep, so one wait serves readiness and time (Go's netpoll since 1.14).
+Hazard     A sleeper that does not learn of an earlier deadline oversleeps; one that is told of every deadline never
            sleeps.
-Answer     `sleeping_until` is the time by which the sleeper will wake by itself. It is kicked only when a deadline is
-           set before that time. Of a deadline that is removed it hears only where time is virtual and would jump to it;
-           where time passes by itself it wakes once in vain, as in Go, which costs less than to tell it.
-Cost       One comparison where a deadline is set for the first time or moved earlier; none where it is moved later.
+Answer     `sleeping_until` is the time at which the sleeper wakes by itself. It is kicked only if a deadline is set
+           before that time. If that deadline is removed, it is kicked only where time is virtual and would jump to it;
+           in real time it wakes once for nothing, as in Go, which costs less than a kick.
+Cost       One comparison when a deadline is set for the first time or moved earlier, none when it is moved later.
 
-The poller decides who is to be woken and calls `wake`, which must only note it down: a whole batch of events and of
-due timers is dealt with before any waiter runs.
+The poller calls `wake` for each waiter to be woken, which must only record it: a whole batch of events and due timers
+is processed before any waiter runs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
 
 @dataclass(frozen=True)
 class PollerStatistics:
-    """`descriptors` open now, `parked` waiters now; totals since the start: `polls`, `events` of which `unknown`
-    belonged to no open
-    descriptor, `expired` deadlines with the `worst_lateness` in seconds, and `stale` firings that a moved deadline
-    had overtaken."""
+    """A snapshot of a poller: open `descriptors` and `parked` waiters.
+
+    Totals since the start: `polls`; `events`, of which `unknown` belonged to no open descriptor; `expired` deadlines,
+    with the `worst_lateness` in seconds; `stale` firings, whose deadline had been moved.
+    """
 
     port: str
     descriptors: int
@@ -46,16 +47,15 @@ class PollerStatistics:
     timers: TimersStatistics
 
 
-def _nobody(_: float) -> None:
-    """The kick of a poller that sleeps only inside `poll`, where no deadline can be set meanwhile."""
+def _no_kick(_: float) -> None:
+    """Do nothing: the kick of a poller that sleeps only inside `poll`, where no deadline can be set meanwhile."""
 
 
 class Poller:
     """Waits for readiness and deadlines of any number of descriptors.
 
-    `clock` gives absolute seconds, the scale of all deadlines. `wake(waiter)` is called for each waiter that need
-    not sleep any more.
-    `kick(when)` is called when the sleeper must wake at `when` instead of the time it sleeps for.
+    `clock` returns absolute seconds, the scale of all deadlines. `wake(waiter)` is called for each waiter that must
+    wake. `kick(when)` is called when the sleeper must wake at `when` instead of its present wake time.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Poller:
         port: Port,
         clock: Callable[[], float] | Clock,
         wake: Callable[[Any], object],
-        kick: Callable[[float], object] = _nobody,
+        kick: Callable[[float], object] = _no_kick,
         queue: str = "heap4",
     ) -> None:
         self.port: Port = port
@@ -88,7 +88,7 @@ class Poller:
         self.wake: Callable[[Any], object] = wake
         self.kick: Callable[[float], object] = kick
         self.timers: Timers = Timers(queue)
-        # -inf while nobody sleeps: whoever goes to sleep asks for the wake time then
+        # -inf while the sleeper is awake: it asks for the wake time before it sleeps
         self.sleeping_until: float = -INF
         self.stale: int = 0
         self._descs: dict[int, PollDesc] = {}
@@ -102,9 +102,9 @@ class Poller:
     def open(self, fd: int) -> PollDesc:
         """Begin to watch `fd`, which must be non-blocking.
 
-        A descriptor that was closed behind our back and whose number has come again is evicted first.
+        A stale registration of the same number, whose descriptor was closed without `close`, is evicted first.
         io.UnsupportedOperation if this type of file cannot have deadlines (a regular file); OSError if the descriptor
-        is bad or the poller closed.
+        is bad, the event queue is full or the poller is closed.
         """
         if self._closed:
             raise OSError(errno.EBADF, "the poller is closed")
@@ -118,19 +118,19 @@ class Poller:
         return desc
 
     def close(self, desc: PollDesc) -> None:
-        """Stop watching: mark closed, wake both halves, deregister. The caller closes the descriptor after that.
-        Idempotent."""
+        """Stop watching: mark closed, wake both halves, deregister. The caller must close the descriptor after it, not
+        before. Idempotent."""
         desc.evict()
         if self._descs.get(desc.fd) is desc:
             del self._descs[desc.fd]
             self._deregister(desc.fd)
 
     def wake_deadline(self, alarm: float = INF) -> float:
-        """Go to sleep: the time at which the sleeper must call `poll` even if the port stays silent. It is kicked if
-        that changes.
+        """Return the time at which the sleeper must call `poll` even if the port reports nothing. From now on it is
+        kicked if that time changes.
 
-        `alarm` is when the sleeper wakes anyway, if it changes nothing. If that is too early it may stay, unless it is
-        over already: to wake once in vain costs less than to set it again.
+        `alarm` is the wake time that the sleeper has set already. An early one is kept, unless it is over: waking once
+        for nothing costs less than setting another.
         """
         wake = self.timers.wake_time()
         if alarm < wake and self.clock.steady and alarm > self.clock.now():
@@ -139,10 +139,8 @@ class Poller:
         return wake
 
     def poll(self, timeout: float = INF) -> None:
-        """Wait for at most `timeout` seconds, and no longer than until the nearest deadline; then deal with all that
-        has come.
-
-        Events first, then the deadlines that are due, at one reading of the clock. With `timeout` 0 it never blocks.
+        """Wait for at most `timeout` seconds, and no longer than until the nearest deadline; then process the events
+        and after them the due deadlines, at one reading of the clock. At or below 0 it never blocks.
         """
         if timeout > 0.0:
             timeout = min(timeout, self.timers.wake_time() - self.clock.now())
@@ -153,8 +151,8 @@ class Poller:
         self.timers.check(self.clock.now())
 
     def set_timer(self, timer: Timer, when: float) -> bool:
-        """`Timers.modify`, or `Timers.stop` for `inf`, and let the sleeper know if it concerns it; was the timer
-        pending?"""
+        """Arm `timer` for `when`, absolute seconds, or stop it for `inf`; kick the sleeper if needed. True if it was
+        pending."""
         if when == INF:
             pending = self.timers.stop(timer)
             if pending:
@@ -173,7 +171,7 @@ class Poller:
             self._worst_lateness = lateness
 
     def shutdown(self) -> None:
-        """Evict everything and close the port. Descriptors can still be closed afterwards. Idempotent."""
+        """Evict all descriptors and close the port. `close` may still be called afterwards. Idempotent."""
         self._closed = True
         self.sleeping_until = -INF
         for desc in list(self._descs.values()):
@@ -182,18 +180,18 @@ class Poller:
         self.port.close()
 
     def disown(self) -> None:
-        """In a forked child: let go of the parent's event queue, and change nothing in it. Idempotent."""
+        """Close the event queue in a forked child without changing it, because the parent uses it. Idempotent."""
         self._closed = True
         self.sleeping_until = -INF
         for desc in self._descs.values():
-            # the parent's waiters do not run here, and closing what was inherited must not wake them
+            # the parent's waiters do not run here, and closing an inherited descriptor must not wake them
             desc.read.unpark()
             desc.write.unpark()
         self._descs.clear()
         self.port.close()
 
     def statistics(self) -> PollerStatistics:
-        """A snapshot of the counts."""
+        """Return a snapshot of the counts."""
         halves = [half for desc in self._descs.values() for half in (desc.read, desc.write)]
         return PollerStatistics(
             port=self.port.name,
@@ -209,7 +207,7 @@ class Poller:
         )
 
     def _disarmed(self, key: float) -> None:
-        """What was removed lies at `key`; no virtual clock must jump to it."""
+        """Kick the sleeper if a virtual clock would jump to `key`, the time of a timer that was stopped."""
         if self.clock.steady:
             return
         if key <= self.sleeping_until or self.timers.wakes_early:
@@ -225,7 +223,7 @@ class Poller:
             self._unknown += 1
             return
         read = desc.read
-        # only reads report it: a write will hear it from the kernel
+        # only reads report it: a write gets the error from the kernel
         read.event_error = mask & ERROR != 0
         if mask & (HANGUP | URGENT):
             read.eof_or_urgent_seen = True
@@ -244,6 +242,6 @@ class Poller:
         try:
             self.port.deregister(fd)
         except OSError as error:
-            # the kernel drops the registration with a descriptor that was closed behind our back
+            # the kernel drops the registration of a descriptor that was closed before
             if error.errno not in (errno.ENOENT, errno.EBADF):
                 raise

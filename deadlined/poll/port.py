@@ -1,21 +1,21 @@
-"""What a port must give: the portable poller stands on these six members and nothing else.
+"""The protocol between the portable poller and the kernels.
 
-A port wraps one kernel event queue. It reports readiness edge by edge: an event means "something changed since the last
-event", never "there is still data". So an operation is tried first and waits after; an event that turns out to be about
-nothing is harmless, a lost one would hang a task for ever.
+A port wraps one kernel event queue. It reports readiness edge by edge: an event means "something has changed since the
+last event", not "there is still data". So an operation is tried first and waits only if it would block. A spurious
+event is harmless; a lost one would hang a task for ever.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-# Events taken from the kernel in one call. The rest comes with the next call, after the tasks that these have woken: so
-# long, at most, a deadline waits for them. Where thousands of peers speak at once, p99 was 40 ms with 512, 6 with 64,
-# and is 4 to 5 with 32; each batch is a turn of the loop, so that less costs throughput.
+# Events taken from the kernel in one call. The others follow in the next call, after the tasks woken by these have run,
+# so a batch bounds how long a deadline waits. With thousands of peers sending at once, p99 was 40 ms with 512, 6 with
+# 64 and 4 to 5 with 32. Each batch is a turn of the event loop, so a smaller number costs throughput.
 MAX_EVENTS: Final = 32
 
-# seconds, a day (trio's choice; Go's is 11.5 days): the most that a finite wait takes, because a kernel counts in
-# small integers. epoll's are milliseconds in an int, 24.8 days.
+# seconds, a day (trio's choice; Go's is 11.5 days): the longest finite wait, because kernels count in small integers.
+# epoll counts milliseconds in an int, 24.8 days.
 MAX_WAIT: Final = 86_400.0
 
 READ: Final = 1  # worth trying to read: bytes, end of stream, or an error to collect
@@ -33,21 +33,21 @@ class Port(Protocol):
     def register(self, fd: int) -> None:
         """Watch `fd` in both directions, once, until `deregister`.
 
-        Raises OSError: EPERM where the file's type cannot be polled (a regular file), EEXIST if it is watched already.
+        OSError: EPERM if the file's type cannot be polled (a regular file), EEXIST if it is watched already.
         """
 
     def deregister(self, fd: int) -> None:
-        """Stop watching `fd`. To be called before the descriptor is closed: a duplicate may outlive it."""
+        """Stop watching `fd`. Call it before the descriptor is closed, because a duplicate may outlive it."""
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        """Up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR, HANGUP and URGENT.
+        """Wait for events: up to MAX_EVENTS pairs of a descriptor and a union of READ, WRITE, ERROR, HANGUP and URGENT.
 
-        `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. Rounded up to what the kernel can
-        do and cut to MAX_WAIT, so the caller reads its clock afterwards. The list is empty when the time is up.
+        `timeout` in seconds: at or below 0 returns at once, `inf` waits for an event. It is rounded up to the kernel's
+        resolution and cut to MAX_WAIT, so the caller must read its clock afterwards. After a timeout the list is empty.
         """
 
     def fileno(self) -> int:
-        """The descriptor of the event queue itself; it is readable while events wait to be taken."""
+        """Return the descriptor of the event queue itself, which is readable while events are waiting."""
 
     def close(self) -> None:
-        """Give the event queue back to the kernel. Idempotent."""
+        """Close the event queue. Idempotent."""

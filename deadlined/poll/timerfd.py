@@ -1,11 +1,10 @@
-"""A descriptor that becomes readable at a time: Linux's timerfd, for wakes that are finer than a poll's milliseconds.
+"""Linux's timerfd: a descriptor that becomes readable at a time, for wakes finer than the milliseconds of epoll.
 
-Facts      `epoll_wait` counts in milliseconds and Python rounds up, so a wake by its timeout is up to one late. A
-           timerfd fires by the kernel's high-resolution timers and is polled like any other descriptor.
-Hazard     A relative time that is rounded down fires early; a time of zero disarms.
-Answer     Nanoseconds are rounded up, and never zero.
-Cost       A system call whenever the sleeper's wake time changes, through ctypes: Python's own is new in
-           3.13.
+Facts      `epoll_wait` counts in milliseconds and Python rounds up, so a wake by its timeout is up to 1 ms late. A
+           timerfd uses the kernel's high-resolution timers and is polled like any other descriptor.
+Hazard     A relative time that is rounded down fires early; a time of zero disarms the timer.
+Answer     Nanoseconds are rounded up and never zero.
+Cost       A system call whenever the wake time changes, made through ctypes: Python has timerfd since 3.13 only.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CLOCK_MONOTONIC = 1
 
 
 class _Times(ctypes.Structure):
-    """struct itimerspec: the period, which is not used, and the time."""
+    """C's struct itimerspec: the period, which is not used, and the time."""
 
     _fields_ = (
         ("period_seconds", ctypes.c_long),
@@ -35,21 +34,21 @@ class _Times(ctypes.Structure):
 
 
 class TimerFd:
-    """One timer of the kernel. Never read it: an edge comes each time it fires."""
+    """One timer of the kernel. It need not be read: each firing is an edge."""
 
     def __init__(self) -> None:
-        """OSError if there is no timerfd here."""
+        """Create the timer. OSError on systems other than Linux."""
         if not sys.platform.startswith("linux"):
-            raise OSError("there is no timerfd on this system; it is Linux's")
+            raise OSError("there is no timerfd on this system; only Linux has it")
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._fd: int = self._checked(self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC))
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor; -1 once closed."""
         return self._fd
 
     def arm(self, seconds: float) -> None:
-        """Fire in so many seconds, never before; at or below 0 at once; `inf` not at all."""
+        """Fire after `seconds`, never earlier; at or below 0 at once; `inf` disarms."""
         times = _Times()
         if seconds < INF:
             nanoseconds = max(math.ceil(seconds * _NANO), 1) if seconds > 0.0 else 1
@@ -57,7 +56,7 @@ class TimerFd:
         self._checked(self._libc.timerfd_settime(self._fd, 0, ctypes.byref(times), None))
 
     def close(self) -> None:
-        """Give it back. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

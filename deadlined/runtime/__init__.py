@@ -1,4 +1,4 @@
-"""The host: the pump that polls in a run of trio, and how its tasks sleep and wake."""
+"""The host: the pump that polls in a run of trio, and how tasks sleep and wake."""
 
 from __future__ import annotations
 

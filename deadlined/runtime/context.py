@@ -1,10 +1,10 @@
 """Context variables of a task that serves one request after another.
 
-Facts      A task of trio has one context, `task.context`, which trio's loop enters for each of the task's steps.
-Hazard     What one request sets there the next one sees; behind a proxy that is another user's. And the next may come
-           in the same step.
-Answer     Each request begins in a copy of what was there in the beginning, entered by itself. If it sleeps, the copy
-           becomes the task's, which enters it for the steps that follow.
+Facts      A task of trio has one context, `task.context`, which trio's loop enters for each step of the task.
+Hazard     A variable set by one request is visible to the next one in the task, which behind a proxy may be another
+           user's. The next request may begin in the same step.
+Answer     Each request begins in its own copy of the original context. If it suspends, the copy becomes the task's
+           context for the following steps.
 Cost       A copy, which is O(1), and a call.
 """
 
@@ -24,7 +24,7 @@ _COMPILED: Final = COMPILED
 
 
 class TaskContext:
-    """The context of the task that makes this, to be renewed by it. What it begins with is in `origin`."""
+    """The context of the task that makes this object. `renew` sets it to a copy of `origin`."""
 
     __slots__ = ("_origin", "_task")
 
@@ -34,18 +34,18 @@ class TaskContext:
 
     @property
     def runs_now(self) -> bool:
-        """True if this is asked by the task itself."""
+        """True if the calling task is that task."""
         return current_task() is self._task
 
     def renew(self) -> None:
-        """From its next step on, after it has slept or given way, the task runs in a copy of the origin."""
+        """Let the task run in a new copy of the origin from its next step on. Called by the task itself."""
         self._task.context = self._origin.copy()
 
 
 class RunInContextCopy:
     """`await RunInContextCopy(origin, function, argument)` runs `function(argument)` in a copy of the context `origin`.
 
-    If the function suspends, the copy becomes the context of the task and stays it.
+    If the function suspends, the copy becomes the context of the task, also after the function has ended.
     """
 
     __slots__ = ("_argument", "_function", "_origin")
@@ -79,11 +79,12 @@ class RunInContextCopy:
 
 
 def run_to_first_trap(function: Any, argument: Any) -> tuple[Any, Any] | None:
-    """Call and await `function(argument)` until it suspends: the rest of it and the trap. None if it has ended."""
+    """Call and await `function(argument)` until it suspends. Return the suspended iterator and its trap, or None if it
+    has ended."""
     awaitable = function(argument)
-    # interpreted, this frame is protected from Ctrl-C, which must not fall between a trap and the suspension
+    # interpreted, this frame is protected from Ctrl-C, which must not come between a trap and the suspension
     steps = (awaitable if _COMPILED else interruptible(awaitable)).__await__()
-    # a loop learns of the end without an exception
+    # `for` ends without raising StopIteration here
     for trap in steps:
         return steps, trap
     return None

@@ -1,13 +1,13 @@
-"""How a task of trio sleeps: until a half of a descriptor is ready, expired or closed, or until somebody wakes it.
+"""How a task of trio sleeps: until a half of a descriptor is ready, expired or closed, or until it is woken.
 
-Facts      `wait_task_rescheduled` hands a trap to trio's loop, and the task sleeps until exactly one of two things:
-           somebody reschedules it, or the trap's abort function says that nobody will.
-Hazard     Ctrl-C is a third: trio may raise it in whatever Python frame runs, between parking and sleeping, too. A
-           waiter that is left behind would be rescheduled while it does not sleep, which ends the whole run.
-Answer     Compiled, nothing but trio's own frames can be interrupted, and what comes out of them unparks. Interpreted,
-           the sleep is protected as a whole.
-Cost       The trap of a half is the same for each of its sleeps, so it is made for the first and kept. Made anew,
-           with the coroutines around it, it costs more than all else that a sleep does.
+Facts      `wait_task_rescheduled` yields a trap to trio's loop. The task then sleeps until it is rescheduled, or until
+           the trap's abort function confirms that it will not be.
+Hazard     Ctrl-C: trio may raise it in any Python frame, also between parking and sleeping. A waiter that is left
+           parked would be rescheduled while it does not sleep, which ends the whole run.
+Answer     Compiled, only trio's own frames can be interrupted, and an exception from them unparks. Interpreted, the
+           sleep is protected as a whole.
+Cost       The trap of a half is the same for each of its sleeps, so it is made once. Making it, with the coroutines
+           around it, would cost more than the rest of a sleep.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _reschedule: Final = reschedule
 
 
 class ReadyCallback:
-    """Waits for a half in place of a task. An abstract base class."""
+    """A waiter that is called instead of a task that is woken. An abstract base class."""
 
     __slots__ = ()
 
     def on_ready(self) -> None:
-        """Called by the pump, at most once per park, when the half may be ready, has expired or was closed. Must only
-        record the fact; must not block or raise."""
+        """Record that the half may be ready, has expired or was closed. Called by the pump, at most once per park. Must
+        not block or raise."""
         raise NotImplementedError
 
 
 def wake(waiter: Task | ReadyCallback) -> None:
-    """Let a task that sleeps run, soon; or call whoever waits in place of one."""
+    """Schedule a sleeping task, or call the callback that waits instead of one."""
     if isinstance(waiter, ReadyCallback):
         waiter.on_ready()
     else:
@@ -49,8 +49,8 @@ def wake(waiter: Task | ReadyCallback) -> None:
 class Parking:
     """Where the tasks that wait for `half` sleep, one at a time.
 
-    `await parking` sleeps until the half is ready, expired or closed, and says which (the constants of `poll`). A
-    checkpoint if it sleeps, none if it need not. Cancellation passes through and leaves the half as it was.
+    `await parking` sleeps until the half is ready, expired or closed, and returns the state (a constant of `poll`). It
+    is a checkpoint only if it sleeps. A cancellation is raised and leaves the half unchanged.
     """
 
     __slots__ = ("_half", "_trap")
@@ -86,48 +86,48 @@ def _abort(half: Half, _: Any) -> Abort:
 
 
 class TaskParker:
-    """Where one task sleeps until it is woken, again and again: `await bed`, a checkpoint.
+    """Where one task sleeps until it is woken, any number of times: `await parker`, a checkpoint.
 
-    If a cancellation comes first, `leave` is called at once, and sees to it that nobody will call `wake` any more; it
-    must not raise. Once woken, the task runs on, whatever happens.
+    If a cancellation comes before the wake, `on_cancel` is called at once. It must prevent any later call of `wake` and
+    must not raise. A cancellation after the wake does not end this sleep.
     """
 
-    __slots__ = ("_leave", "_task", "_trap")
+    __slots__ = ("_on_cancel", "_task", "_trap")
 
-    def __init__(self, leave: Callable[[], object]) -> None:
-        self._leave = leave
+    def __init__(self, on_cancel: Callable[[], object]) -> None:
+        self._on_cancel = on_cancel
         self._trap: Any = None
         self._task: Any = None
 
     def __await__(self) -> Generator[Any, Any, None]:
         self._task = _current_task()
         if self._trap is None:
-            self._trap = capture_trap(wait_task_rescheduled(partial(_leave, self._leave)))  # noqa: ASYNC105
+            self._trap = capture_trap(wait_task_rescheduled(partial(_abort_with, self._on_cancel)))  # noqa: ASYNC105
         (yield self._trap).unwrap()
 
     def wake(self) -> None:
-        """Let the task run, soon. Once per sleep."""
+        """Schedule the task. Call it once per sleep."""
         wake(self._task)
 
 
-def _leave(leave: Callable[[], object], _: Any) -> Abort:
-    leave()
+def _abort_with(on_cancel: Callable[[], object], _: Any) -> Abort:
+    on_cancel()
     return Abort.SUCCEEDED
 
 
 class ScheduledCheckpoint:
-    """A checkpoint before an act on `half`, in one step of trio's loop: others run, and a cancellation that is there or
-    comes meanwhile is raised. For one task at a time.
+    """A checkpoint before an operation on `half`, in one step of trio's loop: other tasks run, and a cancellation that
+    is pending or comes meanwhile is raised. For one task at a time.
 
-    `await turn` says what `half.reset()` says when it is over. It does what a look for a cancellation before and a
-    `yield_shielded` behind an act do, for less.
+    `await` returns the result of `half.reset()` after it. It costs less than `checkpoint_if_cancelled` before the
+    operation and `yield_shielded` after it.
     """
 
     __slots__ = ("_cancellation", "_half", "_trap")
 
     def __init__(self, half: Half) -> None:
         self._half = half
-        # what raises the cancellation that has come
+        # holds the function that raises a cancellation that has come
         self._cancellation: list[Callable[[], object]] | None = None
         self._trap: Any = None
 
@@ -135,8 +135,8 @@ class ScheduledCheckpoint:
         cancellation = self._cancellation
         if cancellation is None:
             cancellation = self._cancellation = []
-            self._trap = capture_trap(wait_task_rescheduled(partial(_note, cancellation)))  # noqa: ASYNC105
-        # one that came after the last turn had nothing to do with it
+            self._trap = capture_trap(wait_task_rescheduled(partial(_keep, cancellation)))  # noqa: ASYNC105
+        # an earlier one came after the last use and was raised elsewhere
         cancellation.clear()
         _reschedule(_current_task(), _WOKEN)
         yield self._trap
@@ -145,35 +145,36 @@ class ScheduledCheckpoint:
         return self._half.reset()
 
 
-def _note(cancellation: list[Callable[[], object]], raise_cancel: Callable[[], object]) -> Abort:
+def _keep(cancellation: list[Callable[[], object]], raise_cancel: Callable[[], object]) -> Abort:
     cancellation.append(raise_cancel)
     return Abort.FAILED
 
 
 class YieldShielded:
-    """`await yield_shielded`: what trio's `cancel_shielded_checkpoint` does. Others run, and a cancellation waits.
+    """`await yield_shielded` does what trio's `cancel_shielded_checkpoint` does: other tasks run, and a cancellation
+    waits for the next checkpoint.
 
-    With `checkpoint_if_cancelled` before the act it makes a checkpoint of it. The task is woken before it goes to
-    sleep: trio's own way makes an outcome that says nothing.
+    After an operation that began with `checkpoint_if_cancelled` it completes a checkpoint. The task is rescheduled
+    before it sleeps, which saves the outcome that trio's own function makes.
     """
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
         _reschedule(_current_task(), _WOKEN)
-        yield _AWAKE
+        yield _UNABORTABLE
 
 
 def capture_trap(coroutine: Coroutine[Any, Any, Any]) -> object:
-    """What one of trio's coroutines tells its loop: it is not run any further."""
+    """Return the first trap that one of trio's coroutines yields, and close the coroutine."""
     trap: object = coroutine.send(None)
     coroutine.close()
     return trap
 
 
-def _not_now(_: Any) -> Abort:
+def _refuse_abort(_: Any) -> Abort:
     return Abort.FAILED
 
 
-_AWAKE: Final = capture_trap(wait_task_rescheduled(_not_now))  # noqa: ASYNC105
+_UNABORTABLE: Final = capture_trap(wait_task_rescheduled(_refuse_abort))  # noqa: ASYNC105
 yield_shielded: Final = YieldShielded()

@@ -1,17 +1,16 @@
-"""The pump: the one task per `trio.run` that polls. How the others sleep and wake is in the modules beside it.
+"""The pump: the one task per `trio.run` that polls.
 
-Facts      Trio's own loop sleeps until its nearest deadline or the first event, and an event queue's descriptor is
-           itself readable while events wait in it. Virtual clocks know of deadlines only through cancel scopes.
-Hazard     A clock of its own, or a timerfd or a second thread in place of trio's, would be deaf to `MockClock`; a
-           wake-up per deadline set would cost what deadlines in trio cost.
+Facts      Trio's loop sleeps until its nearest deadline or the first event, and the descriptor of an event queue is
+           readable while events wait in the queue. Virtual clocks know only the deadlines of cancel scopes.
+Hazard     A clock of its own, a timerfd or a second thread would not follow `MockClock`. A wake-up for each deadline
+           that is set would cost as much as trio's deadlines.
 Answer     One system task waits for the port's descriptor inside one cancel scope whose deadline is the poller's wake
-           time. It is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd takes the place of the
-           scope's deadline only where it is asked for and time is real.
-Cost       A wake that carries a single event costs one more turn of trio's loop than trio's own poller; a full batch
-           costs less. What deadlines gain comes from the stored field, not from this nesting.
+           time. The scope's deadline is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd
+           replaces the scope's deadline only on request and only in real time.
+Cost       A wake with a single event costs one more turn of trio's loop than trio's own poller; a full batch costs
+           less. Deadlines gain from the stored field, not from this nesting.
 
-A task that waits does so in a `Parking`; cancelling it is a field store. Everything runs in the thread of
-the run.
+A waiting task sleeps in a `Parking`; cancelling it is a field store. Everything runs in the thread of the run.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from .parking import Parking, ScheduledCheckpoint, TaskParker, YieldShielded, wa
 
 @dataclass(frozen=True)
 class RuntimeStatistics:
-    """`kicks` of the sleeping pump by an earlier deadline, or by a removed one where time is virtual, since the run's
-    first use; and its poller's counts."""
+    """The counts of a run's pump: `kicks` of the sleeping pump by an earlier deadline, or in virtual time by a removed
+    one, since the pump was started; and the counts of its poller."""
 
     kicks: int
     poller: PollerStatistics
 
 
 def chosen_queue() -> str:
-    """The timer queue of every run: DEADLINED_QUEUE if it is set and not empty. ValueError if there is none such."""
+    """Return the name of the timer queue: DEADLINED_QUEUE if set and not empty, else "heap4". ValueError if unknown."""
     try:
         return check_queue(os.environ.get("DEADLINED_QUEUE") or "heap4")
     except ValueError as error:
@@ -52,15 +51,15 @@ def chosen_queue() -> str:
 
 
 def wants_precision() -> bool:
-    """Whether DEADLINED_PRECISE asks for wakes that are finer than a millisecond. ValueError if it says neither."""
-    wish = os.environ.get("DEADLINED_PRECISE", "")
-    if wish not in ("", "0", "1"):
-        raise ValueError(f"DEADLINED_PRECISE is 1 or 0, not {wish!r}")
-    return wish == "1"
+    """Whether DEADLINED_PRECISE asks for wakes finer than a millisecond. ValueError if it is neither 1 nor 0."""
+    value = os.environ.get("DEADLINED_PRECISE", "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"DEADLINED_PRECISE is 1 or 0, not {value!r}")
+    return value == "1"
 
 
 class Pump:
-    """The poller of one `trio.run`, and the task that drives it. `current_pump()` makes it and finds it again."""
+    """The poller of one `trio.run`, and the task that drives it. Get it with `current_pump()`."""
 
     def __init__(self) -> None:
         clock = _current_clock()
@@ -69,7 +68,7 @@ class Pump:
         self._poller = Poller(open_port(), clock, wake, self._kick, queue)
         self._scope = trio.CancelScope()
         self._timer = self._open_timer() if precise else None
-        # when the sleep ends by itself
+        # when the present sleep ends by itself
         self._alarm = INF
         self._kicks = 0
         self.clock = clock
@@ -77,7 +76,7 @@ class Pump:
 
     @property
     def poller(self) -> Poller:
-        """For whoever sets timers with every request; everybody else has the pump's own methods."""
+        """The poller, for code that sets timers with every request; other code uses the pump's methods."""
         return self._poller
 
     def open(self, fd: int) -> PollDesc:
@@ -85,24 +84,25 @@ class Pump:
         return self._poller.open(fd)
 
     def close(self, desc: PollDesc) -> None:
-        """Fail and wake whoever waits on `desc` and stop watching it; to be called before its descriptor is closed.
+        """Stop watching `desc`, and wake its waiters with the state CLOSED. Call it before the descriptor is closed.
 
-        Works also after the run has ended.
+        May be called after the run has ended.
         """
         self._poller.close(desc)
 
     def set_timer(self, timer: Timer, when: float) -> bool:
-        """Let `timer` fire at `when` (its callback runs in the pump), `inf` stops it; was it pending?"""
+        """Arm `timer` for `when`, absolute seconds, or stop it for `inf`. Its callback runs in the pump. True if it was
+        pending."""
         return self._poller.set_timer(timer, when)
 
     async def run(self) -> None:
-        """The system task: sleep, poll, until the run ends."""
+        """Sleep and poll until the run ends: the system task."""
         try:
             while True:
                 self._alarm = INF
                 with trio.CancelScope() as self._scope:
                     await self._poll_until_a_deadline()
-                # a deadline came and cancelled the scope; there may be events, too
+                # a deadline has cancelled the scope; there may be events as well
                 self._poller.poll(0.0)
         finally:
             self._poller.shutdown()
@@ -131,7 +131,7 @@ class Pump:
             self._timer.arm(when - self.clock.now())
 
     def _open_timer(self) -> TimerFd:
-        """The timer lies in the poller's own event queue, so that one wait hears of it, too."""
+        """Open a timer and register it with the poller's event queue, so that the same wait covers it."""
         timer = TimerFd()
         self._poller.open(timer.fileno())
         return timer
@@ -141,7 +141,7 @@ class Pump:
         return RuntimeStatistics(self._kicks, self._poller.statistics())
 
     def disown(self) -> None:
-        """In a forked child, where the parent's run does not go on."""
+        """Close the descriptors in a forked child, where the parent's run does not continue."""
         self._poller.disown()
         if self._timer is not None:
             self._timer.close()
@@ -152,7 +152,7 @@ _alive: weakref.WeakSet[Pump] = weakref.WeakSet()
 
 
 def _current_clock() -> Clock:
-    """The run's clock. Trio's own is `time.perf_counter()` plus a constant that it shows; believed only if it is so."""
+    """Return the run's clock. Trio's own is `time.perf_counter()` plus its attribute `offset`, which is verified."""
     clock = trio.lowlevel.current_clock()
     read: Callable[[], float] = clock.current_time
     offset = getattr(clock, "offset", None)
@@ -163,9 +163,9 @@ def _current_clock() -> Clock:
 
 
 def current_pump() -> Pump:
-    """The pump of the running `trio.run`, started by the first call.
+    """Return the pump of the running `trio.run`; the first call starts it.
 
-    RuntimeError outside of a run, and once the run's main task has ended.
+    RuntimeError outside of a run, and after the run's main task has ended.
     """
     try:
         pump = _current.get()
@@ -183,14 +183,14 @@ def current_pump() -> Pump:
 
 
 def statistics() -> RuntimeStatistics | None:
-    """The counts of this run's pump; None if nothing has used it yet."""
+    """Return the counts of this run's pump; None if it was not started yet."""
     pump = _current.get()
     return None if pump is None else pump.statistics()
 
 
 def call_soon() -> Callable[..., None]:
-    """`call(function, *args)` for this run, to be used from signal handlers and other threads: the run calls it
-    soon."""
+    """Return a function `call(function, *args)` for signal handlers and other threads: this run will call
+    `function(*args)` soon."""
     return trio.lowlevel.current_trio_token().run_sync_soon
 
 
@@ -199,8 +199,8 @@ def _disown_all() -> None:
         pump.disown()
 
 
-# Ctrl-C may fall between any two bytecodes of a user's task; what moves entries about must finish what it began.
-# (Compiled, these have no bytecode and are not interrupted anyway.)
+# Ctrl-C may interrupt a user's task between any two bytecodes. Functions that change queues must not be left halfway.
+# (Compiled, they have no bytecode and cannot be interrupted.)
 for _entry in (
     Parking.__await__,
     TaskParker.__await__,
@@ -221,5 +221,5 @@ for _entry in (
     if isinstance(_entry, types.FunctionType):
         enable_ki_protection(_entry)
 
-# An event queue is shared across fork: a child that deregisters a descriptor makes its parent deaf.
+# An event queue is shared across fork: if a child deregisters a descriptor, its parent gets no more events of it.
 os.register_at_fork(after_in_child=_disown_all)

@@ -1,4 +1,4 @@
-"""One sleep of one task, for whoever keeps its own list of sleepers."""
+"""One sleep of one task, for code that keeps its own list of sleeping tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .parking import wake
 
 
 class Waiter:
-    """One task's sleep until somebody wakes it: made by that task, used once. The host's only token for a sleeper."""
+    """One sleep of the task that makes it. Used once."""
 
     __slots__ = ("_task", "_value")
 
@@ -21,21 +21,21 @@ class Waiter:
         self._value = math.inf
 
     @enable_ki_protection
-    async def park(self, leave: Callable[[], object]) -> float:
+    async def park(self, on_cancel: Callable[[], object]) -> float:
         """Sleep until `wake(value)`, and return the value. A checkpoint.
 
-        If a cancellation comes first, `leave()` sees to it at once that nobody will call `wake` any more; it must not
-        raise. Once woken, a task gets its value whatever happens.
+        If a cancellation comes before the wake, `on_cancel` is called at once. It must prevent any later call of `wake`
+        and must not raise. After the wake the value is returned even if the task was cancelled meanwhile.
         """
 
         def abort(_: Any) -> Abort:
-            leave()
+            on_cancel()
             return Abort.SUCCEEDED
 
         await wait_task_rescheduled(abort)
         return self._value
 
     def wake(self, value: float) -> None:
-        """Let the task run, soon. Once, and only while it is parked."""
+        """Schedule the task. Call it once, and only while the task is parked."""
         self._value = value
         wake(self._task)

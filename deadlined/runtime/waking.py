@@ -1,6 +1,6 @@
-"""What a sleeper is woken with: trio sends it an `Outcome`, and makes a new one for each wake unless it is given one.
+"""The outcome that wakes a task: trio sends one to the task, and makes a new one for each wake unless it is given one.
 
-Interpreted, because a compiled class cannot derive from `Outcome`, which is not.
+This module is interpreted, because a compiled class cannot derive from `Outcome`, which is not compiled.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Woken(outcome.Outcome[None]):
-    """It says nothing, so that one serves all; an `outcome.Value` can be unwrapped once only."""
+    """An outcome without a value that can be used any number of times; an `outcome.Value` can be unwrapped only
+    once."""
 
     def unwrap(self) -> None:
-        """Nothing went wrong."""
+        """Return None."""
 
     def send(self, gen: Generator[ResultT, None, object]) -> ResultT:
         return gen.send(None)

@@ -1,4 +1,4 @@
-"""Processes and operations: what the commands run."""
+"""Processes and operations: the implementation of the commands."""
 
 from __future__ import annotations
 

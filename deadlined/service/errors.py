@@ -1,4 +1,4 @@
-"""Why a service did not start, in one line and one exit code."""
+"""The error of a service that cannot start, and the exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ CANNOT_BIND = 3
 
 
 class StartupError(Exception):
-    """Says in one line what is wrong and what to do; `exit_code` is what the process ends with."""
+    """A service cannot start. The message is one line that says why and what to do; the process exits with
+    `exit_code`."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Finding the application that a command names."""
+"""Import of the application that a command names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .errors import WRONG_ARGUMENTS, StartupError
 
 
 def load_app(name: str) -> Any:
-    """The object behind `package.module:attribute` (`attribute` is `app` if it is left out, and may be dotted).
+    """Import `package.module:attribute` and return the object. `attribute` may be dotted; its default is `app`.
 
-    The current directory is searched first. StartupError if the module is not there, does not import, or lacks the
-    attribute; an error inside the module is chained, for its traceback.
+    The current directory is searched first. StartupError if the module does not exist, fails to import or lacks the
+    attribute; an exception inside the module is chained, for its traceback.
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())

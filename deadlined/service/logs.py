@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line on stdout, the server's and the application's alike."""
+"""The log: one JSON object per line on stdout, for the server and the application."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
 def configure(level: str, stream: TextIO | None = None) -> Log:
-    """Send the standard library's logging, from `level` on, to `stream` (stdout) as JSON lines; return the service's
-    own log.
+    """Write the standard library's log records from `level` on to `stream` (default: stdout) as JSON lines, and return
+    the service's own log.
 
-    That is called as `log(event, **fields)`, and writes whatever the level.
+    `log(event, **fields)` writes one line, whatever the level.
     """
     out = sys.stdout if stream is None else stream
     formatter = structlog.stdlib.ProcessorFormatter(

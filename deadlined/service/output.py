@@ -151,11 +151,12 @@ def _reserve_standard_descriptors() -> None:
 
 
 def _non_blocking(fd: int) -> int:
-    """Open the pipe behind `fd` once more, non-blocking, where the system allows it; else return `fd`.
+    """Open the pipe or terminal behind `fd` once more, non-blocking, where the system allows it; else return `fd`.
 
-    A pipe that `select` reports as writable may be full again because of another process that shares it.
+    Although `select` reports a pipe as writable, it may be full again because of another process that shares it; a
+    terminal that is stopped (Ctrl-S) may have room for a part of a line.
     """
-    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+    if stat.S_ISFIFO(os.fstat(fd).st_mode) or os.isatty(fd):
         with suppress(OSError):
-            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK)
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     return fd

@@ -1,5 +1,4 @@
-"""The application that is served when none is given: a page that shows its own server's connections and their
-deadlines, live."""
+"""The application that is served when none is given: a live page of the server's connections and their deadlines."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ..http import HttpServer
 
 
 class LivePage:
-    """`/` is the page, `/connections` what it shows, as JSON; anything else is 404. Set `server` before it is
+    """An ASGI application: `/` is the page, `/connections` its data as JSON, all else 404. Set `server` before it is
     served."""
 
     def __init__(self) -> None:
@@ -21,9 +20,9 @@ class LivePage:
         self._page = files(__package__).joinpath("page.html").read_bytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI, http only."""
+        """Answer one request."""
         if scope["type"] == "lifespan":
-            # nothing to start, nothing to end
+            # nothing to start or to end
             return
         status, kind, body = self._answer(scope["path"])
         start: Message = {
@@ -39,10 +38,10 @@ class LivePage:
             return 200, b"text/html; charset=utf-8", self._page
         if path == "/connections":
             return 200, b"application/json", json.dumps(self._snapshot()).encode()
-        return 404, b"text/plain; charset=utf-8", b"there is / and /connections\n"
+        return 404, b"text/plain; charset=utf-8", b"not found: try / or /connections\n"
 
     def _snapshot(self) -> dict[str, Any]:
-        assert self.server is not None, "the page is served before it knows its server"
+        assert self.server is not None, "LivePage.server is not set"
         statistics = self.server.statistics()
         return {
             "draining": self.server.draining,

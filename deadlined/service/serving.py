@@ -1,4 +1,4 @@
-"""`deadlined serve`: bind, start the application, serve, drain."""
+"""The command `deadlined serve`: listen, start the application, serve, drain."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _url(config: ServeConfig, listener: Listener) -> str:
 
 
 def _raise_file_limit() -> None:
-    """A connection is a descriptor, and the usual soft limit is 1024: take what the machine allows, as Go does."""
+    """Raise the soft limit of open files to the hard one, as Go does: each connection is a file, and 1,024 are few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: all conversion of units is here."""
+"""Conversion of durations and sizes between text with units, and seconds and numbers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def duration(text: str) -> float:
-    """Seconds from `500ms`, `10s`, `2m`, `1h`, a bare number of seconds, or `off` (inf). ValueError says what is
-    allowed."""
+    """Return the seconds of `500ms`, `10s`, `2m`, `1h`, a plain number of seconds, or `off` (inf). ValueError for
+    other text."""
     if text.strip().lower() == "off":
         return math.inf
     match = _DURATION.fullmatch(text.strip())
@@ -25,7 +25,7 @@ def duration(text: str) -> float:
 
 
 def amount(text: str) -> float:
-    """A whole number, with `k`, `m` or `g` for powers of 1024, or `off` (inf). ValueError says what is allowed."""
+    """Return a whole number, with `k`, `m` or `g` for powers of 1024, or inf for `off`. ValueError for other text."""
     if text.strip().lower() == "off":
         return math.inf
     match = _NUMBER.fullmatch(text.strip())
@@ -35,7 +35,7 @@ def amount(text: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest way to write it: `duration` reads it back."""
+    """Return the shortest text from which `duration` returns `seconds`."""
     if seconds == math.inf:
         return "off"
     exact = Decimal(repr(seconds))
@@ -45,10 +45,10 @@ def show_duration(seconds: float) -> str:
 
 
 def show_amount(number: float) -> str:
-    """The shortest way to write it: `amount` reads it back."""
+    """Return the shortest text from which `amount` returns `number`."""
     return "off" if number == math.inf else f"{number:.0f}"
 
 
 def _plain(number: Decimal) -> str:
-    """All digits, no exponent, no zeros at the end."""
+    """Return all digits, without an exponent and trailing zeros."""
     return f"{number.normalize():f}"

@@ -7,11 +7,12 @@ import math
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..timers import Timer, Timers, next_tick
-from .handle import TimerHandle, collect
+from .handle import Ticket, TimerHandle, collect, home, taken
 from .process import here
 
 INF = math.inf
@@ -20,7 +21,7 @@ _log = logging.getLogger("deadlined.threads")
 
 
 class State(StrEnum):
-    """What a bucket's thread is doing. Go's words for the second and the third: rescheduling and sleeping."""
+    """What a bucket's thread is doing. Go calls PARKED rescheduling, and SLEEPING sleeping."""
 
     NOT_STARTED = "not started"
     PARKED = "parked"
@@ -31,8 +32,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class BucketStatistics:
-    """One bucket: what its thread does, `stored` timers of which `zombies` are stopped, how often the thread woke,
-    how many calls it began (`fired`) of which `failed` raised, and how late the latest began, in seconds."""
+    """One bucket: what its thread does; `stored` timers, of which `zombies` are stopped; how often the thread woke;
+    the calls it began (`fired`), of which `failed` raised; and the `worst_lateness` of a call, in seconds."""
 
     state: State
     stored: int
@@ -44,9 +45,9 @@ class BucketStatistics:
 
 
 class Bucket:
-    """Some timers, and the thread that calls their functions. Whoever calls a method holds `lock`, unless it says not.
+    """Some timers, and the thread that calls their functions. Hold `lock` to call a method that does not say otherwise.
 
-    `arm`, `disarm`, `due`, `take` and `wake_time` are the whole logic: time is an argument there, no thread is needed.
+    `arm`, `due`, `take` and `wake_time` are the logic: time is an argument, and no thread is needed.
     """
 
     def __init__(self, queue: str) -> None:
@@ -57,13 +58,17 @@ class Bucket:
         self.begin()
 
     def begin(self) -> None:
-        """Empty, and no thread: when made, and again in a forked child."""
+        """Start empty and without a thread: when made, and again in a forked child."""
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        self._earlier = threading.Condition(self.lock)
+        # held, and released to wake the thread: that is atomic, while a Condition's `notify` needs the bucket's lock
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+        # stopped, and still in the heap
+        self._stopped: deque[tuple[TimerHandle, Ticket]] = deque()
         self._timers = Timers(self._queue)
-        # Collected and not yet claimed, each with the generation that it was collected in. Timers and not handles: a
-        # stopped one refers to nothing of the user's, so it may be dropped under the lock.
+        # Collected and not yet claimed, each with the generation that it was collected in. Timers, not handles: a
+        # stopped timer refers to no object of the user, so it may be dropped under the lock.
         self._due: deque[tuple[Timer, int]] = deque()
         self._state = State.NOT_STARTED
         # the thread sleeps no longer than this, -inf while it is awake
@@ -76,35 +81,26 @@ class Bucket:
     # The logic.
 
     def arm(self, handle: TimerHandle, when: float, period: float = 0.0) -> bool:
-        """Let `handle` be due at `when`; was it pending?"""
+        """Let `handle` be due at `when`; return whether it was pending."""
         if handle._process != here.forks:
-            # its timer lies in the heap of the process that forked this one
+            # its timer lies in the heap of the parent process
             handle._timer = Timer(collect)
-            handle._armed = False
+            handle._ticket = []
             handle._process = here.forks
-        pending = handle._armed
         timer = handle._timer
         timer.seq += 1
         timer.arg = handle
         self._timers.modify(timer, when, period)
         handle._period = period
-        handle._armed = True
-        return pending
-
-    def disarm(self, handle: TimerHandle) -> bool:
-        """Let `handle` be due no more; was it pending?"""
-        if self.closed or not handle._armed:
-            return False
-        handle._armed = False
-        handle._timer.seq += 1
-        handle._timer.arg = None
-        self._timers.stop(handle._timer)
-        return True
+        # the new ticket first: a stop that finds the old one taken then looks again
+        before, handle._ticket = handle._ticket, [None]
+        return taken(before)
 
     def due(self, now: float) -> TimerHandle | None:
-        """Claim the next handle that is due: from here on its call counts as made. The caller makes it.
+        """Claim the next handle that is due; its call counts as made, and the caller makes it. None if none is due.
 
-        What is due at one time is collected at once, in order; what is armed while it is being called comes after it.
+        Handles that are due at one time are collected at once, in order; one that is armed during their calls comes
+        after them.
         """
         while True:
             if not self._due:
@@ -112,16 +108,19 @@ class Bucket:
                 if not self._due:
                     return None
             timer, seq = self._due.popleft()
-            if timer.seq == seq:
-                return self._claim(timer, now)
+            handle: TimerHandle | None = timer.arg
+            if timer.seq == seq and handle is not None and self._claim(handle, timer, now):
+                return handle
 
     def collect(self, timer: Timer, seq: int) -> None:
-        """`timer` is due, in the generation `seq`; `due` will claim it."""
+        """Note that `timer` is due in the generation `seq`, for `due` to claim it."""
         self._due.append((timer, seq))
 
     def take(self, other: Bucket) -> None:
-        """Take over what is pending and what is due in `other`, and close it. The handles find their way by `heir`."""
+        """Take over the pending and the due timers of `other`, and close it. Their handles follow `heir`."""
         self._timers.take(other._timers)
+        self._stopped.extend(other._stopped)
+        other._stopped.clear()
         self._due.extend(other._due)
         other._due.clear()
         other.heir = self
@@ -131,22 +130,55 @@ class Bucket:
         """The earliest time at which `due` may return something, `inf` if nothing is armed."""
         return -INF if self._due else self._timers.wake_time()
 
-    def _claim(self, timer: Timer, now: float) -> TimerHandle:
-        handle: TimerHandle = timer.arg
+    def _claim(self, handle: TimerHandle, timer: Timer, now: float) -> bool:
+        """Take the call of `handle`; False if it was stopped."""
         if not handle._period:
-            handle._armed = False
+            if not taken(handle._ticket):
+                return False
             timer.arg = None
+        elif not handle._ticket:
+            return False
         elif timer.when <= now:
-            # the tick after this one passed while this one waited for the calls before it: missed as well
+            # the tick after this one passed as well, during the calls before it: skip it
             self._timers.modify(timer, next_tick(timer.when, handle._period, now), handle._period)
         self._fired += 1
         self._worst_lateness = max(self._worst_lateness, now - timer.due)
-        return handle
+        return True
+
+    # Stops, which never wait for the lock.
+
+    def remove(self, handle: TimerHandle, ticket: Ticket) -> None:
+        """Turn the timer of a stopped handle into a zombie: now if the lock is free, else soon, by the thread.
+
+        Without the lock. A finaliser may call this in the thread that holds the lock.
+        """
+        self._stopped.append((handle, ticket))
+        if self.lock.acquire(blocking=False):
+            try:
+                removed = self._remove_stopped()
+            finally:
+                self.lock.release()
+            _forward(self, removed)
+        else:
+            self._wake_up()
+
+    def _remove_stopped(self) -> list[tuple[TimerHandle, Ticket]]:
+        """Return what was removed; the caller must drop it without the lock, for it refers to users' objects."""
+        removed = []
+        while self._stopped:
+            handle, ticket = entry = self._stopped.popleft()
+            removed.append(entry)
+            # otherwise it was armed anew since, or moved to another bucket
+            if handle._ticket is ticket and home(handle) is self:
+                handle._timer.seq += 1
+                handle._timer.arg = None
+                self._timers.stop(handle._timer)
+        return removed
 
     # The thread.
 
     def start(self, handle: TimerHandle, delay: float, period: float) -> bool:
-        """Arm `handle` for `delay` from now, and see that the thread knows; was it pending?"""
+        """Arm `handle` for `delay` seconds from now, waking the thread if need be; return whether it was pending."""
         self._start_thread()
         when = time.monotonic() + delay
         pending = self.arm(handle, when, period)
@@ -154,26 +186,36 @@ class Bucket:
         return pending
 
     def succeed(self, other: Bucket) -> None:
-        """Take over what `other`, whose lock is held too, has pending, and let its thread end."""
+        """Take over the timers of `other`, whose lock must be held too, and let its thread end."""
         self._start_thread()
         if not other.closed:
             self.take(other)
-            other._earlier.notify()
+            other._wake_up()
             self._wake(self.wake_time())
 
     def close(self) -> None:
-        """Drop what is pending and let the thread end; without the lock."""
-        with self.lock:
-            # kept until the lock is free: their arguments may have finalisers
-            _dropped = self._timers, self._due
-            if not self.closed:
-                self.closed = True
-                self._timers = Timers(self._queue)
-                self._due = deque()
-                self._earlier.notify()
+        """Let the thread end, and drop the pending timers: now if the lock is free, else when the thread ends.
+
+        Without the lock. A finaliser may call this in the thread that holds the lock.
+        """
+        self.closed = True
+        self._wake_up()
+        if self.lock.acquire(blocking=False):
+            try:
+                # dropped without the lock: their arguments may have finalisers
+                _dropped = self._drop_timers()
+            finally:
+                self.lock.release()
+
+    def _drop_timers(self) -> tuple[object, ...]:
+        dropped = self._timers, self._due, self._stopped
+        self._timers = Timers(self._queue)
+        self._due = deque()
+        self._stopped = deque()
+        return dropped
 
     def run(self) -> None:
-        """The thread's life; without the lock."""
+        """Call what is due until closed; the thread's function. Without the lock."""
         try:
             while (handle := self._next_call()) is not None:
                 try:
@@ -186,35 +228,52 @@ class Bucket:
                 del handle
         finally:
             with self.lock:
+                _dropped = self._drop_timers() if self.closed and self.heir is None else ()
                 if not self.closed and self.thread is threading.current_thread():
-                    # killed from outside: the next start replaces it
+                    # ended by an exception from outside: the next start replaces it
                     self.thread = None
 
     def _next_call(self) -> TimerHandle | None:
-        """Sleep until something is due; None tells the thread to end. Without the lock."""
-        with self.lock:
-            # in a forked child this may be a thread of the parent's, which is nobody's any more
-            while not self.closed and self.thread is threading.current_thread():
+        """Sleep until a handle is due, and claim it; None tells the thread to end. Without the lock."""
+        while True:
+            if self._stopped:
+                self._remove_stopped_soon()
+            with self.lock:
+                # in a forked child this may be a thread of the parent's, which belongs to no bucket
+                if self.closed or self.thread is not threading.current_thread():
+                    return None
                 now = time.monotonic()
                 handle = self.due(now)
                 if handle is not None:
                     self._state = State.RUNNING
                     return handle
-                self._sleep(self.wake_time(), now)
-            return None
+                until = self.wake_time()
+                self._state = State.SLEEPING if until < INF else State.PARKED
+                self._sleeps_until = until
+            self._sleep(until - now)
 
-    def _sleep(self, until: float, now: float) -> None:
-        """Give up the lock until `until`, or until an earlier timer or the end comes."""
-        self._state = State.SLEEPING if until < INF else State.PARKED
-        self._sleeps_until = until
-        self._earlier.wait(min(until - now, threading.TIMEOUT_MAX) if until < INF else None)
-        self._sleeps_until = -INF
-        self._wakeups += 1
+    def _remove_stopped_soon(self) -> None:
+        with self.lock:
+            removed = self._remove_stopped()
+        _forward(self, removed)
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep for `seconds`, or until a wake-up."""
+        self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX) if seconds < INF else -1)
+        with self.lock:
+            self._sleeps_until = -INF
+            self._wakeups += 1
+
+    def _wake_up(self) -> None:
+        """Wake the thread, or let its next sleep end at once. With or without the lock."""
+        # it is awake or woken already
+        with suppress(RuntimeError):
+            self._asleep.release()
 
     def _wake(self, when: float) -> None:
         if when < self._sleeps_until:
             self._sleeps_until = when
-            self._earlier.notify()
+            self._wake_up()
 
     def _start_thread(self) -> None:
         if self.closed:
@@ -222,16 +281,24 @@ class Bucket:
         if self.thread is None:
             if here.exiting:
                 raise RuntimeError("the interpreter is exiting: no timers can be started any more")
-            # a daemon, for a pending timer must not keep the program from its end; `at_exit` ends it in good order
+            # a daemon: a pending timer must not keep the program from its end; `at_exit` ends it in good order
             thread = threading.Thread(target=self.run, name="deadlined timers", daemon=True)
             thread.start()
             self.thread = thread
             self._state = State.RUNNING
 
     def statistics(self) -> BucketStatistics:
-        """Without the lock."""
+        """Return a snapshot of the counts. Without the lock."""
         with self.lock:
             state = State.CLOSED if self.closed else self._state if self.thread is not None else State.NOT_STARTED
             stored = len(self._timers) + len(self._due)
             zombies, worst = self._timers.zombies, self._worst_lateness
             return BucketStatistics(state, stored, zombies, self._wakeups, self._fired, self._failed, worst)
+
+
+def _forward(bucket: Bucket, removed: list[tuple[TimerHandle, Ticket]]) -> None:
+    """Remove those that another bucket has taken there. Without the lock."""
+    for handle, ticket in removed:
+        heir = home(handle)
+        if heir is not bucket:
+            heir.remove(handle, ticket)

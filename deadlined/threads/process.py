@@ -1,9 +1,10 @@
 """Fork and exit, which happen to all buckets of a process at once.
 
-Facts      A fork copies the timers and not the threads, and each lock as it is at that moment. At exit the interpreter
-           joins the threads that are no daemons, then calls the exit handlers, then stops daemons wherever they are.
-Hazard     A child that calls the parent's functions once more, or waits for ever for a lock that nobody holds there.
-           A function that is stopped half way.
+Facts      A fork copies the timers and not the threads, and each lock in its state of that moment. At exit the
+           interpreter joins the threads that are not daemons, calls the exit handlers, and stops daemons wherever they
+           are.
+Hazard     A child that calls the parent's functions once more, or waits for ever for a lock whose holder does not exist
+           there. A function that is stopped half way.
 Answer     A child begins with empty buckets and new locks, and handles see by `here.forks` that they are the parent's.
            The exit handler closes every bucket and waits for its thread; no thread is started from then on.
 Cost       Every bucket is in a weak set, under one lock when it is made.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """This process: the `forks` between it and the one that imported the module, and whether it is `exiting`."""
+    """This process: the number of `forks` since the module was imported, and whether the process is `exiting`."""
 
     __slots__ = ("exiting", "forks")
 
@@ -39,7 +40,7 @@ all_buckets: weakref.WeakSet[Bucket] = weakref.WeakSet()
 
 
 def after_fork_in_child() -> None:
-    """No thread but this one is left, any lock may be held for ever, and any heap be half changed: begin anew."""
+    """Start all buckets anew: only this thread is left, any lock may stay held, and any heap may be half changed."""
     registry.release()
     here.forks += 1
     for bucket in list(all_buckets):
@@ -47,7 +48,7 @@ def after_fork_in_child() -> None:
 
 
 def at_exit() -> None:
-    """Close all buckets, then wait for the calls that run."""
+    """Close all buckets, then wait for the calls that are running."""
     with registry:
         here.exiting = True
         buckets = list(all_buckets)

@@ -1,4 +1,4 @@
-"""The face of the room: a `TimerThread` is some buckets, and who starts a timer is sent to one of them."""
+"""TimerThread, the public class: it consists of buckets, and the starting thread decides which one a timer goes to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Args = TypeVarTuple("Args")
 
 @dataclass(frozen=True)
 class TimerThreadStatistics:
-    """The sums over all buckets (of `worst_lateness` the largest), and each bucket."""
+    """The sums over all buckets, the largest `worst_lateness`, and the statistics of each bucket."""
 
     stored: int
     wakeups: int
@@ -34,14 +34,14 @@ class TimerThread:
     thread that starts it. One is enough unless many threads start timers all the time or functions block. `queue`
     names the timer scheme, as for `deadlined.timers.Timers`. The clock is `time.monotonic`.
 
-    Functions should be short: each delays those after it. One that raises, be it SystemExit, is logged, and loses no
-    other. They may start, stop, reset and close whatever they like.
+    Functions should be short: each delays those after it. An exception in one, even SystemExit, is logged and loses no
+    other call. Functions may start, stop, reset and close timers and TimerThreads.
 
     Close it when done; one that is dropped unclosed keeps its threads, and its timers fire. When the interpreter exits
-    (after all threads that are no daemons have ended), pending timers are dropped and calls that run are waited for;
-    starting a timer from then on is a RuntimeError. On Python 3.12 and later that begins with the first exit handler
-    for a TimerThread whose thread is not running yet. A forked child inherits no pending timer, for its functions would
-    be called twice: there the TimerThread is empty and starts its thread anew on first use.
+    (after all threads that are not daemons have ended), pending timers are dropped and running calls are waited for;
+    starting a timer from then on is a RuntimeError. On Python 3.12 and later, a TimerThread without a running thread
+    refuses to start timers from the first exit handler on. A forked child inherits no pending timer, because its
+    function would be called twice: there the TimerThread is empty and starts its thread on first use.
     """
 
     def __init__(self, buckets: int = 1, *, queue: str = "heap4") -> None:
@@ -52,23 +52,23 @@ class TimerThread:
             all_buckets.update(self._buckets)
 
     def after_func(self, seconds: float, fn: Callable[[*Args], object], *args: *Args) -> TimerHandle:
-        """Call `fn(*args)` in the bucket's thread, `seconds` from now or a little later, never before.
+        """Call `fn(*args)` in the bucket's thread, `seconds` from now or a little later, never earlier.
 
-        0 and less is at once, `inf` never (but the timer counts as pending), NaN a ValueError. RuntimeError if this
+        0 or less calls at once, `inf` never (the timer is still pending); NaN is a ValueError. RuntimeError if this
         TimerThread is closed or no thread can be started; then nothing was armed.
         """
         return self._start(valid_delay(seconds), 0.0, fn, args)
 
     def every(self, period: float, fn: Callable[[*Args], object], *args: *Args) -> TimerHandle:
-        """Call `fn(*args)` every `period` seconds, first one period from now; calls that were missed are skipped and
-        the phase is kept. `period <= 0` and NaN are ValueErrors. Else as `after_func`."""
+        """Call `fn(*args)` every `period` seconds, first one period from now. Missed calls are skipped and the phase
+        is kept. ValueError if `period` is not greater than 0. Otherwise as `after_func`."""
         return self._start(period, valid_period(period), fn, args)
 
     def take(self, other: TimerThread) -> None:
         """Move every pending timer of `other` here, and close `other` without waiting for a call that it runs.
 
-        Their handles stay valid, those of fired and stopped timers too. Go's destroyed P. RuntimeError if this
-        TimerThread is closed, ValueError if it is `other`.
+        All handles of `other` stay valid, those of fired and stopped timers too (Go does this for a destroyed P).
+        RuntimeError if this TimerThread is closed, ValueError if it is `other`.
         """
         if other is self:
             raise ValueError("a TimerThread cannot take its own timers")
@@ -81,8 +81,8 @@ class TimerThread:
     def close(self, wait: bool = True) -> None:
         """Drop every pending timer, end the threads, and wait for the functions that are running.
 
-        From one of its own functions it does not wait, nor with `wait=False`. Idempotent: who closes again waits, too.
-        Two threads whose functions close each other's TimerThread must not wait.
+        Does not wait when called from one of its own functions, nor with `wait=False`, which a finaliser must use.
+        Idempotent: a second call waits as well. Two functions that close each other's TimerThread must not wait.
         """
         for bucket in self._buckets:
             bucket.close()
@@ -92,7 +92,7 @@ class TimerThread:
                 thread.join()
 
     def statistics(self) -> TimerThreadStatistics:
-        """A snapshot of the counts, one bucket after the other."""
+        """Return a snapshot of the counts, taken one bucket after the other."""
         buckets = tuple(bucket.statistics() for bucket in self._buckets)
         return TimerThreadStatistics(
             sum(bucket.stored for bucket in buckets),
@@ -117,8 +117,8 @@ class TimerThread:
         return handle
 
     def _bucket(self) -> Bucket:
-        """The bucket of the calling thread, by its number in the system: `get_ident` is an address on Linux, always a
-        multiple of 64."""
+        """Return the bucket of the calling thread, chosen by its native id: `get_ident` is an address on Linux, always
+        a multiple of 64."""
         if len(self._buckets) == 1:
             return self._buckets[0]
         return self._buckets[threading.get_native_id() % len(self._buckets)]

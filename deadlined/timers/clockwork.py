@@ -11,7 +11,7 @@ Answer     What is filed between two checks waits in a bag of arrivals, with its
            The wheel jumps to the next occupied slot, and no tick passes in between. What no slot can hold lies in a
            4-ary heap: times beyond the wheel's range (the paper's hybrid: a wheel for the near, a list or heap for
            the far), times already past, and what has come due. So all that is due at one check fires by exact
-           time, and nothing fires before its own: a slot that has come only says who is to be looked at.
+           time, and nothing fires before its own: a slot that has come only names the timers to check.
 Cost       START O(1). Two moves per timer that lives to see a check, and O(log k) for each of k due together. If the
            soonest arrival is stopped before any check, the other arrivals go to the heap: O(log n) each, once.
 """
@@ -157,12 +157,12 @@ class Clockwork(Scheme):
                 self._place(timer, now)
 
     def _empty(self, slot: int, now: float) -> None:
-        """Move on whoever lies in a slot that has come: into the heap, or into a finer slot."""
+        """Move the timers of each slot that has come into the heap or into a finer slot."""
         for timer in self._slots.take(slot):
             self._place(timer, now)
 
     def _place(self, timer: Timer, now: float) -> None:
-        """Into the slot where it belongs at the present tick; into the heap if there is none, or if it is due."""
+        """Put a timer into its slot at the present tick, or into the heap if it has none or is due."""
         key = timer.key
         if key > now and has_tick(key, self.tick):
             number = tick_from(key, self.tick)

@@ -47,7 +47,7 @@ class TimersStatistics:
 
 
 def next_tick(when: float, period: float, now: float) -> float:
-    """The first tick of a periodic timer after `now`: missed ticks are skipped, the phase is kept (Go's rule).
+    """Return the first tick of a periodic timer after `now`: missed ticks are skipped, the phase is kept (Go's rule).
 
     Always later than `now`, also where the period is too small or the lateness too large for a float to keep the phase.
     """
@@ -104,7 +104,7 @@ class Timers:
         self._failed: int = 0
 
     def __len__(self) -> int:
-        """Stored entries, zombies included."""
+        """Return the number of stored entries, zombies included."""
         return len(self._queue)
 
     def modify(self, timer: Timer, when: float, period: float = 0.0) -> bool:
@@ -149,7 +149,7 @@ class Timers:
         return True
 
     def wake_time(self) -> float:
-        """The earliest time at which `check` may have work, `inf` if nothing is armed.
+        """Return the earliest time at which `check` may have work, `inf` if nothing is armed.
 
         Zombies at the head are dropped first. A timer that was moved later may make it earlier than any due time.
         """
@@ -209,7 +209,7 @@ class Timers:
             timer.armed_in = self._round
 
     def statistics(self) -> TimersStatistics:
-        """A snapshot of the counts."""
+        """Return a snapshot of the counts."""
         return TimersStatistics(self.name, len(self), self.zombies, self._fired, self._refiled, self._failed)
 
     def _start(self, timer: Timer, when: float) -> None:
@@ -228,7 +228,7 @@ class Timers:
         self._queue.file(timer, key)
 
     def _advance(self, timer: Timer, now: float) -> None:
-        """Deal with what `due` has found: it is the first of the queue."""
+        """Fire, file anew, drop or set aside the timer that `due` has found: the first of the queue."""
         when = timer.when
         if when == INF:
             self._drop_first()

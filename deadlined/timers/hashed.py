@@ -38,7 +38,7 @@ class HashedWheel(Clockwork):
         return number, slot
 
     def _next_turn(self) -> tuple[int, int]:
-        """The earliest of the remembered ticks, once it has been found true."""
+        """Return the earliest tick that holds a timer, and its slot; correct what is remembered."""
         while True:
             turn = min(self._earliest)
             if turn == NEVER:
@@ -52,7 +52,7 @@ class HashedWheel(Clockwork):
             self._earliest[slot] = true
 
     def _empty(self, slot: int, now: float) -> None:
-        """Who is due leaves; the others stay where they are for a later round."""
+        """Remove the timers that are due; the others stay for a later round."""
         earliest = INF
         for timer in self._slots.members(slot):
             key = timer.key

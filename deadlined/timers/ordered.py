@@ -78,7 +78,7 @@ class SortedList(Scheme):
         return stored
 
     def _search(self, key: float, order: int) -> int:
-        """The first place whose `(key, order)` is not above the given one."""
+        """Return the first place whose `(key, order)` is not above the given one."""
         keys = self._keys
         timers = self._timers
         low = 0

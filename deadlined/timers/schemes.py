@@ -46,7 +46,7 @@ SCHEMES: Final[dict[str, Callable[[], Scheme]]] = {
 
 
 def check_queue(name: str) -> str:
-    """`name`, which is a key of `SCHEMES`; ValueError that names the keys if it is not."""
+    """Return `name`. ValueError, with all names, unless it is a key of `SCHEMES`."""
     if name not in SCHEMES:
         raise ValueError(f"unknown timer queue {name!r}: choose one of {', '.join(sorted(SCHEMES))}")
     return name

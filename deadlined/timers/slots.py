@@ -50,11 +50,11 @@ class Slots:
             self._drop(number)
 
     def last(self, number: int) -> Timer:
-        """The timer of bag `number` that leaves at the least cost; the bag must not be empty."""
+        """Return the timer of bag `number` that can be removed at the least cost; the bag must not be empty."""
         return self._bags[number][-1]
 
     def first_of_all(self, number: int) -> Timer:
-        """The timer of bag `number` with the smallest key. O(n); the bag must not be empty."""
+        """Return the timer of bag `number` with the smallest key. O(n); the bag must not be empty."""
         bag = self._bags[number]
         found = bag[0]
         for timer in bag:
@@ -63,7 +63,7 @@ class Slots:
         return found
 
     def members(self, number: int) -> list[Timer]:
-        """A copy of bag `number`, which must not be empty."""
+        """Return a copy of bag `number`, which must not be empty."""
         return self._bags[number].copy()
 
     def take(self, number: int) -> list[Timer]:

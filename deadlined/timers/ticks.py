@@ -22,25 +22,25 @@ NEVER: Final = 2**60  # later than any tick
 
 
 def check_tick(tick: float) -> float:
-    """`tick`, which is a number of seconds; ValueError unless it is a power of two such as 1/1024, 0.25 or 1."""
+    """Return `tick`, in seconds. ValueError unless it is a power of two such as 1/1024, 0.25 or 1."""
     if not 0.0 < tick < math.inf or math.frexp(tick)[0] != 0.5:
         raise ValueError(f"a tick must be a power of two in seconds, such as 1/1024, not {tick!r}")
     return tick
 
 
 def has_tick(when: float, tick: float) -> bool:
-    """Whether `when` is near enough to zero for ticks to be told apart there."""
+    """Return whether `when` is near enough to zero for a float to tell one tick from the next."""
     return -FURTHEST * tick < when < FURTHEST * tick
 
 
 def tick_from(when: float, tick: float) -> int:
-    """The first tick that does not come before `when`, which has a tick: rounded up, so that nothing fires early."""
+    """Return the first tick at or after `when`, which has a tick: rounded up, so that nothing fires early."""
     number = math.ceil(when / tick)
     return number + 1 if number * tick < when else number
 
 
 def tick_until(now: float, tick: float) -> int:
-    """The last tick that has come at `now`: rounded down, and cut at both ends of the range."""
+    """Return the last tick that has come at `now`: rounded down, and cut at both ends of the range."""
     if now >= FURTHEST * tick:
         return FURTHEST
     if now <= -FURTHEST * tick:
@@ -50,5 +50,5 @@ def tick_until(now: float, tick: float) -> int:
 
 
 def time_of(number: int, tick: float) -> float:
-    """When tick `number` comes; `inf` for NEVER."""
+    """Return the time of tick `number`; `inf` for NEVER."""
     return number * tick if number < NEVER else math.inf

@@ -166,7 +166,7 @@ def _leftmost(node: Node | None) -> Node | None:
 
 
 def _split(tree: Node | None, node: Node) -> None:
-    """Hang what ranks below `node` to its left and the rest to its right, going down once.
+    """Put what ranks below `node` to its left and all else to its right, in one descent.
 
     `low` and `high` are the nodes under which the next piece of either side belongs.
     """

@@ -82,7 +82,7 @@ class UnsortedList(Scheme):
         return self._due.clear() + self._waiting.clear()
 
     def _next_time(self) -> float:
-        """The smallest key in the bag, `inf` if it is empty."""
+        """Return the smallest key in the bag, `inf` if it is empty."""
         if self._waiting.size == 0:
             return INF
         if self._earliest is None:
@@ -90,7 +90,7 @@ class UnsortedList(Scheme):
         return self._earliest.key
 
     def _collect(self, now: float) -> None:
-        """One pass: what is due goes to the heap."""
+        """Move what is due to the heap, in one pass."""
         self._earliest = None
         for timer in self._waiting.take(BAG):
             if timer.key <= now:

@@ -13,10 +13,7 @@ from deadlined.http import BadRequest, Limits, Reason, Request
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 from tests.support.http import CHUNKED_POST, GET, chunk, post
-from tests.support.requests import FIELDS, PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
-
-FIELDS += ["expects_continue"]
-
+from tests.support.requests import PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
 
 # what is accepted
 

@@ -19,7 +19,7 @@ from tests.support.poll import conn_pair
 from tests.support.runtime import HOUR, lie_down
 
 
-def test_a_wake_says_nothing_however_often_it_is_asked() -> None:
+def test_the_wake_is_an_outcome_of_none_any_number_of_times() -> None:
     def listener() -> Generator[str, None, None]:
         heard = yield "ready"
         yield f"heard {heard}"
@@ -71,7 +71,7 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
         gc.enable()
 
 
-class TestGivingWay:
+class TestYieldShielded:
     async def test_others_run_and_a_cancellation_waits(self) -> None:
         seen: list[str] = []
 
@@ -99,7 +99,7 @@ class TestGivingWay:
                 scope.cancel()
         assert seen == ["gave way", "cancelled"]
 
-    async def test_who_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
+    async def test_a_task_that_cancels_itself_afterwards_is_cancelled_at_its_next_checkpoint(self) -> None:
         with trio.CancelScope() as scope:
             await yield_shielded
             scope.cancel()
@@ -108,10 +108,10 @@ class TestGivingWay:
         assert scope.cancelled_caught
 
 
-class TestATurn:
+class TestScheduledCheckpoint:
     """A checkpoint before an act, in one step."""
 
-    async def test_it_is_a_checkpoint_and_says_how_the_half_stands(self) -> None:
+    async def test_it_is_a_checkpoint_and_returns_the_state_of_the_half(self) -> None:
         async with conn_pair() as (conn, _):
             half = conn._desc.read
             turn = ScheduledCheckpoint(half)
@@ -123,7 +123,7 @@ class TestATurn:
             half.close()
             assert await turn == CLOSED
 
-    async def test_who_is_cancelled_already_does_not_go_on(self) -> None:
+    async def test_a_task_that_is_cancelled_already_does_not_go_on(self) -> None:
         async with conn_pair() as (conn, _):
             turn = ScheduledCheckpoint(conn._desc.read)
             with trio.CancelScope() as scope:
@@ -134,7 +134,7 @@ class TestATurn:
             with assert_checkpoints():
                 assert await turn == OK
 
-    async def test_nor_who_is_cancelled_meanwhile(self) -> None:
+    async def test_a_task_that_is_cancelled_meanwhile_does_not_go_on(self) -> None:
         seen: list[str] = []
 
         async def take(turn: ScheduledCheckpoint) -> None:
@@ -198,7 +198,7 @@ async def give_way_and_note(seen: list[str]) -> None:
         raise
 
 
-class TestABed:
+class TestTaskParker:
     """Where a task sleeps until somebody wakes it."""
 
     async def test_each_sleep_ends_by_a_wake_of_its_own(self) -> None:
@@ -217,7 +217,7 @@ class TestABed:
                 assert woken == list(range(number))
                 bed.wake()
 
-    async def test_who_is_cancelled_leaves_it_at_once_and_can_come_back(self) -> None:
+    async def test_a_cancelled_task_leaves_it_at_once_and_can_park_again(self) -> None:
         left: list[str] = []
         bed = TaskParker(lambda: left.append("left"))
         for number in range(2):
@@ -230,7 +230,7 @@ class TestABed:
             await wait_all_tasks_blocked()
             bed.wake()
 
-    async def test_who_is_woken_is_not_cancelled_any_more(self) -> None:
+    async def test_a_woken_task_is_not_cancelled_any_more(self) -> None:
         bed = TaskParker(pytest.fail)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:

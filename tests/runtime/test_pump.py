@@ -100,7 +100,7 @@ class TestWaiting:
             conn.set_read_deadline(-math.inf)
             conn.set_read_deadline(start + 5)
 
-    async def test_whoever_waits_while_it_is_closed_sees_it_closed(self) -> None:
+    async def test_a_task_that_waits_while_it_is_closed_sees_it_closed(self) -> None:
         outcomes: list[int] = []
         with socket_pair() as (left, _):
             pump = current_pump()
@@ -521,7 +521,7 @@ class TestPrecision:
             assert exit_status_of(child) == 0
             assert timer.fileno() == number
 
-    async def test_a_wish_that_is_none_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_an_invalid_value_of_the_variable_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEADLINED_PRECISE", "maybe")
         with pytest.raises(ValueError, match=r"DEADLINED_PRECISE is 1 or 0, not 'maybe'"):
             current_pump()

@@ -9,7 +9,7 @@ import trio
 from deadlined.runtime import TaskContext
 
 
-class TestATaskContext:
+class TestTaskContext:
     NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
     async def test_it_is_new_after_the_next_step(self) -> None:

@@ -168,6 +168,27 @@ def test_the_pipe_of_other_processes_stays_blocking(output: Output) -> None:
     assert os.get_blocking(output.stream.fileno())
 
 
+def stopped_terminal() -> tuple[int, int]:
+    return os.openpty()
+
+
+def journal() -> tuple[int, int]:
+    ends = socket.socketpair()
+    return ends[0].detach(), ends[1].detach()
+
+
+@pytest.mark.parametrize("make", [stopped_terminal, journal])
+def test_what_nobody_reads_does_not_block(make: Callable[[], tuple[int, int]]) -> None:
+    reader, writer = make()
+    stream = open_stream(writer, notice)
+    for _ in range(5000):
+        stream.write("x" * 200 + "\n")
+    assert stream.buffer._lost > 0  # type: ignore[attr-defined]
+    stream.buffer.release()  # type: ignore[attr-defined]
+    os.close(writer)
+    os.close(reader)
+
+
 def test_a_reader_that_has_gone_costs_the_lines() -> None:
     read_end, write_end = os.pipe()
     stream = open_stream(write_end, notice)

@@ -53,7 +53,7 @@ async def test_the_page_needs_nothing_from_elsewhere() -> None:
 async def test_anything_else_is_404_and_says_what_there_is() -> None:
     async with live() as served:
         answer = await served.ask(b"GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n")
-    assert (answer.status, answer.body) == (404, b"there is / and /connections\n")
+    assert (answer.status, answer.body) == (404, b"not found: try / or /connections\n")
 
 
 async def test_a_query_does_not_matter() -> None:
@@ -103,4 +103,4 @@ async def test_what_has_ended_is_counted_by_reason(autojump_clock: MockClock) ->
 async def test_a_page_without_a_server_is_a_mistake(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(LivePage()) as served:
         assert (await served.ask(CONNECTIONS)).status == 500
-    assert "before it knows its server" in caplog.text
+    assert "LivePage.server is not set" in caplog.text

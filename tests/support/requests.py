@@ -14,7 +14,10 @@ Message = tuple[tuple[object, ...], bytes]
 PARSERS = ("h11", "httptools")
 
 
-FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
+FIELDS = [
+    *("method", "target", "path_and_query", "version", "headers"),
+    *("content_length", "chunked", "keep_alive", "expects_continue"),
+]
 
 
 def as_tuple(request: Request) -> tuple[object, ...]:

@@ -127,7 +127,7 @@ class TestCalling:
 
     async def test_no_time_arrives_at_its_timer(self) -> None:
         timer = after_func(HOUR, pytest.fail)
-        with pytest.raises(RuntimeError, match="no time arrives"):
+        with pytest.raises(RuntimeError, match="no time to receive"):
             await timer.wait()
         assert timer.stop()
 

@@ -1,7 +1,7 @@
 // An echo server on net.Conn: echo plain|moved|in_turn. moved: the read deadline is moved before every read and the
 // write deadline before every write. in_turn: the same in every second fiftieth of a second; when the last connection has
 // ended it prints {"tax": ..., "pairs": ...}. tax: the additional CPU time of a message with deadlines, in percent; the
-// median of so many pairs of stretches.
+// median of `pairs` pairs of stretches.
 package main
 
 import (
