@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from threads_support import HOUR, PATIENCE, Plan, done_calling, python, timer_thread
 
 from deadlined.threads import TimerHandle, TimerThread
+from tests.support.threads import HOUR, PATIENCE, Plan, done_calling, python, timer_thread
 
 
 class Cycle:
