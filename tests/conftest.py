@@ -1,9 +1,9 @@
-"""What every test must leave behind: nothing. No open descriptor, and no pump that outlives its run.
+"""Fixtures of every test. A test fails if it leaves a descriptor open, or a pump that outlives its run.
 
-A test that has to leave a descriptor open says so with `@pytest.mark.leaks_fds`.
+A test that has to leave a descriptor open is marked `leaks_fds`.
 
-Property tests draw the same examples in every run, so that a failure is the change's and nobody's luck. New ones are
-looked for with `--hypothesis-profile=explore`, and what it finds becomes an `@example`.
+Property tests draw the same examples in every run, so that a failure comes from the change and not from chance.
+`--hypothesis-profile=explore` draws new ones; what it finds becomes an `@example`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 
 _FDS = "/proc/self/fd"
 
-# the time that an example takes is the machine's affair
+# how long an example takes depends on the machine
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
@@ -37,8 +37,7 @@ settings.load_profile("repeatable")
 def pytest_configure() -> None:
     refuse_a_stale_build()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # started in the background by a shell, which ignores Ctrl-C for this process and its children; the tests send
-        # it
+        # a shell that starts a command in the background makes it ignore Ctrl-C, which the tests send
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -55,7 +54,7 @@ def refuse_a_stale_build() -> None:
 
 
 def _open_descriptors() -> set[tuple[str, str]]:
-    """Each open descriptor and what it stands for, so that a number which came again is told from the old one."""
+    """Return each open descriptor with what it refers to, so that a number that was used again counts as new."""
     found = set()
     for number in os.listdir(_FDS):  # noqa: PTH208, a fifth of pathlib's time, twice per test
         try:
@@ -77,7 +76,7 @@ def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not running, "a pump outlives its run"
     if tolerant or _open_descriptors() <= before:
         return
-    # what only garbage holds is not leaked: a socket there has its ResourceWarning, and that is an error already
+    # a descriptor that only garbage holds is not leaked: a socket's ResourceWarning is an error already
     gc.collect()
     leaked = _open_descriptors() - before
     assert not leaked, f"the test leaks descriptors: {sorted(leaked)}"
@@ -85,7 +84,7 @@ def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(params=PARSERS)
 def parser(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The test runs once with each parser of heads."""
+    """Run the test once with each parser."""
     Choice.name = request.param
     yield Choice.name
     Choice.name = "auto"
@@ -93,6 +92,6 @@ def parser(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Starter]:
-    """`start(*arguments)` runs `deadlined serve` until the test is over."""
+    """Give `start(*arguments)`, which runs `deadlined serve` until the test ends."""
     with starter(tmp_path) as start:
         yield start

@@ -1,4 +1,4 @@
-"""What the project says about itself is true: its documents, its versions, its container."""
+"""The project's documents, versions and container agree with its code."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def blocks(document: str, language: str) -> list[str]:
-    """The fenced code blocks of one language."""
+    """Return the fenced code blocks of one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
 
 
 def anchors(document: str) -> set[str]:
-    """The names by which the headings of a document can be linked to."""
+    """Return the names by which the headings of a document can be linked to."""
     headings = re.findall(r"^#+ (.*)$", document, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(document: str, folder: Path) -> list[str]:
-    """The relative links that lead nowhere."""
+    """Return the relative links whose target does not exist."""
     broken = []
     for path, anchor in LINK.findall(document):
         target = folder / path
@@ -50,7 +50,7 @@ def broken_links(document: str, folder: Path) -> list[str]:
 
 
 def defaults(document: str) -> dict[str, set[str]]:
-    """Every default that the tables of a document give for an option, by the option's name."""
+    """Return every default that the tables of a document give for an option, by the option's name."""
     given: dict[str, set[str]] = {}
     for row in re.findall(r"^\|(.*)\|$", document, re.MULTILINE):
         cells = [cell.strip() for cell in row.split("|")]
@@ -63,7 +63,7 @@ def defaults(document: str) -> dict[str, set[str]]:
 
 
 def stated(name: str, value: float) -> str:
-    """How a document writes a default."""
+    """Return a default as a document writes it."""
     if value == math.inf:
         return "off"
     return f"{value:g} B/s" if name.endswith("_rate") else f"{value:g} s"
@@ -79,7 +79,7 @@ def test_the_programs_of_the_readme_print_what_it_says(program: str, output: str
     assert (result.stderr, result.stdout) == ("", output)
 
 
-def test_the_readme_marks_one_test_command_and_it_is_one_line() -> None:
+def test_the_readme_marks_one_test_command_of_one_line() -> None:
     marked = re.findall(r"<!-- test command -->\n```sh\n(.*?)```", README, re.DOTALL)
     assert len(marked) == 1
     assert marked[0].count("\n") == 1
@@ -107,7 +107,7 @@ def test_the_page_on_timeouts_names_every_option_every_reason_and_every_limit_of
 
 
 @pytest.mark.parametrize("rule", list(RULES.values()), ids=list(RULES))
-def test_the_page_on_timeouts_says_of_each_deadline_what_the_table_of_phases_says(rule: Rule) -> None:
+def test_the_page_on_timeouts_agrees_with_the_table_of_rules(rule: Rule) -> None:
     page = (ROOT / "docs" / "timeouts.md").read_text()
     rows = [row for row in page.splitlines() if re.search(rf"\| `{rule.field}`.*\| `{rule.reason}` \|", row)]
     seen = " ".join(row.rpartition(f"`{rule.reason}`")[2] for row in rows)
@@ -127,7 +127,7 @@ def test_the_checker_of_defaults_reads_pairs_and_finds_a_wrong_one() -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_no_link_of_a_document_leads_nowhere(path: Path) -> None:
+def test_every_link_of_a_document_has_a_target(path: Path) -> None:
     assert broken_links(path.read_text(), path.parent) == []
 
 
@@ -157,7 +157,7 @@ def test_the_package_and_its_types_are_all_installed() -> None:
     assert (package / "py.typed").exists()
 
 
-def test_whatever_the_package_has_beside_its_modules_is_in_its_distributions() -> None:
+def test_the_data_files_of_the_package_are_in_its_distributions() -> None:
     package = Path(deadlined.__file__).parent
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     found = [
@@ -227,12 +227,12 @@ def test_the_finder_of_machine_paths_finds_one() -> None:
     assert not MACHINE_PATHS.search("https://example.org/root/x ./work/x /srv/work/x")
 
 
-def test_no_test_file_is_longer_than_can_be_read() -> None:
+def test_no_test_file_has_more_than_600_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > 600} == {}
 
 
-def test_every_optional_dependency_and_session_that_the_contributors_page_names_is_there() -> None:
+def test_the_extras_and_sessions_that_the_contributors_page_names_exist() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     extras = {name for group in re.findall(r"\.\[([\w,]+)\]", page) for name in group.split(",")}
     sessions = set(re.findall(r"`nox -s (\w+)", page))

@@ -1,5 +1,4 @@
-"""Reading requests, from bytes alone: whatever the pieces in which they come, and nothing that two could read in two
-ways."""
+"""Reading requests from bytes, in any segmentation; refusing whatever two readers could read in two ways."""
 
 from __future__ import annotations
 
@@ -14,15 +13,12 @@ from deadlined.http import BadRequest, Limits, Reason, Request
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 from tests.support.http import CHUNKED_POST, GET, chunk, post
-from tests.support.requests import FIELDS, PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
+from tests.support.requests import PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
 
-FIELDS += ["expects_continue"]
-
-
-# what is understood
+# what is accepted
 
 
-def test_a_head_is_taken_apart() -> None:
+def test_a_head_is_parsed_into_its_parts() -> None:
     request = one(get(b"X-Thing:  two words \t", line=b"PATCH /a/b?c=%20d HTTP/1.1"))
     expected = Request(
         method="PATCH",
@@ -40,7 +36,7 @@ def test_a_head_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("name", [b"host", b"Host", b"HOST", b"hOsT"])
-def test_header_names_are_lowered_however_they_are_written(name: bytes) -> None:
+def test_header_names_are_converted_to_lower_case(name: bytes) -> None:
     assert one(get(host=name + b": Example.ORG:80")).headers == [(b"host", b"Example.ORG:80")]
 
 
@@ -94,7 +90,9 @@ def test_any_token_is_a_method(method: str) -> None:
         (b"GET / HTTP/1.0", (b"connection: keep-alive, close",), False),
     ],
 )
-def test_keep_alive_is_the_rule_of_1_1_and_the_wish_of_1_0(line: bytes, fields: tuple[bytes, ...], keeps: bool) -> None:
+def test_keep_alive_is_the_default_of_1_1_and_an_option_of_1_0(
+    line: bytes, fields: tuple[bytes, ...], keeps: bool
+) -> None:
     assert one(get(*fields, line=line)).keep_alive is keeps
 
 
@@ -114,7 +112,7 @@ def test_nothing_but_empty_lines_is_no_request() -> None:
     assert parser.buffered == 0
 
 
-def test_a_body_of_a_length_ends_after_it() -> None:
+def test_a_body_ends_after_its_content_length() -> None:
     ((_, body), (_, none)) = parse(post(5) + b"hello" + GET)
     assert (body, none) == (b"hello", b"")
 
@@ -124,7 +122,7 @@ def test_a_length_of_zero_is_no_body() -> None:
     assert (request.content_length, request.has_body) == (0, False)
 
 
-def test_a_chunked_body_is_put_together_without_extensions_and_trailers() -> None:
+def test_a_chunked_body_is_decoded_without_extensions_and_trailers() -> None:
     data = CHUNKED_POST + b"5;a=b\r\nhello\r\n00A;c\r\n, worldly!\r\n0;d\r\nx-trailer: 1\r\ncontent-length: 3\r\n\r\n"
     ((_, body), (_, after)) = parse(data + GET)
     assert (body, after) == (b"hello, worldly!", b"")
@@ -135,7 +133,7 @@ def test_a_chunked_body_may_be_empty() -> None:
     assert one(CHUNKED_POST).has_body
 
 
-def test_expect_continue_is_noted_in_1_1_and_ignored_in_1_0() -> None:
+def test_expect_continue_is_recognised_in_1_1_and_ignored_in_1_0() -> None:
     assert one(post(5, b"Expect: 100-Continue")).expects_continue
     assert not one(get(b"expect: 100-continue", line=b"GET / HTTP/1.0")).expects_continue
     assert not one(get(b"expect: the unexpected", line=b"GET / HTTP/1.0")).expects_continue
@@ -152,7 +150,7 @@ def test_received_counts_the_body_of_the_current_request() -> None:
     assert parser.received == 0
 
 
-# the same in any pieces
+# any segmentation
 
 STREAM = (
     get(line=b"GET /1 HTTP/1.1")
@@ -171,7 +169,7 @@ STREAM = (
 )
 
 
-def test_byte_by_byte_is_as_at_once() -> None:
+def test_reading_byte_by_byte_gives_the_same_as_reading_at_once() -> None:
     messages = parse(STREAM)
     assert [body for _, body in messages] == [b"", b"hello world", b"abc\n", b"", b"", b"", b""]
     assert parse(*by_byte(STREAM)) == messages
@@ -196,7 +194,7 @@ def test_bodies_of_any_bytes_arrive_whole(bodies: list[tuple[bytes, bool]], size
 
 @settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, len(STREAM)), st.integers(0, 20))
-def test_garbage_anywhere_is_refused_or_understood_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
+def test_garbage_anywhere_is_refused_or_read_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
     data = STREAM[:place] + junk + STREAM[place + lost :]
     try:
         at_once: list[Message] | int = parse(data)
@@ -327,7 +325,7 @@ BAD: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_what_is_wrong_or_ambiguous_is_refused(data: bytes, status: int) -> None:
+def test_malformed_and_ambiguous_requests_are_refused(data: bytes, status: int) -> None:
     bad = refused(data)
     assert bad.status == status
     assert bad.reason is Reason.PROTOCOL_ERROR
@@ -335,7 +333,7 @@ def test_what_is_wrong_or_ambiguous_is_refused(data: bytes, status: int) -> None
 
 
 @pytest.mark.parametrize(("data", "status"), BAD.values(), ids=BAD.keys())
-def test_what_is_refused_is_refused_behind_a_good_request_too(data: bytes, status: int) -> None:
+def test_malformed_requests_are_refused_after_a_good_one_too(data: bytes, status: int) -> None:
     assert refused(GET + data).status == status
 
 
@@ -364,7 +362,7 @@ def test_a_refusal_quotes_no_bytes_of_the_client(data: bytes) -> None:
         b"\r\n\rG",
     ],
 )
-def test_what_cannot_become_a_head_is_refused_before_its_end(data: bytes) -> None:
+def test_an_incomplete_head_that_cannot_become_valid_is_refused_at_once(data: bytes) -> None:
     for before in (b"", GET):
         refused(before + data)
         with pytest.raises(BadRequest):
@@ -372,7 +370,7 @@ def test_what_cannot_become_a_head_is_refused_before_its_end(data: bytes) -> Non
 
 
 @pytest.mark.parametrize("size", range(1, len(GET)))
-def test_what_may_become_a_head_is_awaited(size: int) -> None:
+def test_an_incomplete_head_that_can_become_valid_is_awaited(size: int) -> None:
     assert parse(GET[:size]) == parse(*by_byte(GET[:size])) == []
     assert parse(b"\r\n\r\n" + GET[:size]) == parse(GET + GET[:size])[1:] == []
 
@@ -380,7 +378,7 @@ def test_what_may_become_a_head_is_awaited(size: int) -> None:
 @pytest.mark.parametrize(
     "before", [b"", GET, GET * 3, post(5) + b"hello", CHUNKED_POST + b"1\r\nx\r\n0\r\n\r\n", b"\r\n"]
 )
-def test_a_head_that_comes_in_two_parts_behind_anything_is_read(before: bytes) -> None:
+def test_a_pipelined_head_is_read_at_every_segmentation(before: bytes) -> None:
     head = get(b"a: b\tc", b"d:", line=b"GET /1 HTTP/1.1")
     expected = parse(before + head + GET)
     for cut in range(len(before), len(before + head) + 1):
@@ -390,7 +388,7 @@ def test_a_head_that_comes_in_two_parts_behind_anything_is_read(before: bytes) -
 
 @pytest.mark.parametrize("before", [b"", GET, GET * 3, post(5) + b"hello", b"\r\n"])
 @pytest.mark.parametrize("bad", [b"GET /\0 HTTP/1.1\r\n", b"GET / HTTP/1.1\nx", b"GET / HTTP/1.1\r\na: b\rc", b"GET\r"])
-def test_a_head_that_comes_in_two_parts_behind_anything_is_refused(before: bytes, bad: bytes) -> None:
+def test_a_malformed_pipelined_head_is_refused_at_every_segmentation(before: bytes, bad: bytes) -> None:
     stream = before + bad
     for cut in range(len(before), len(stream) + 1):
         for second in range(cut, len(stream) + 1):
@@ -419,7 +417,9 @@ def test_a_head_that_comes_in_two_parts_behind_anything_is_refused(before: bytes
     ],
 )
 @pytest.mark.parametrize("name", PARSERS)
-def test_a_head_that_is_refused_or_incomplete_is_known_as_such(name: str, data: bytes, is_head: bool) -> None:
+def test_the_parser_knows_whether_a_refused_or_incomplete_request_is_a_head(
+    name: str, data: bytes, is_head: bool
+) -> None:
     parser = RequestParser(Limits(max_head=150, max_body=5), head_parser(name))
     parser.feed(data)
     with contextlib.suppress(BadRequest):
@@ -434,6 +434,6 @@ def test_a_tls_hello_is_told_that_this_is_not_tls() -> None:
     assert "not TLS" in bad.detail
 
 
-def test_what_is_no_request_is_refused_at_its_first_byte() -> None:
+def test_bytes_that_begin_no_request_are_refused_at_the_first_one() -> None:
     assert refused(b"\x16").status == 400
     assert refused(b"{").status == 400

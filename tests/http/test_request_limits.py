@@ -33,7 +33,7 @@ def test_a_head_that_is_too_long_is_refused_before_it_is_complete() -> None:
 
 
 @pytest.mark.parametrize("surplus", [0, 1, 1000])
-def test_a_request_line_that_fills_the_limit_is_too_long_a_target_and_else_the_head_is_too_long(surplus: int) -> None:
+def test_a_request_line_beyond_the_limit_is_414_and_a_longer_head_is_431(surplus: int) -> None:
     limits = Limits(max_head=100)
     line = b"GET /" + b"a" * (98 - 14) + b" HTTP/1.1"
     bad = refused(get(b"a: " + b"b" * surplus, line=line), limits)
@@ -48,7 +48,7 @@ def test_what_follows_a_head_does_not_count_against_it() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 100])
-def test_there_may_be_so_many_fields_and_no_more(number: int) -> None:
+def test_the_number_of_fields_may_reach_its_limit_and_no_more(number: int) -> None:
     limits = Limits(max_headers=number)
     fields = [b"a: b"] * (number - 1)
     assert len(one(get(*fields), limits).headers) == number
@@ -56,7 +56,7 @@ def test_there_may_be_so_many_fields_and_no_more(number: int) -> None:
     assert (bad.status, bad.reason) == (431, Reason.HEADER_TOO_LARGE)
 
 
-def test_limits_of_inf_are_none() -> None:
+def test_a_limit_of_inf_is_off() -> None:
     inf = float("inf")
     fields = [b"a: " + b"b" * 1000] * 500
     assert len(one(get(*fields), Limits(max_head=inf, max_headers=inf)).headers) == 501
@@ -97,7 +97,7 @@ def test_the_largest_length_is_awaited() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(GET)))
-def test_what_is_fed_between_two_requests_of_one_piece_is_read_with_the_second(cut: int) -> None:
+def test_bytes_fed_between_two_pipelined_requests_complete_the_second(cut: int) -> None:
     parser = RequestParser(Limits())
     parser.feed(GET + GET[:cut])
     assert parser.next_request() is not None
@@ -107,7 +107,7 @@ def test_what_is_fed_between_two_requests_of_one_piece_is_read_with_the_second(c
     assert parser.next_request() is None
 
 
-def test_a_huge_chunk_is_no_huge_buffer() -> None:
+def test_a_huge_chunk_is_given_out_as_it_arrives() -> None:
     parser = RequestParser(Limits())
     parser.feed(CHUNKED_POST + b"7fffffffffffffff\r\n")
     parser.next_request()
@@ -123,7 +123,7 @@ UPGRADE = b"OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: h2c
 SEEDS = (GET, CHUNKED_POST, post(3, b"a: b") + b"abc", UPGRADE)
 
 
-# what a mutation may put anywhere: the bytes and words on which parsers disagree
+# what a mutation may insert anywhere: bytes and strings on which parsers disagree
 SPICES = (
     *(bytes([code]) for code in range(256)),
     *(b"\r\n", b"\r\n ", b" : ", b"HTTP/1.0", b"HTTP/1.1", b"HTTP/9.9", b"CONNECT", b"get", b"http://x/", b"#", b"?"),
@@ -153,7 +153,7 @@ LINES = st.lists(
 
 
 def is_plain(head: bytes) -> bool:
-    """What `check_bytes` lets through, line by line."""
+    """Return True if `check_bytes` must accept `head`, decided line by line."""
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     printable = all(byte == 9 or (byte >= 32 and byte != 127) for line in lines for byte in line)
     return printable and all(lines) and not any(line.startswith((b" ", b"\t")) for line in lines[1:])
@@ -164,7 +164,7 @@ def is_plain(head: bytes) -> bool:
 @example([b"a: b", b"\r", b"\r\n", b"\n"])
 @example([b"a: b", b"\x7f"])
 @settings(max_examples=500)
-def test_the_look_at_the_bytes_is_a_look_at_every_line(pieces: list[bytes]) -> None:
+def test_check_bytes_refuses_what_a_check_of_every_line_refuses(pieces: list[bytes]) -> None:
     # a head begins with no empty line, and ends with the first
     data = b"G" + b"".join(pieces) + b"\r\n\r\n"
     head = data[: data.index(b"\r\n\r\n") + 4]
@@ -188,7 +188,7 @@ def test_hosts_that_are_made_up_do_not_fill_the_memory() -> None:
 
 @given(st.sampled_from(SEEDS), EDITS)
 @settings(max_examples=1000, deadline=None)
-def test_both_parsers_read_or_refuse_whatever_comes_alike(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+def test_both_parsers_read_and_refuse_the_same(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
     data = seed
     for place, cut, spice in edits:
         data = data[:place] + spice + data[place + cut :]

@@ -1,4 +1,4 @@
-"""The command as a process, for the tests of what it does as one."""
+"""The command `deadlined` as a process."""
 
 from __future__ import annotations
 
@@ -110,13 +110,13 @@ number = 5
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment, without settings for the command, and `variables`."""
+    """Return this process's environment without settings for the command, and with `variables`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DEADLINED_")}
     return clean | {"PYTHONPATH": str(Path(__file__).parents[2])} | variables
 
 
 def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command, until it ends by itself."""
+    """Run the command until it ends by itself."""
     return subprocess.run(
         [*COMMAND, *arguments],
         capture_output=True,
@@ -145,7 +145,7 @@ class Process:
         return int(self.url.rpartition(":")[2])
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """The next line of this event."""
+        """Wait for the next log line of this event, and return it."""
         for text in self._stdout:
             self.lines.append(json.loads(text))
             if self.lines[-1]["event"] == event:
@@ -153,24 +153,24 @@ class Process:
         raise AssertionError(f"it ended without {event!r}: {self.lines} {self._stderr.read()}")
 
     def wait_until(self, said: str) -> None:
-        """Until an application of `APPS` has said this."""
+        """Wait until an application of `APPS` has printed this."""
         assert self._stderr.readline() == said + "\n"
 
     def wait_until_busy(self) -> None:
-        """Until an application of `APPS` has a request."""
+        """Wait until an application of `APPS` has a request."""
         self.wait_until("busy")
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def begin(self, path: str = "/") -> socket.socket:
-        """A connection on which a request was sent."""
+        """Connect and send a request."""
         client = self.connect()
         client.sendall(f"GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
         return client
 
     def get(self, path: str = "/") -> str:
-        """The whole response to a request on a connection of its own."""
+        """Return the whole response to a request on a connection of its own."""
         with self.begin(path) as client:
             return read_all(client)
 
@@ -182,7 +182,7 @@ class Process:
         self._process.send_signal(number)
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; its exit code and what it said on stderr. What is on stdout is in `lines`."""
+        """Wait for the end; return the exit code and stderr. Stdout is in `lines`."""
         out, err = self._process.communicate(timeout=PATIENCE)
         self.lines += [json.loads(line) for line in out.splitlines()]
         return self._process.returncode, err
@@ -192,7 +192,7 @@ class Process:
 
 
 def read_all(client: socket.socket) -> str:
-    """What comes until the end; what came until then if the end is a reset."""
+    """Read to the end, or to a reset."""
     received = b""
     try:
         while data := client.recv(65536):
@@ -207,7 +207,7 @@ Starter = Callable[..., Process]
 
 @contextmanager
 def starter(directory: Path) -> Iterator[Starter]:
-    """Start the command on a free port, in a directory with the module `apps`; what still runs at the end is killed."""
+    """Give a function that starts the command in a directory with the module `apps`. Kill what runs at the end."""
     (directory / "apps.py").write_text(APPS)
     running: list[subprocess.Popen[str]] = []
 
@@ -238,13 +238,13 @@ def starter(directory: Path) -> Iterator[Starter]:
 
 
 def kill_all(process: subprocess.Popen[str]) -> None:
-    """The process and its workers."""
+    """Kill the process and its workers."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def assert_one_line(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    """It failed with `code` and an error of one line that has these words in it."""
+    """Check that it failed with `code` and an error of one line that contains these words."""
     assert completed.returncode == code, completed.stderr
     assert "Traceback" not in completed.stderr
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("Error:")]

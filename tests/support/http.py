@@ -1,4 +1,4 @@
-"""What the tests of HTTP share: a server on the loopback interface, its records, and a client that sees bytes and time.
+"""An HTTP server on the loopback interface, its records, and a client that sees bytes and time.
 
 The client reads responses with h11, so that what the server writes is judged by somebody else.
 """
@@ -48,18 +48,18 @@ OFF = {
 
 
 def only(**timeouts: float) -> Timeouts:
-    """These timeouts, and all others off."""
+    """Return these timeouts, with all others off."""
     return Timeouts(**{**OFF, **timeouts})
 
 
 def post(length: int, *fields: bytes) -> bytes:
-    """The head of a POST with that Content-Length."""
+    """Return the head of a POST with that Content-Length."""
     lines = [b"POST / HTTP/1.1", b"host: x", b"content-length: %d" % length, *fields]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def chunk(data: bytes) -> bytes:
-    """`data` as one chunk, b"" as the last one."""
+    """Return `data` as one chunk; b"" is the last one."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -67,18 +67,18 @@ CHUNKED_POST = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\
 
 
 async def answer(exchange: Exchange, body: bytes = b"hello", status: int = 200) -> None:
-    """A whole response in one piece."""
+    """Send a whole response in one piece."""
     exchange.start(status, [(b"content-type", b"text/plain")])
     await exchange.send(body, False)
 
 
 async def hello(exchange: Exchange) -> None:
-    """Answers at once and does not look at the body."""
+    """Answer at once, without reading the body."""
     await answer(exchange)
 
 
 async def whole_body(exchange: Exchange) -> bytes:
-    """The request's body."""
+    """Return the request's body."""
     body = b""
     while piece := await exchange.receive():
         body += piece
@@ -86,12 +86,12 @@ async def whole_body(exchange: Exchange) -> bytes:
 
 
 async def echo(exchange: Exchange) -> None:
-    """Answers with the request's body."""
+    """Answer with the request's body."""
     await answer(exchange, await whole_body(exchange))
 
 
 async def endless(exchange: Exchange) -> None:
-    """Sends for ever."""
+    """Send for ever."""
     exchange.start(200, [])
     while True:
         await exchange.send(bytes(65536), True)
@@ -99,13 +99,13 @@ async def endless(exchange: Exchange) -> None:
 
 @dataclass
 class Seen:
-    """What became of a handler: whether it began, ended, was cancelled or saw the peer leave, and when that was."""
+    """What became of each handler: whether it began, ended, was cancelled or saw the peer leave, and when."""
 
     began: list[float] = field(default_factory=list)
     ended: list[tuple[str, float]] = field(default_factory=list)
 
     def watch(self, handler: Callable[[Exchange], Awaitable[object]]) -> Callable[[Exchange], Awaitable[None]]:
-        """`handler`, observed."""
+        """Return `handler`, observed."""
 
         async def watched(exchange: Exchange) -> None:
             self.began.append(trio.current_time())
@@ -128,7 +128,7 @@ class Seen:
 
 
 class Records:
-    """An observer that keeps everything it is told."""
+    """An observer that keeps every record."""
 
     def __init__(self) -> None:
         self.requests: list[RequestRecord] = []
@@ -144,7 +144,7 @@ class Records:
         self._news = trio.Event()
 
     async def ended(self, number: int = 1) -> ConnectionRecord:
-        """The record of the `number`th connection that ends."""
+        """Return the record of the `number`th connection that ends."""
         while len(self.connections) < number:
             await self._news.wait()
         return self.connections[number - 1]
@@ -152,7 +152,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Response:
-    """What a client read: a final response, and the informational ones before it."""
+    """A final response, and the informational ones before it."""
 
     status: int
     headers: dict[str, str]
@@ -176,19 +176,19 @@ class Client:
         await self._stream.send_all(data)
 
     async def send_what_is_taken(self, data: bytes) -> None:
-        """Send, and mind it no more than most clients if the server leaves before the end."""
+        """Send, and ignore that the server closed before the end, as most clients do."""
         try:
             await self.send(data)
         except trio.BrokenResourceError:
             return
 
     async def receive(self) -> bytes:
-        """The next bytes, those first that were read beyond the last response."""
+        """Return the next bytes, beginning with those that were read beyond the last response."""
         left, self._left = self._left, b""
         return left or bytes(await self._stream.receive_some(65536))
 
     async def response(self, method: str = "GET") -> Response:
-        """The next response. EOFError if the server ends first."""
+        """Return the next response. Raises EOFError if the server closes first."""
         reader = h11.Connection(h11.CLIENT)
         reader.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
         reader.send(h11.EndOfMessage())
@@ -220,7 +220,7 @@ class Client:
         return await self.response()
 
     async def rest(self) -> bytes:
-        """All bytes until the server ends. BrokenResourceError if it resets."""
+        """Return all bytes until the server closes. Raises BrokenResourceError if it resets."""
         data = b""
         while piece := await self.receive():
             data += piece
@@ -235,7 +235,7 @@ class Client:
         return "eof"
 
     def reset(self) -> None:
-        """Leave with an RST."""
+        """Close with an RST."""
         self.conn.abort()
 
 
@@ -251,7 +251,7 @@ class Site:
         self._clients: list[Conn] = []
 
     async def connect(self, *, tls: bool | None = None, receive_buffer: int | None = None) -> Client:
-        """A new client; over TLS if the server speaks it, unless told otherwise."""
+        """Return a new client; over TLS if the server speaks it, unless `tls` says otherwise."""
         conn = await self.dial(receive_buffer)
         self._clients.append(conn)
         if not (self._tls if tls is None else tls):
@@ -293,7 +293,7 @@ async def serving(
     tls: bool = False,
     observer: Observer | None = None,
 ) -> AsyncIterator[Site]:
-    """A server with `handler` for the time of the block; all timeouts are off unless given."""
+    """Serve `handler` until the block ends; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
     records = Records()
     server = HttpServer(

@@ -13,10 +13,10 @@ from typing import Any
 
 @contextmanager
 def interrupted_at(step: int, reached: list[str]) -> Iterator[None]:
-    """Ctrl-C at the `step`th line of this project's code that runs inside; `reached` gets that line.
+    """Raise SIGINT at the `step`th line of the package that runs inside, and append that line to `reached`.
 
-    Lines that only say `try:` do not count: signals are handled after calls, at the begin of a function and at the end
-    of a loop's turn, and CPython's tables do not even have such a line within the block that it begins.
+    Lines that only say `try:` do not count: signals are handled after calls, at the beginning of a function and at the
+    end of a loop's pass, and CPython's tables do not have such a line within the block that it begins.
     """
     lines = 0
 

@@ -1,4 +1,4 @@
-"""A server of the benchmark `churn` that lies in one chosen way, in a thread: its client must notice."""
+"""A server of the benchmark `churn` that misbehaves in one chosen way, in a thread: its client must notice."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Connection(asyncio.Protocol):
 
 @contextmanager
 def lying_server(lie: str) -> Iterator[int]:
-    """Serve until the block ends; the port."""
+    """Serve until the block ends; give the port."""
     loop = asyncio.new_event_loop()
     transports: set[asyncio.Transport] = set()
     server = loop.run_until_complete(loop.create_server(lambda: _Connection(lie, transports), "127.0.0.1", 0))

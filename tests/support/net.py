@@ -1,4 +1,4 @@
-"""What the tests share: connected pairs, full buffers, certificates, operations in their own tasks."""
+"""Connected pairs, full buffers, listeners that fail, certificates, and operations in tasks of their own."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ Operation = Callable[[], Awaitable[object]]
 
 
 def past() -> float:
-    """Five seconds ago, as in Go's tests."""
+    """Return the time five seconds ago, as Go's tests use it."""
     return trio.current_time() - 5.0
 
 
 def after(seconds: float) -> float:
-    """A deadline from now."""
+    """Return a deadline, seconds from now."""
     return trio.current_time() + seconds
 
 
 def tcp_sockets() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a TCP connection."""
+    """Return the two ends of a TCP connection."""
     with socket.create_server((LOCALHOST, 0)) as listening:
         client = socket.create_connection(listening.getsockname())
         return client, listening.accept()[0]
 
 
 def unix_sockets() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a unix stream."""
+    """Return the two ends of a unix stream."""
     return socket.socketpair()
 
 
 @asynccontextmanager
 async def tcp_pair() -> AsyncIterator[tuple[Conn, Conn]]:
-    """Two ends of a TCP connection."""
+    """Return the two ends of a TCP connection."""
     one, other = tcp_sockets()
     async with Conn.from_socket(one) as client, Conn.from_socket(other) as server:
         yield client, server
@@ -63,7 +63,7 @@ async def tcp_pair() -> AsyncIterator[tuple[Conn, Conn]]:
 
 @asynccontextmanager
 async def unix_pair() -> AsyncIterator[tuple[Conn, Conn]]:
-    """Two ends of a unix stream."""
+    """Return the two ends of a unix stream."""
     one, other = unix_sockets()
     async with Conn.from_socket(one) as client, Conn.from_socket(other) as server:
         yield client, server
@@ -77,7 +77,7 @@ over_tcp_and_unix = pytest.mark.parametrize("pair", [tcp_pair, unix_pair], ids=[
 
 @asynccontextmanager
 async def local_listener() -> AsyncIterator[tuple[Listener, int]]:
-    """A TCP listener on the loopback interface, and its port."""
+    """Give a TCP listener on the loopback interface, and its port."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     async with listener:
         yield listener, listener.socket.getsockname()[1]
@@ -85,7 +85,7 @@ async def local_listener() -> AsyncIterator[tuple[Listener, int]]:
 
 @contextmanager
 def full_listener() -> Iterator[int]:
-    """The port of a TCP listener that nobody accepts from and whose queue is full: connecting to it hangs."""
+    """Give the port of a TCP listener whose queue is full: connecting to it hangs."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind((LOCALHOST, 0))
@@ -101,7 +101,7 @@ needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6
 
 
 async def clog(conn: Conn) -> int:
-    """Fill the kernel's buffers until they take not one byte more; how many went in."""
+    """Fill the kernel's buffers until they take no more; return the number of bytes."""
     sent = refusals = 0
     # the kernel passes bytes on to the peer's buffer for a moment after it has refused some
     while refusals < 3:
@@ -113,7 +113,7 @@ async def clog(conn: Conn) -> int:
 
 
 async def receive_exactly(conn: Conn, size: int) -> bytes:
-    """`size` bytes, or fewer if the peer ends first."""
+    """Return `size` bytes, or fewer if the peer ends first."""
     received = bytearray()
     while len(received) < size and (data := await conn.receive_some(size - len(received))):
         received += data
@@ -121,7 +121,7 @@ async def receive_exactly(conn: Conn, size: int) -> bytes:
 
 
 async def fails_at_its_deadline(operation: Callable[[], Awaitable[object]]) -> DeadlineExceeded:
-    """The operation's DeadlineExceeded, which Go would call a timeout."""
+    """Run the operation, and return the DeadlineExceeded that it must raise."""
     with pytest.raises(DeadlineExceeded) as caught:
         await operation()
     assert isinstance(caught.value, TimeoutError)
@@ -155,7 +155,7 @@ class Attempt(Generic[T]):
         await self._done.wait()
 
     def raised(self, kind: type[Exception]) -> bool:
-        """Whether it ended with exactly this error; any other one comes out here."""
+        """Return True if it ended with exactly this error, False if with none. Raises any other error."""
         if self.error is not None and type(self.error) is not kind:
             raise self.error
         return self.error is not None
@@ -171,7 +171,7 @@ class _Steps(trio.abc.Instrument):
 
 
 async def count_sleeps(operation: Callable[[], Awaitable[object]]) -> int:
-    """How many times the operation gave way to other tasks, by waiting or by a checkpoint."""
+    """Return how many times the operation let other tasks run, by waiting or by a checkpoint."""
     steps = _Steps(trio.lowlevel.current_task())
     trio.lowlevel.add_instrument(steps)
     try:
@@ -182,7 +182,7 @@ async def count_sleeps(operation: Callable[[], Awaitable[object]]) -> int:
 
 
 def assert_heap_is_sound() -> None:
-    """The timer heap of this run: in order, each entry at its index, no pending timer without an entry."""
+    """Check the timer heap of this run: in order, each entry at its index, no pending timer without an entry."""
     poller: Poller = current_pump()._poller
     heap = poller.timers._queue
     assert isinstance(heap, Heap4)
@@ -210,7 +210,7 @@ class Certificates:
     def wrap(
         self, client: Conn, server: Conn, *, https_compatible: bool = False
     ) -> tuple[trio.SSLStream[Conn], trio.SSLStream[Conn]]:
-        """TLS over both ends; the handshake is not yet made."""
+        """Return TLS streams over both ends, before the handshake."""
         return (
             trio.SSLStream(client, self.client, server_hostname=SERVER_NAME, https_compatible=https_compatible),
             trio.SSLStream(server, self.server, server_side=True, https_compatible=https_compatible),
@@ -219,7 +219,7 @@ class Certificates:
 
 @functools.cache
 def certificates() -> Certificates:
-    """The same for every test: making keys takes a while."""
+    """Return the same certificates for every test, because making keys takes a while."""
     return Certificates()
 
 

@@ -1,4 +1,4 @@
-"""Which parser the servers of a test use. A test module that is marked with `usefixtures("parser")` runs with each."""
+"""The parser that the servers of a test use. Tests marked with `usefixtures("parser")` run with each."""
 
 from __future__ import annotations
 

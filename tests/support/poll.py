@@ -1,4 +1,4 @@
-"""What the tests of polling share: a poller whose clock, kernel and waiters are played by the test."""
+"""A poller whose clock, kernel and waiters are played by the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rig:
         self.poller = Poller(self.port, lambda: self.now, self.wakes.append, self.kicks.append)
 
     def open_parked(self, fd: int) -> PollDesc:
-        """A descriptor with the waiters "reader" and "writer", or "reader 4" and so on if there is another one."""
+        """Open a descriptor with the waiters "reader" and "writer", or "reader 4" and so on beside another one."""
         desc = self.poller.open(fd)
         suffix = f" {fd}" if len(self.port.watched) > 1 else ""
         park(desc.read, "reader" + suffix)
@@ -42,36 +42,36 @@ class Rig:
         return desc
 
     def deliver(self, *events: tuple[int, int]) -> None:
-        """One batch of the kernel's."""
+        """Deliver one batch of events."""
         for fd, mask in events:
             self.port.post(fd, mask)
         self.poller.poll(0.0)
 
     def pass_to(self, when: float) -> None:
-        """Let time pass, and poll then."""
+        """Advance the clock to `when`, then poll."""
         self.now = when
         self.poller.poll(0.0)
 
     def woken(self) -> list[Any]:
-        """Who was woken since the last call."""
+        """Return the waiters woken since the last call."""
         wakes = list(self.wakes)
         self.wakes.clear()
         return wakes
 
     def kicked(self) -> list[float]:
-        """The kicks since the last call."""
+        """Return the kicks since the last call."""
         kicks = list(self.kicks)
         self.kicks.clear()
         return kicks
 
 
 def park(half: Half, waiter: Any) -> None:
-    """Park where parking is what must happen."""
+    """Park; fail if the half does not park."""
     assert half.park(waiter) == PARKED
 
 
 def assert_sound(poller: Poller, *descs: PollDesc) -> None:
-    """Every invariant between the halves of `descs`, all that the poller has, and the heap under them."""
+    """Check every invariant between the halves of `descs`, which are all that the poller has, and its heap."""
     heap = poller.timers._queue
     assert isinstance(heap, Heap4)
     stored = heap._timers
@@ -86,7 +86,7 @@ def assert_sound(poller: Poller, *descs: PollDesc) -> None:
 
 @contextmanager
 def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two connected non-blocking sockets, closed at the end."""
+    """Give two connected non-blocking sockets, and close them at the end."""
     left, right = socket.socketpair()
     with left, right:
         left.setblocking(False)
@@ -96,7 +96,7 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @asynccontextmanager
 async def conn_pair() -> AsyncIterator[tuple[Conn, Conn]]:
-    """Two connected `Conn`s, closed at the end."""
+    """Give two connected `Conn`s, and close them at the end."""
     left, right = (Conn.from_socket(end) for end in socket.socketpair())
     async with left, right:
         yield left, right

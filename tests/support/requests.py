@@ -14,7 +14,10 @@ Message = tuple[tuple[object, ...], bytes]
 PARSERS = ("h11", "httptools")
 
 
-FIELDS = ["method", "target", "path_and_query", "version", "headers", "content_length", "chunked", "keep_alive"]
+FIELDS = [
+    *("method", "target", "path_and_query", "version", "headers"),
+    *("content_length", "chunked", "keep_alive", "expects_continue"),
+]
 
 
 def as_tuple(request: Request) -> tuple[object, ...]:
@@ -22,7 +25,7 @@ def as_tuple(request: Request) -> tuple[object, ...]:
 
 
 def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
-    """All requests and bodies, with the parser fed piece by piece. Whichever parser reads the heads, it is the same."""
+    """Return all requests and bodies of `pieces`, after checking that both parsers read the same."""
     outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
     assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
     if isinstance(outcomes[0], BadRequest):
@@ -31,7 +34,7 @@ def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
 
 
 class _Refusal(BadRequest):
-    """Shows all that a client is told."""
+    """A BadRequest whose repr contains everything that is sent to the client."""
 
     def __repr__(self) -> str:
         return f"{self.status} {self.detail} {self.reason}"
@@ -67,7 +70,7 @@ def _messages(parser: RequestParser, pieces: tuple[bytes, ...]) -> list[Message]
 
 
 def one(data: bytes, limits: Limits | None = None) -> Request:
-    """The head of the only request in `data`."""
+    """Return the only request in `data`."""
     parse(data, limits=limits)
     parser = RequestParser(limits or Limits(), head_parser("httptools"))
     parser.feed(data)
@@ -81,7 +84,7 @@ def by_byte(data: bytes) -> list[bytes]:
 
 
 def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
-    """How `data` is refused: the same at once and byte by byte."""
+    """Return how `data` is refused, after checking that it is the same at once and byte by byte."""
     with pytest.raises(BadRequest) as at_once:
         parse(data, limits=limits)
     with pytest.raises(BadRequest) as piecemeal:
@@ -92,6 +95,6 @@ def refused(data: bytes, limits: Limits | None = None) -> BadRequest:
 
 
 def get(*fields: bytes, line: bytes = b"GET / HTTP/1.1", host: bytes | None = b"host: x") -> bytes:
-    """A request without a body."""
+    """Return a request without a body."""
     lines = [line, *([] if host is None else [host]), *fields]
     return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Code that the tests of the runtime share: what the pump counts, and waits that must end."""
+"""What the pump counts, waits that must end, and runs in threads and forked children."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SURELY = 60.0  # seconds of real time: by then, or something is broken
 
 
 async def wait(half: Half) -> int:
-    """Sleep where nobody else knows of it."""
+    """Park in the half."""
     return await Parking(half)
 
 
@@ -36,7 +36,7 @@ def counts() -> RuntimeStatistics:
 
 
 def seconds_to_next_deadline() -> float:
-    """What trio would sleep, and what an autojump clock would jump."""
+    """Return the seconds that trio would sleep, and an autojump clock would jump."""
     return trio.lowlevel.current_statistics().seconds_to_next_deadline
 
 
@@ -48,7 +48,7 @@ async def expect_timeout(conn: Conn, when: float) -> None:
 
 
 def run_once(between: Callable[[], object] = bool) -> Pump:
-    """A run with a deadline and an echo; `between` is called in its middle."""
+    """Run trio with a deadline and an echo; call `between` in the middle."""
 
     async def main() -> Pump:
         start = trio.current_time()

@@ -1,13 +1,15 @@
-"""What the tests of applications and of the command share: a server in the test's own run, a raw client, a log."""
+"""An ASGI server in the test's own run, a raw client, and the server's records."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import h11
+import pytest
 import trio
 
 from deadlined import open_tcp_listeners
@@ -17,29 +19,49 @@ from deadlined.http import ConnectionRecord, HttpServer, Limits, RequestRecord, 
 from tests.support.parsers import Choice
 
 LOCALHOST = "127.0.0.1"
+DISCONNECT = {"type": "http.disconnect"}
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 CLOSING_GET = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
 
 
 def post(length: int, body: bytes = b"", *fields: bytes) -> bytes:
-    """A POST that announces `length` bytes, and as many of them as `body` has."""
+    """Return a POST that announces `length` bytes, and contains `body`."""
     extra = b"".join(field + b"\r\n" for field in fields)
     return b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n%b\r\n%b" % (length, extra, body)
 
 
 async def say(send: Send, body: bytes = b"", status: int = 200, *, more: bool = False) -> None:
-    """A response with one piece of body."""
+    """Send a response with one piece of body."""
     await send({"type": "http.response.start", "status": status, "headers": []})
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def hello(_: Scope, __: Receive, send: Send) -> None:
-    """The smallest application."""
+    """Answer with hello."""
     await say(send, b"hello")
 
 
+async def whole_body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body += message["body"]
+        if not message["more_body"]:
+            return bytes(body)
+
+
+async def echo(_: Scope, receive: Receive, send: Send) -> None:
+    await say(send, await whole_body(receive))
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return the log records that have a traceback."""
+    return [record for record in caplog.records if record.exc_info]
+
+
 class Answer:
-    """One response as a client reads it."""
+    """A response as a client reads it."""
 
     def __init__(self, status: int, headers: dict[bytes, bytes], body: bytes) -> None:
         self.status = status
@@ -58,11 +80,11 @@ class Client:
         await self._stream.send_all(data)
 
     async def receive(self) -> bytes:
-        """What comes next, b"" at the end."""
+        """Return the next bytes, b"" at the end."""
         return bytes(await self._stream.receive_some())
 
     async def answer(self, method: bytes = b"GET") -> Answer:
-        """The next response. h11.RemoteProtocolError if it is cut short, BrokenResourceError if it is reset."""
+        """Return the next response. Raises h11.RemoteProtocolError if it is cut short, BrokenResourceError if reset."""
         parser = h11.Connection(h11.CLIENT)
         parser.send(h11.Request(method=method, target=b"/", headers=[(b"host", b"a")]))
         parser.send(h11.EndOfMessage())
@@ -81,12 +103,12 @@ class Client:
         return Answer(head.status_code, dict(head.headers), bytes(body))
 
     async def ask(self, request: bytes) -> Answer:
-        """Send `request`, read its response."""
+        """Send `request` and return its response."""
         await self.send(request)
         return await self.answer(request.partition(b" ")[0])
 
     async def at_end(self) -> bool:
-        """Whether nothing more comes, by a close."""
+        """Return True if the server has closed and sent nothing more."""
         return not self._rest and await self.receive() == b""
 
     async def aclose(self) -> None:
@@ -114,17 +136,17 @@ class Served:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A new connection."""
+        """Give a new connection."""
         async with await trio.open_tcp_stream(LOCALHOST, self.port) as stream:
             yield Client(stream)
 
     async def ask(self, request: bytes) -> Answer:
-        """The response to `request` on a connection of its own."""
+        """Return the response to `request` on a connection of its own."""
         async with self.client() as client:
             return await client.ask(request)
 
     async def ended(self) -> ConnectionRecord:
-        """The record of the connection that is over, once every connection is."""
+        """Wait until every connection has ended; return the last record."""
         while self.server.statistics().open or not self.connections:
             self._changed = trio.Event()
             await self._changed.wait()
@@ -140,7 +162,7 @@ async def serving(
     ssl_context: ssl.SSLContext | None = None,
     timeouts: Timeouts | None = None,
 ) -> AsyncIterator[Served]:
-    """`app` on a port of the loopback interface, until the block ends."""
+    """Serve `app` on the loopback interface until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     served = Served(listener.socket.getsockname()[1], ssl_context is not None)
     server = served.server = HttpServer(

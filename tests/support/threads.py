@@ -1,4 +1,4 @@
-"""What the tests of the timer threads share: a TimerThread that must leave no thread, a bucket that has none."""
+"""A TimerThread that must leave no thread behind, and a bucket without any thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PATIENCE = 30.0
 
 
 def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
-    """The threads started since then; a count of all would also fall when one of somebody else's ends meanwhile."""
+    """Return the threads started since then. A count of all threads would also fall when another test's ends."""
     return [thread for thread in threading.enumerate() if thread not in before]
 
 
 @contextmanager
 def timer_thread(buckets: int = 1) -> Iterator[TimerThread]:
-    """A TimerThread that is closed afterwards, and whose threads must have ended then."""
+    """Give a TimerThread, close it at the end, and check that its threads have ended."""
     before = set(threading.enumerate())
     with TimerThread(buckets) as timers:
         yield timers
@@ -35,19 +35,19 @@ def timer_thread(buckets: int = 1) -> Iterator[TimerThread]:
 
 
 def wait(event: threading.Event) -> None:
-    """Wait for what must happen."""
+    """Wait for an event that must come."""
     assert event.wait(PATIENCE), "it does not happen"
 
 
 def done_calling(timers: TimerThread) -> None:
-    """Wait until a call that is asked for now has been made, and so all that were due before it."""
+    """Wait until a call that is due now has been made, and so every call that was due before."""
     called = threading.Event()
     timers.after_func(0.0, called.set)
     wait(called)
 
 
 def run_threads(*works: Callable[[], object]) -> None:
-    """Run each in a thread of its own, all at once; the first error of any comes out."""
+    """Run each in a thread of its own, all at once; raise the first error of any."""
     errors: list[BaseException] = []
     barrier = threading.Barrier(len(works))
 
@@ -69,7 +69,7 @@ def run_threads(*works: Callable[[], object]) -> None:
 
 @contextmanager
 def blocked(timers: TimerThread) -> Iterator[None]:
-    """A TimerThread whose thread is inside a function until the block ends."""
+    """Keep the TimerThread's thread inside a function until the block ends."""
     entered, leave = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -85,14 +85,14 @@ def blocked(timers: TimerThread) -> Iterator[None]:
 
 
 class Plan:
-    """A bucket in virtual time: no thread, no clock. Calls are written down by the names of their handles."""
+    """A bucket in virtual time: no thread, no clock. `calls` has the names of the handles that were called."""
 
     def __init__(self) -> None:
         self.bucket = Bucket("heap4")
         self.calls: list[str] = []
 
     def handle(self, name: str) -> TimerHandle:
-        """An idle handle that writes its name down when it is called."""
+        """Return an idle handle that appends its name to `calls`."""
         return TimerHandle(self.bucket, self.calls.append, (name,))
 
     def armed(self, name: str, when: float, period: float = 0.0) -> TimerHandle:
@@ -101,14 +101,14 @@ class Plan:
         return handle
 
     def call_next(self, now: float) -> bool:
-        """What the thread does: claim one, call it; False if nothing is due."""
+        """Claim one handle and call it, as the thread does. Return False if none is due."""
         handle = self.bucket.due(now)
         if handle is not None:
             handle._fn(*handle._args)
         return handle is not None
 
     def called_at(self, now: float) -> list[str]:
-        """Everything that is called at `now`, in order."""
+        """Return the names of the handles called at `now`, in order."""
         self.calls.clear()
         while self.call_next(now):
             pass
@@ -116,7 +116,7 @@ class Plan:
 
 
 def python(program: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as a process of its own."""
+    """Run a program in a process of its own, to its end."""
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-W", "error", *options, "-c", program]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)

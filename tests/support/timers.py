@@ -1,4 +1,4 @@
-"""What the timer tests share: the invariants of a facility, and a callback that writes down how it was called."""
+"""The invariants of a timer facility and of each queue, and a journal of the callbacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Firing(NamedTuple):
 
 
 class Journal:
-    """Callbacks that write one `Firing` each into `firings`, in the order of the calls."""
+    """Callbacks that append a `Firing` each to `firings`."""
 
     def __init__(self) -> None:
         self.firings: list[Firing] = []
@@ -51,7 +51,7 @@ class Journal:
         return Timer(self, arg)
 
     def timer_that(self, arg: Any, act: Callable[[], object]) -> Timer:
-        """A timer that is written down and then calls `act`."""
+        """Return a timer that is entered in the journal and then calls `act`."""
 
         def callback(arg: Any, seq: int, lateness: float) -> None:
             self(arg, seq, lateness)
@@ -60,7 +60,7 @@ class Journal:
         return Timer(callback, arg)
 
     def args(self) -> list[Any]:
-        """Who has fired since the last call of `args`."""
+        """Return the arguments of the timers fired since the last call."""
         args = [firing.arg for firing in self.firings]
         self.firings.clear()
         return args
@@ -90,7 +90,7 @@ class Filer:
         self.queue.file(timer, key)
 
     def drain(self, now: float = INF) -> list[Timer]:
-        """Take out everything that is due at `now`; each must be what `first` and `wake_time` announce."""
+        """Remove and return the timers due at `now`; check that `first` and `wake_time` announce each."""
         drained = []
         while (timer := self.queue.due(now)) is not None:
             assert timer.key <= now
@@ -172,7 +172,7 @@ def assert_unsorted(queue: UnsortedList) -> list[Timer]:
 
 
 def slot_comes(wheel: KernelWheel, slot: int) -> int:
-    """The tick at which a slot comes next, not before the present one."""
+    """Return the tick at which a slot comes next, the present one included."""
     level, place = divmod(slot, 64)
     position = -(-wheel._turned >> 3 * level)
     return position + (place - position) % 64 << 3 * level
@@ -205,7 +205,7 @@ def assert_clockwork(wheel: Clockwork) -> list[Timer]:
 
 
 def assert_queue(queue: Scheme) -> list[Timer]:
-    """Every invariant of a queue; what is stored in it."""
+    """Check every invariant of a queue; return the timers stored in it."""
     if isinstance(queue, Heap):
         stored = assert_heap(queue)
     elif isinstance(queue, SortedList):
@@ -223,12 +223,12 @@ def assert_queue(queue: Scheme) -> list[Timer]:
 
 
 def wakes_for(timers: Timers, wake: float, when: float) -> bool:
-    """Whether `wake` is the wake time for a timer at `when`, a whole number of ticks that is rounded no further."""
+    """Return True if `wake` is the wake time for a timer at `when`, a whole number of ticks."""
     return wake < when if timers.wakes_early and wake != when else wake == when
 
 
 def assert_sound(timers: Timers, known: Iterable[Timer]) -> None:
-    """Every invariant of a facility that no check is running in; `known` are all timers that may be stored in it."""
+    """Check every invariant of a facility outside of a check; `known` are all timers that it may store."""
     stored = assert_queue(timers._queue)
     mine = [timer for timer in known if timer.owner is timers]
     assert {id(timer) for timer in stored} == {id(timer) for timer in mine if timer.key < INF}
@@ -241,6 +241,6 @@ def assert_sound(timers: Timers, known: Iterable[Timer]) -> None:
 
 
 def stored_state(timers: Timers) -> tuple[list[tuple[int, float, int, int]], int]:
-    """Everything that any operation of the queue would change: keys, places, and the number of entries so far."""
+    """Return everything that an operation of the queue would change: keys, places, and the number of entries so far."""
     stored = assert_queue(timers._queue)
     return [(id(timer), timer.key, timer.slot, timer.index) for timer in stored], timers._order

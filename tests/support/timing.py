@@ -1,4 +1,4 @@
-"""What the tests of `deadlined.timing` share: a look at the run's heap, and at the pump between two steps of a task."""
+"""The entries of the run's timer heap, and the pump between two steps of a task."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from deadlined.runtime import current_pump
 
 
 def stored_entries() -> int:
-    """How many entries lie in this run's heap, stopped ones included."""
+    """Return the number of entries in this run's heap, stopped ones included."""
     return len(current_pump()._poller.timers)
 
 
 def pending_entries() -> int:
-    """How many entries of this run's heap are wanted."""
+    """Return the number of entries in this run's heap that are not stopped."""
     timers = current_pump()._poller.timers
     return len(timers) - timers.zombies
 
 
 def poll_now() -> None:
-    """What the pump does when it wakes, without letting any other task run."""
+    """Do what the pump does when it wakes, without letting another task run."""
     pump = current_pump()
     pump._poller.poll(0.0)
     pump._kick(pump._poller.wake_deadline())
 
 
 def jump_and_poll(clock: MockClock, seconds: float) -> None:
-    """Time passes, and the pump has seen it, but no task has run since."""
+    """Advance the clock and poll, without letting a task run."""
     clock.jump(seconds)
     poll_now()
 
 
 async def settle() -> None:
-    """Let everything run that can, the pump included."""
+    """Let everything run that can, including the pump."""
     await trio.testing.wait_all_tasks_blocked()
