@@ -24,24 +24,24 @@ Generators = list[AsyncGenerator[Any, Any]]
 class TaskGuard:
     """Made by a task before it runs foreign code: knows the scope stack and the nurseries that the task began with."""
 
-    __slots__ = ("_siblings", "_status", "_task")
+    __slots__ = ("_nurseries", "_siblings", "_status", "_task")
 
     def __init__(self) -> None:
         task = current_task()
         self._task: Final[Any] = task
-        # trio's own name for the innermost scope of a task; not public, so that it may go
+        # the innermost scope of a task, its open nurseries, and the tasks beside it: names of trio that are not public,
+        # so that they may go
         self._status: Final[Any] = getattr(task, "_cancel_status", None)
+        self._nurseries: Final[Any] = getattr(task, "_child_nurseries", None)
         self._siblings: Final[Any] = getattr(task.parent_nursery, "_children", None)
 
     @property
     def intact(self) -> bool:
         """True if the task is as it was in the beginning, and alone in its nursery: it may be used again."""
-        task = self._task
         status = self._status
-        siblings = self._siblings
-        if status is None or siblings is None or task._cancel_status is not status:
+        if status is None or self._nurseries is None or self._siblings is None:
             return False
-        return not task.child_nurseries and len(siblings) == 1
+        return self._task._cancel_status is status and not len(self._nurseries) and len(self._siblings) == 1
 
     def abandon(self) -> None:
         """Cancel what runs in nurseries that were left open. The task must end after this."""
