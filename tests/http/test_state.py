@@ -135,7 +135,7 @@ class Watch(trio.abc.Instrument):
                 self.wrong.append((STATES[state], attendance))
 
 
-async def play(site: Site, *pieces: bytes, leave: str = "stay") -> None:
+async def play(site: Site, pieces: tuple[bytes, ...], leave: str) -> None:
     """Send the pieces one after the other, let the server do what it can, and leave."""
     client = await site.connect()
     for piece in pieces:
@@ -170,7 +170,7 @@ async def test_connections_of_a_server_keep_to_the_joint_conditions(tls: bool, a
         trio.lowlevel.add_instrument(watch)
         async with trio.open_nursery() as nursery:
             for script, leave in product(SCRIPTS, ("stay", "reset", "close")):
-                nursery.start_soon(lambda s=script, leave=leave: play(site, *s, leave=leave))
+                nursery.start_soon(play, site, script, leave)
         site.server.shutdown()
         await trio.sleep(40)
         trio.lowlevel.remove_instrument(watch)
