@@ -463,8 +463,10 @@ class Exchange:
             self.task.response_sent()
 
     def _lost(self, reason: Reason, cause: Exception | None) -> None:
+        # if it is dead already, the socket was closed on our side, for a reason of its own
+        if self._link != DEAD:
+            self._host.lost(reason)
         self.kill()
-        self._host.lost(reason)
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
 

@@ -123,8 +123,13 @@ class HttpServer(ConnectionOwner):
     def shutdown(self) -> None:
         """Begin to drain: accept nothing but what has connected already, answer what was asked, close what is idle, and
         cut what is left after `timeouts.drain` seconds. Idempotent."""
-        self._draining = True
-        self._shutdown.set()
+        if not self._draining:
+            self._draining = True
+            now = self._clock.now()
+            # at once: a response that begins before `serve` goes on must say already that it is the last
+            for connection in list(self._connections):
+                connection.drain(now)
+            self._shutdown.set()
 
     def connections(self) -> list[ConnectionInfo]:
         """Describe every open connection, the oldest first."""
@@ -214,12 +219,11 @@ class HttpServer(ConnectionOwner):
         connection = Connection(self._settings, conn, self._accepted, self, self._dates)
         self._connections.add(connection)
         connection.start()
+        if self._draining:
+            connection.drain(self._clock.now())
 
     async def _drain(self) -> None:
-        start = self._clock.now()
-        deadline = start + self.timeouts.drain
-        for connection in list(self._connections):
-            connection.drain(start)
+        deadline = self._clock.now() + self.timeouts.drain
         with trio.CancelScope(deadline=deadline):
             while self._busy:
                 self._quiet = trio.Event()

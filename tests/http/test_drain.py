@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -10,7 +13,7 @@ from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE
 from tests.support.handlers import HUGE, never, slow
-from tests.support.http import GET, LAST_GET, Seen, answer, hello, only, serving
+from tests.support.http import GET, LAST_GET, Client, Seen, answer, hello, only, serving
 from tests.support.net import LOCALHOST
 from tests.support.parsers import Choice
 
@@ -137,3 +140,111 @@ async def test_a_drain_gives_a_handshake_that_has_not_begun_five_seconds(autojum
         assert await client.end() == "eof"
         assert trio.current_time() == 5.0
         assert await site.reason() is Reason.DONE
+
+
+# what was asked before the drain is answered
+
+
+def push(client: Client, data: bytes) -> None:
+    """Send without a checkpoint, so that the server cannot have seen it yet."""
+    if isinstance(client._stream, trio.SSLStream):
+        client._stream._ssl_object.write(data)
+        data = client._stream._outgoing.read()
+    assert client.conn.socket.send(data) == len(data)
+
+
+@pytest.mark.parametrize("asked_before", [True, False], ids=["idle", "new"])
+@pytest.mark.parametrize(("number", "tls"), [(1, False), (300, False), (1, True), (300, True)])
+async def test_requests_that_are_in_the_socket_when_a_drain_begins_are_answered(
+    number: int, tls: bool, asked_before: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(idle=75, drain=30), tls=tls) as site:
+        clients = [await site.connect() for _ in range(number)]
+        if asked_before:
+            for client in clients:
+                assert not (await client.get()).closes
+        await wait_all_tasks_blocked()
+        for client in clients:
+            push(client, GET)
+        site.server.shutdown()
+        for client in clients:
+            response = await client.response()
+            assert (response.status, response.closes) == (200, True)
+            client.conn.close()
+        await site.ended(number)
+        assert set(site.server.statistics().reasons) <= {Reason.DONE, Reason.CLIENT_CLOSED}
+        assert trio.current_time() == 0.0
+
+
+@pytest.mark.parametrize("number", [1, 300])
+async def test_connections_that_wait_to_be_accepted_when_a_drain_begins_are_served(
+    number: int, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(drain=30)) as site:
+        await wait_all_tasks_blocked()
+        with ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection((LOCALHOST, site.port))) for _ in range(number)]
+            for client in clients:
+                client.sendall(GET)
+            site.server.shutdown()
+            await wait_all_tasks_blocked()
+            assert site.server.statistics().accepted == number
+            for client in clients:
+                client.setblocking(False)
+                answered = client.recv(65536)
+                assert answered.startswith(b"HTTP/1.1 200 ")
+                assert b"connection: close\r\n" in answered
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("pause", [0.0, 0.5 * IDLE_GRACE, 0.99 * IDLE_GRACE])
+async def test_a_request_that_was_under_way_to_an_idle_connection_is_served(
+    pause: float, tls: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(idle=75, drain=30), tls=tls) as site:
+        client, silent = await site.connect(), await site.connect()
+        await client.get()
+        await silent.get()
+        site.server.shutdown()
+        await trio.sleep(pause)
+        response = await client.get()
+        assert (response.status, response.closes) == (200, True)
+        assert await silent.end() == "eof"
+        assert trio.current_time() == IDLE_GRACE
+        assert {await site.reason(1), await site.reason(2)} == {Reason.DONE}
+
+
+async def test_a_drain_does_not_prolong_an_idle_connection(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=5, drain=30)) as site:
+        client = await site.connect()
+        await client.get()
+        # half of the grace before its end
+        await trio.sleep(6 - IDLE_GRACE / 2)
+        site.server.shutdown()
+        assert await client.receive() == b""
+        assert trio.current_time() == 6.0
+
+
+async def test_a_second_request_of_a_drain_is_not_awaited_for_long(autojump_clock: MockClock) -> None:
+    """A response that was begun before the drain does not say that it is the last, so the client may ask again."""
+
+    async def stream(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(b"some", True)
+        await trio.sleep(1)
+        await exchange.send(b"", False)
+
+    async with serving(stream, only(idle=75, drain=30)) as site:
+        asks, silent = await site.connect(), await site.connect()
+        await asks.send(GET)
+        await silent.send(GET)
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        assert not (await asks.response()).closes
+        assert not (await silent.response()).closes
+        assert trio.current_time() == 1.0
+        await asks.send(GET)
+        assert await silent.end() == "eof"
+        assert trio.current_time() == 1.0 + IDLE_GRACE
+        assert (await asks.response()).closes
+        assert await asks.end() == "eof"
