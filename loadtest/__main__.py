@@ -102,6 +102,7 @@ def bench_command(
       duel          two HTTP servers at once, in turn (needs wrk)
       idle          15,000 silent connections: memory, wake-ups
       churn         15,000 connections whose deadlines move all the time
+      garbage       memory under requests that leave reference cycles
       lateness      how late timers fire
       instructions  instructions per request by callgrind (needs valgrind)
 

@@ -1,11 +1,11 @@
-"""Requests of 1 MB whose application leaves each body in a reference cycle: how large the server becomes.
+"""The memory of a server whose application leaves each body of 1 MB in a reference cycle.
 
 Facts      An exception that is kept in a local variable refers to its frame, and the frame to it. Only Python's cyclic
            garbage collector frees such a cycle, and it counts objects, not bytes.
-Hazard     A server that collects seldom, to have no pauses, hoards what few large cycles hold.
+Hazard     A server that collects seldom, to avoid pauses, keeps what a few large cycles hold.
 Answer     The growth of the resident size over 800 requests, at its end and at its largest, with one client and with
            sixteen, which keep bodies in use while a collection runs.
-Cost       The size is read by the clients, after each response, so that a peak between two is not seen.
+Cost       The clients read the size after each response, so a peak between two is missed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Message = dict[str, Any]
 async def keeping(
     scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
 ) -> None:
-    """The application: it reads the body, and keeps an exception in a local variable."""
+    """Read the body, and keep an exception in a local variable. The application of the benchmark."""
     if scope["type"] != "http":
         raise NotImplementedError
     body = bytearray()
@@ -59,7 +59,7 @@ async def keeping(
 
 
 class Garbage(Benchmark):
-    """Each measurement starts a server of its own."""
+    """The benchmark `garbage`. Each measurement starts a server of its own."""
 
     name = "garbage"
     title = "Requests of 1 MB that stay in reference cycles: growth of the server's resident size"
