@@ -94,7 +94,7 @@ class Clockwork(Scheme):
         elif 0 <= slot < self._arrivals:
             self._slots.remove(timer)
             if slot == self._next_slot:
-                self._look()
+                self._find_next()
         timer.key = key
         if timer.slot < 0:
             self._slots.add(self._arrivals, timer)
@@ -111,7 +111,7 @@ class Clockwork(Scheme):
         if slot == self._arrivals:
             self._forgo_slots()
         else:
-            self._look()
+            self._find_next()
         return timer
 
     def sweep(self) -> int:
@@ -120,13 +120,13 @@ class Clockwork(Scheme):
             self._soonest = self._slots.first_of_all(self._arrivals)
         else:
             self._soonest = None
-        self._look()
+        self._find_next()
         return swept
 
     def clear(self) -> list[Timer]:
         stored = self._heap.clear() + self._slots.clear()
         self._soonest = None
-        self._look()
+        self._find_next()
         return stored
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Clockwork(Scheme):
         while self._next_slot >= 0 and self._next_time <= now:
             self._turned = self._next_tick
             self._empty(self._next_slot, now)
-            self._look()
+            self._find_next()
         self._turned = max(self._turned, tick_until(now, self.tick))
         if self._soonest is not None:
             self._soonest = None
@@ -182,7 +182,8 @@ class Clockwork(Scheme):
             for timer in self._slots.take(self._arrivals):
                 self._heap.file(timer, timer.key)
 
-    def _look(self) -> None:
+    def _find_next(self) -> None:
+        """Find the next slot that holds a timer."""
         turn, slot = self._next_turn()
         self._set_next(turn, slot)
 

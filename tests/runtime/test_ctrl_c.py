@@ -16,7 +16,7 @@ from deadlined.runtime import ScheduledCheckpoint, TaskParker, current_pump, yie
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.poll import assert_sound, conn_pair, socket_pair
-from tests.support.runtime import HOUR, counts, expect_timeout, lie_down, wait
+from tests.support.runtime import HOUR, counts, expect_timeout, park, wait
 
 
 @trio.lowlevel.enable_ki_protection
@@ -71,7 +71,7 @@ class TestControlC:
                     lambda: wait(conn._desc.read),
                     conn.receive_some,
                     conn.wait_readable,
-                    lambda: lie_down(TaskParker(lambda: left.append("left"))),
+                    lambda: park(TaskParker(lambda: left.append("left"))),
                     lambda: deadlined.sleep(HOUR),
                 ]
                 for operation in waits:
@@ -138,11 +138,11 @@ class TestControlC:
             while True:
                 reached: list[str] = []
                 interrupted = False
-                bed = TaskParker(lambda: None)
+                parker = TaskParker(lambda: None)
                 ways: dict[str, Awaitable[object]] = {
                     "yield shielded": yield_shielded,
                     "scheduled checkpoint": ScheduledCheckpoint(half),
-                    "task parker": bed,
+                    "task parker": parker,
                 }
                 try:
                     with interrupted_at(step, reached), trio.move_on_after(1):

@@ -16,7 +16,7 @@ from deadlined.poll import CLOSED, EXPIRED, OK, Half
 from deadlined.runtime import Parking, ScheduledCheckpoint, TaskParker, yield_shielded
 from deadlined.runtime.waking import WOKEN
 from tests.support.poll import conn_pair
-from tests.support.runtime import HOUR, lie_down
+from tests.support.runtime import HOUR, park
 
 
 def test_the_wake_is_an_outcome_of_none_any_number_of_times() -> None:
@@ -203,11 +203,11 @@ class TestTaskParker:
 
     async def test_each_sleep_ends_by_a_wake_of_its_own(self) -> None:
         woken: list[int] = []
-        bed = TaskParker(pytest.fail)
+        parker = TaskParker(pytest.fail)
 
         async def sleeper() -> None:
             for number in range(3):
-                await bed
+                await parker
                 woken.append(number)
 
         async with trio.open_nursery() as nursery:
@@ -215,26 +215,26 @@ class TestTaskParker:
             for number in range(3):
                 await wait_all_tasks_blocked()
                 assert woken == list(range(number))
-                bed.wake()
+                parker.wake()
 
     async def test_a_cancelled_task_leaves_it_at_once_and_can_park_again(self) -> None:
         left: list[str] = []
-        bed = TaskParker(lambda: left.append("left"))
+        parker = TaskParker(lambda: left.append("left"))
         for number in range(2):
             with trio.move_on_after(0) as scope:
-                await bed
+                await parker
             assert scope.cancelled_caught
             assert len(left) == number + 1
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lie_down, bed)
+            nursery.start_soon(park, parker)
             await wait_all_tasks_blocked()
-            bed.wake()
+            parker.wake()
 
     async def test_a_woken_task_is_not_cancelled_any_more(self) -> None:
-        bed = TaskParker(pytest.fail)
+        parker = TaskParker(pytest.fail)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(lie_down, bed)
+                nursery.start_soon(park, parker)
                 await wait_all_tasks_blocked()
-                bed.wake()
+                parker.wake()
                 scope.cancel()

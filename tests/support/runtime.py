@@ -65,8 +65,8 @@ def run_once(between: Callable[[], object] = bool) -> Pump:
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-async def lie_down(bed: TaskParker) -> None:
-    await bed
+async def park(parker: TaskParker) -> None:
+    await parker
 
 
 def exit_status_of(child: Callable[[], None]) -> int:

@@ -32,6 +32,6 @@ def jump_and_poll(clock: MockClock, seconds: float) -> None:
     poll_now()
 
 
-async def settle() -> None:
+async def run_until_blocked() -> None:
     """Let everything run that can, including the pump."""
     await trio.testing.wait_all_tasks_blocked()

@@ -20,7 +20,7 @@ from trio.testing import MockClock
 import deadlined.runtime
 from deadlined import Ticker, Timer, after_func, sleep, timing
 from tests.support.net import HOUR, INF
-from tests.support.timing import jump_and_poll, pending_entries, poll_now, settle
+from tests.support.timing import jump_and_poll, pending_entries, poll_now, run_until_blocked
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 
@@ -43,7 +43,7 @@ class TestCalling:
         calls: list[float] = []
         after_func(seconds, lambda: calls.append(trio.current_time()))
         assert calls == []
-        await settle()
+        await run_until_blocked()
         assert calls == [0]
 
     async def test_stopped_it_is_not_called(self, autojump_clock: MockClock) -> None:
@@ -89,7 +89,7 @@ class TestCalling:
         after_func(1, call)
         stopped = after_func(1, pytest.fail)
         moved = after_func(1, answers.append, "moved")
-        await settle()
+        await run_until_blocked()
         jump_and_poll(mock_clock, 1)
         assert answers == [True, True, True]
         poll_now()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from deadlined import Ticker, Timer
-from tests.support.timing import pending_entries, poll_now, settle
+from tests.support.timing import pending_entries, poll_now, run_until_blocked
 
 INF = math.inf
 
@@ -123,10 +123,10 @@ class TimerAgainstOracle:
             case Stop():
                 assert self.timer.stop() == self.oracle.start(INF)
             case Wait():
-                await self.settle()
+                await self.run_until_blocked()
                 self.oracle.waiting.append(len(self.scopes))
                 self.nursery.start_soon(self.receive, len(self.scopes))
-                await self.settle()
+                await self.run_until_blocked()
             case Cancel(who) if self.scopes:
                 who %= len(self.scopes)
                 self.scopes[who].cancel()
@@ -138,7 +138,7 @@ class TimerAgainstOracle:
                 poll_now()
                 self.oracle.check(trio.current_time())
             case Settle():
-                await self.settle()
+                await self.run_until_blocked()
         self.judge()
 
     async def receive(self, who: int) -> None:
@@ -146,8 +146,8 @@ class TimerAgainstOracle:
             self.scopes.append(scope)
             self.received[who] = await self.timer.wait()
 
-    async def settle(self) -> None:
-        await settle()
+    async def run_until_blocked(self) -> None:
+        await run_until_blocked()
         self.oracle.check(trio.current_time())
         assert self.received == self.oracle.received
 

@@ -20,7 +20,7 @@ from deadlined.runtime import statistics
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.net import HOUR, INF, Attempt, count_sleeps
-from tests.support.timing import jump_and_poll, pending_entries, poll_now, settle, stored_entries
+from tests.support.timing import jump_and_poll, pending_entries, poll_now, run_until_blocked, stored_entries
 
 MINUTE = 60.0
 THING: contextvars.ContextVar[object] = contextvars.ContextVar("THING")
@@ -81,7 +81,7 @@ class TestSleeping:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(nap, thing)
                 del thing
-                await settle()
+                await run_until_blocked()
                 assert remembered() is not None
                 scope.cancel()
         gc.collect()
@@ -98,7 +98,7 @@ class TestSleeping:
     async def test_who_was_woken_and_is_cancelled_before_it_runs_has_slept(self, mock_clock: MockClock) -> None:
         async with trio.open_nursery() as nursery:
             napping = Attempt(nursery, lambda: sleep(5))
-            await settle()
+            await run_until_blocked()
             jump_and_poll(mock_clock, 5)
             nursery.cancel_scope.cancel()
         assert (napping.ended, napping.error) == (5, None)
@@ -129,7 +129,7 @@ class TestForgotten:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)
-                await settle()
+                await run_until_blocked()
                 assert pending_entries() == 2
                 scope.cancel()
         remembered = weakref.ref(source)
@@ -145,7 +145,7 @@ class TestForgotten:
     ) -> None:
         source = make(HOUR)
         waiting = Attempt[float](nursery, source.wait if isinstance(source, Timer) else source.__anext__)
-        await settle()
+        await run_until_blocked()
         del source
         gc.collect()
         await waiting.done()
@@ -211,7 +211,7 @@ class TestRuns:
                 nursery.start_soon(sleep, HOUR)
                 nursery.start_soon(left[0].wait)  # type: ignore[union-attr]
                 nursery.start_soon(left[1].__anext__)  # type: ignore[union-attr]
-                await settle()
+                await run_until_blocked()
                 nursery.cancel_scope.cancel()
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
@@ -245,7 +245,7 @@ class TestRuns:
         async with trio.open_nursery() as nursery:
             for _ in range(1000):
                 nursery.start_soon(sleep, 1)
-            await settle()
+            await run_until_blocked()
             before = statistics()
         after = statistics()
         assert before is not None
@@ -267,7 +267,7 @@ class TestControlC:
                 "timer": Timer(HOUR).wait,
                 "ticker": Ticker(HOUR).__anext__,
             }
-            await settle()
+            await run_until_blocked()
             # a system task is protected, so the signal goes to the main task, which is parked by then
             trio.lowlevel.spawn_system_task(interrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -332,7 +332,7 @@ class TestControlC:
             timer, ticker = Timer(10), Ticker(10)
             nursery.start_soon(timer.wait)
             nursery.start_soon(anext, ticker, None)
-            await settle()
+            await run_until_blocked()
             act: dict[str, Callable[[], object]] = {
                 "stop": timer.stop,
                 "later": lambda: timer.reset(20),
@@ -360,7 +360,7 @@ async def test_poll_now_leaves_the_pump_awake_for_what_comes(autojump_clock: Moc
     """The support's own check: after a poll from outside the pump still hears of an earlier time."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sleep, 100)
-        await settle()
+        await run_until_blocked()
         poll_now()
         await sleep(1)
         assert trio.current_time() == 1

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from deadlined import Ticker, sleep
 from tests.support.net import Attempt, count_sleeps
-from tests.support.timing import jump_and_poll, settle
+from tests.support.timing import jump_and_poll, run_until_blocked
 
 
 class TestTicker:
@@ -57,7 +57,7 @@ class TestTicker:
 
         for name in "abc":
             nursery.start_soon(consume, name)
-            await settle()
+            await run_until_blocked()
         await trio.sleep(6.5)
         assert received == [("a", 1), ("b", 2), ("c", 3), ("a", 4), ("b", 5), ("c", 6)]
         nursery.cancel_scope.cancel()
@@ -114,10 +114,10 @@ class TestTicker:
     ) -> None:
         ticker = Ticker(1.0)
         waiting = Attempt(nursery, lambda: anext(ticker, None))
-        await settle()
+        await run_until_blocked()
         mock_clock.jump(1.0)
         ticker.stop()
-        await settle()
+        await run_until_blocked()
         assert (waiting.pending, waiting.result) == (False, None)
 
     async def test_stopped_when_a_consumer_is_woken_but_has_not_run_it_has_that_tick(
@@ -125,10 +125,10 @@ class TestTicker:
     ) -> None:
         ticker = Ticker(1.0)
         waiting = Attempt(nursery, lambda: anext(ticker))
-        await settle()
+        await run_until_blocked()
         jump_and_poll(mock_clock, 1.0)
         ticker.stop()
-        await settle()
+        await run_until_blocked()
         assert waiting.result == 1.0
 
     async def test_stopped_and_started_anew_before_they_look_the_loops_go_on(

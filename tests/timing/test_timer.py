@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from deadlined import Ticker, Timer, after_func
 from deadlined.timing import set_debug
 from tests.support.net import HOUR, INF, Attempt, count_sleeps
-from tests.support.timing import jump_and_poll, pending_entries, settle, stored_entries
+from tests.support.timing import jump_and_poll, pending_entries, run_until_blocked, stored_entries
 
 BEHIND = "the stopped entry is expected to be stored still"
 
@@ -43,10 +43,10 @@ class TestTimer:
         waiting = []
         for _ in range(3):
             waiting.append(Attempt(nursery, timer.wait))
-            await settle()
+            await run_until_blocked()
         for served in range(3):
             mock_clock.jump(1)
-            await settle()
+            await run_until_blocked()
             assert [attempt.pending for attempt in waiting] == [i > served for i in range(3)]
             assert not timer.reset(1)
         assert [attempt.result for attempt in waiting] == [1, 2, 3]
@@ -56,7 +56,7 @@ class TestTimer:
         timer = Timer(1)
         async with trio.open_nursery() as nursery:
             first = Attempt(nursery, timer.wait)
-            await settle()
+            await run_until_blocked()
             mock_clock.jump(1)
             with trio.move_on_after(1):
                 with trio.CancelScope() as scope:
@@ -72,13 +72,13 @@ class TestTimer:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as leaving:
                 gone = Attempt(leaving, timer.wait)
-                await settle()
+                await run_until_blocked()
                 staying = Attempt(nursery, timer.wait)
-                await settle()
+                await run_until_blocked()
                 scope.cancel()
         assert gone.result is None
         mock_clock.jump(1)
-        await settle()
+        await run_until_blocked()
         assert staying.result == 1
 
     async def test_who_waits_while_it_is_moved_waits_for_the_new_time(
@@ -98,7 +98,7 @@ class TestTimer:
     ) -> None:
         timer = Timer(HOUR)
         waiting = Attempt(nursery, timer.wait)
-        await settle()
+        await run_until_blocked()
         assert timer.reset(seconds)
         assert waiting.pending, "it happens at the next check, not inside of reset"
         await waiting.done()
@@ -109,10 +109,10 @@ class TestTimer:
     ) -> None:
         timer = Timer(5)
         waiting = Attempt(nursery, timer.wait)
-        await settle()
+        await run_until_blocked()
         mock_clock.jump(5)
         assert timer.stop()
-        await settle()
+        await run_until_blocked()
         assert waiting.pending
         nursery.cancel_scope.cancel()
 
@@ -121,12 +121,12 @@ class TestTimer:
     ) -> None:
         timer = Timer(5)
         waiting = Attempt(nursery, timer.wait)
-        await settle()
+        await run_until_blocked()
         jump_and_poll(mock_clock, 5)
         assert waiting.pending
         assert not timer.stop()
         assert not timer.reset(HOUR)
-        await settle()
+        await run_until_blocked()
         assert waiting.result == 5
 
     async def test_a_receiver_that_is_woken_and_cancelled_before_it_runs_has_received(
@@ -135,7 +135,7 @@ class TestTimer:
         timer = Timer(5)
         async with trio.open_nursery() as nursery:
             waiting = Attempt(nursery, timer.wait)
-            await settle()
+            await run_until_blocked()
             jump_and_poll(mock_clock, 5)
             nursery.cancel_scope.cancel()
         assert waiting.result == 5
@@ -179,5 +179,5 @@ class TestTimer:
 
 
 async def cancel_when_idle(scope: trio.CancelScope) -> None:
-    await settle()
+    await run_until_blocked()
     scope.cancel()
