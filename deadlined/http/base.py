@@ -1,7 +1,7 @@
-"""A connection as everybody but its own task sees it: its facts, its state, and its end.
+"""The part of a connection that any task or callback may use: its facts, its state, and its end.
 
-All of it can be done at once, from any task or callback: a deadline that passes ends a connection whatever its handler
-is doing. What to do is decided by `policy` and performed here. How a connection lives until then is in `connection.py`.
+Nothing here waits. A deadline that passes ends a connection at once, whatever its handler is doing: `policy` decides
+what to do, and this module does it. `connection.py` derives from it and adds the work of the connection's own task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .wire import RequestParser, canned
 
 
 class ConnectionBase(ExchangeHost):
-    """Facts, state and end of one connection. An abstract base class."""
+    """Facts, state and end of one connection. An abstract base class; `Connection` is the only subclass."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
@@ -38,6 +38,7 @@ class ConnectionBase(ExchangeHost):
         self.accepted = self.clock.now()
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
         self.attendance = QUEUED
+        # what the connection waits for, and until when; setting them arms nothing
         self.phase = Phase.HEADER
         self.deadline = INF
         self.draining = False
@@ -49,12 +50,12 @@ class ConnectionBase(ExchangeHost):
         self._peer = ""
         self._number = number
         self._lateness = 0.0
-        self._ended = INF
+        self._ended_at = INF
         self._exchange: Exchange | None = None
-        # bytes received and sent before the current request
-        self._received = self._sent = 0
-        # for the close: a response that could not be sent at once, and whether the peer may be sending what nobody
-        # will read
+        # bytes of the connection before the current request began
+        self._received_before = self._sent_before = 0
+        # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
+        # the server will not read
         self._last_response = b""
         self._unread = False
 
@@ -66,22 +67,24 @@ class ConnectionBase(ExchangeHost):
         return self._peer
 
     def configure(self, settings: Settings) -> None:
-        """Follow `settings` from now on: their timeouts count for each wait that begins."""
+        """Use `settings` from now on. Their timeouts apply to waits that begin later, not to the current one."""
         self.settings = settings
         self.timeouts = settings.timeouts
         self.keep_alive_line = settings.keep_alive_line
 
     def close(self) -> None:
-        """Close, whatever has happened, and report why the connection ended. Idempotent."""
+        """Close the socket and report why the connection ended. Idempotent.
+
+        A connection that has no reason yet was cancelled with the server: it is reset, for DRAIN_TIMEOUT.
+        """
         if self.state == CLOSED:
             return
         if self.reason is None:
-            # cancelled from outside, with the server
             self._end(Reason.DRAIN_TIMEOUT)
             self.conn.abort()
         if self._exchange is not None:
             self._release_exchange(self._exchange)
-        self._move(TRANSPORT_CLOSED)
+        self._advance(TRANSPORT_CLOSED)
         self.conn.close()
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
         if self.settings.observer is not None:
@@ -92,7 +95,7 @@ class ConnectionBase(ExchangeHost):
         left = self.deadline - now
         return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
-    # what an exchange asks of it
+    # implements ExchangeHost
 
     def enter(self, phase: Phase, deadline: float) -> None:
         self.phase = phase
@@ -129,22 +132,23 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def _must_linger(self) -> bool:
-        """True if closing the socket is not all that is left to do."""
+        """True if the end takes more than closing the socket: a response to send, bytes to discard, or TLS to end."""
         return bool(self._last_response) or self._unread or not self.transport.closes_at_once
 
-    def _move(self, event: int) -> None:
+    def _advance(self, event: int) -> None:
+        """Change the state as the table says for `event`."""
         self.state = next_state(self.state, event)
 
     def _end(self, reason: Reason, lateness: float = 0.0) -> None:
-        """The connection ends for `reason`; the first reason stays."""
+        """Record why the connection ends, and move to CLOSING. The first reason stays. The socket stays open."""
         if self.reason is None:
             self.reason = reason
-            self._ended = self.clock.now()
+            self._ended_at = self.clock.now()
             self._lateness = max(lateness, 0.0)
-            self._move(ENDED)
+            self._advance(ENDED)
 
     def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
-        """Do what the policy has decided; all of it at once, from any task or callback."""
+        """Do what the policy has decided, without waiting."""
         self._end(action.reason, lateness)
         exchange = self._exchange
         if action.status is not None:
@@ -157,7 +161,8 @@ class ConnectionBase(ExchangeHost):
             self._cancel_handler()
 
     def _answer(self, status: int, detail: str) -> None:
-        """Send a last response now if that can be done without waiting, else when the connection is closed."""
+        """Send a last response in the server's own name: now if that needs no wait, else in `close_gracefully`. The
+        handler's exchange is cut off."""
         exchange = self._exchange
         if exchange is not None:
             exchange.kill(status)
@@ -168,15 +173,15 @@ class ConnectionBase(ExchangeHost):
             self._last_response = response
 
     def _release_exchange(self, exchange: Exchange) -> None:
-        """The exchange is over: record it, and let nothing that still holds it reach this connection."""
+        """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""
         exchange.kill()
         self._exchange = None
         self._tell_request_done()
         if self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
-        self._received, self._sent = self.transport.received, self.transport.sent
+        self._received_before, self._sent_before = self.transport.received, self.transport.sent
 
-    # what a connection adds
+    # implemented by Connection
 
     def _cancel_handler(self) -> None:
         """Cancel the handler, if one runs."""
@@ -187,7 +192,8 @@ class ConnectionBase(ExchangeHost):
         raise NotImplementedError
 
     def _tell_closed(self, reason: Reason, lateness: float) -> None:
-        """Tell the server that the connection is over. `lateness` of the deadline that cut it, 0.0 if none did."""
+        """Tell the server that the connection is over. `lateness`: seconds by which the deadline that cut it was late,
+        0.0 if no deadline did."""
         raise NotImplementedError
 
     # records
@@ -200,8 +206,8 @@ class ConnectionBase(ExchangeHost):
             target=request.target.decode("ascii"),
             version=request.version,
             status=exchange.status,
-            received=self.transport.received - self._received,
-            sent=self.transport.sent - self._sent,
+            received=self.transport.received - self._received_before,
+            sent=self.transport.sent - self._sent_before,
             head=exchange.head_done - exchange.start_time,
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,
@@ -212,7 +218,7 @@ class ConnectionBase(ExchangeHost):
             peer=self.peer,
             reason=self.reason or Reason.SERVER_ERROR,
             phase=self.phase,
-            elapsed=self._ended - self.accepted,
+            elapsed=self._ended_at - self.accepted,
             lateness=self._lateness,
             requests=self.requests,
             received=self.transport.received,

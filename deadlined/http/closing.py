@@ -1,12 +1,12 @@
-"""The end of a connection whose peer may still be sending: the last response, and a close that does not discard it.
+"""The close of a connection whose peer may still be sending, so that the peer can read the last response.
 
-Facts      A close over bytes that were not read is a reset, and a reset discards what the peer has not read yet
-           (RFC 9112, 9.6).
-Hazard     A client that is still sending its request loses the very response that tells it to stop; a server that
-           waits for it to stop is held by it.
-Answer     A lingering close: send what is left, end our side, read and discard what still comes, for LINGER seconds at
-           most.
-Cost       A task and a descriptor for these seconds, only where the peer may be sending.
+Facts      Closing a socket that holds unread bytes resets the connection, and a reset discards what the peer has not
+           read yet (RFC 9112, 9.6).
+Hazard     A client that is still sending its request would lose the response that tells it to stop. A server that waits
+           until the client stops could wait for ever.
+Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
+           LINGER seconds at most.
+Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .policy import LINGER, write_deadline
 from .timeouts import Timeouts
 from .transport import Plain, Transport
 
-# bytes that are read and discarded; a peer that sends more does not stop because of what it is told
+# bytes that are read and discarded; a peer that sends more ignores the response
 _DISCARD: Final = 256 * 1024
 
 
@@ -30,7 +30,7 @@ async def close_gracefully(
     transport: Transport, response: bytes, unread: bool, clock: Clock, timeouts: Timeouts
 ) -> None:
     """Send `response`, which may be empty, let the peer read it, and close. `unread`: the peer may be sending bytes
-    that nobody will read. Never raises for what the peer does."""
+    that the server will not read. Errors of the connection and passed deadlines are not raised."""
     conn = transport.conn
     start = clock.now()
     try:
@@ -41,18 +41,19 @@ async def close_gracefully(
             await _discard_until(conn, start + LINGER)
         await transport.aclose(clock.now() + LINGER)
     except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-        # the peer did not wait for the end, or a handler still uses the socket
+        # the peer has left, a deadline has passed, or a handler still uses the socket
         conn.close()
 
 
 async def _discard_until(conn: Conn, deadline: float) -> None:
-    """End our side, and read what still comes until the peer ends its side. DeadlineExceeded at `deadline`."""
+    """End the server's side, and discard what comes until the peer ends its side. Raise DeadlineExceeded at
+    `deadline`."""
     conn.shutdown_write()
     plain = Plain(conn)
     left = _DISCARD
     while data := await plain.receive(deadline):
         left -= len(data)
         if left <= 0:
-            # let the kernel's buffers fill, so that the peer notices
+            # read no more: the kernel's buffers fill, and the peer cannot send on
             await trio.sleep_until(deadline)
             return

@@ -1,12 +1,12 @@
-"""One connection, from accept to its one reason: the states of `state.py` in the order in which they happen.
+"""The life of one connection, from accept to close: the states of `state.py` in the order in which they happen.
 
-Facts      A client may stop at any byte, of anything, in either direction.
+Facts      A client may stop sending or reading at any byte.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
            one (golang/go#80205 and #80876 were one of each).
-Answer     Every wait goes through the transport with the deadline of its phase. What an expiry means is decided by
-           `policy` and performed here, at once, whatever the handler is doing. While nothing of a request has come a
-           connection is unattended: the poller calls it.
-Cost       A task while there is something to do; a stored field per phase.
+Answer     Every wait goes through the transport with the deadline of its phase. `policy` decides what an expiry means,
+           and `base` does it at once, whatever the handler is doing. In the clear, a connection from which no byte of
+           the next request was read is unattended: it has no task, and the poller calls `on_ready`.
+Cost       A task while there is something to do. Two fields are stored when a phase begins.
 """
 
 from __future__ import annotations
@@ -62,23 +62,25 @@ class ConnectionTask(HandlerTask):
     """What a connection asks of the task that runs it. An abstract base class."""
 
     def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
-        """To be awaited: call the handler, in a context of its own. `handler_left` follows."""
+        """Return an awaitable that calls the handler in a context of its own. The caller awaits it and then calls
+        `handler_left`, also after an exception."""
         raise NotImplementedError
 
     def close_generators(self) -> Awaitable[None] | None:
-        """To be awaited if it is not None: close the async generators that the handler has abandoned."""
+        """Return an awaitable that closes the async generators which the handler has abandoned, None if there are
+        none."""
         raise NotImplementedError
 
     def handler_left(self) -> bool:
-        """The handler has returned or failed: return False if the task must not be used again."""
+        """Note that the handler has returned or failed. Return False if the task must not be used again."""
         raise NotImplementedError
 
     def release(self) -> None:
-        """The connection goes on without this task."""
+        """Forget the connection, which goes on without this task."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel the handler; the task ends."""
+        """Cancel the handler. The task ends with it."""
         raise NotImplementedError
 
 
@@ -86,43 +88,44 @@ class ConnectionOwner:
     """What a connection tells the server. An abstract base class."""
 
     def schedule(self, connection: Connection) -> None:
-        """Let a task run `connection`, soon."""
+        """Let a task call `connection.run` soon."""
         raise NotImplementedError
 
     def request_done(self) -> None:
-        """An exchange is over."""
+        """Note that an exchange is over."""
         raise NotImplementedError
 
     def handler_detached(self) -> None:
-        """A connection goes on without its handler, which still runs."""
+        """Note that a connection goes on without its handler, which still runs."""
         raise NotImplementedError
 
     def handler_finished(self) -> None:
-        """A detached handler has returned."""
+        """Note that a detached handler has returned or failed."""
         raise NotImplementedError
 
     def closed(self, connection: Connection, reason: Reason, lateness: float) -> None:
-        """A connection is over. `lateness` of the deadline that cut it, 0.0 if none did."""
+        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, 0.0 if no
+        deadline did."""
         raise NotImplementedError
 
 
 class Connection(ConnectionBase):
-    """`start` it once; then `run` it in a task each time that it asks its owner for one."""
+    """One connection of a server. The owner calls `start` once, and has a task call `run` after each `schedule`."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, dates)
         self._owner: Final = owner
-        # what runs it, while it is RUNNING
+        # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
-        # when the current request began: at accept, after the handshake, or with its first byte; and when its last
-        # bytes came
-        self._began = self._came = self.accepted
+        # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
+        # bytes were read
+        self._began_at = self._came_at = self.accepted
         self._close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
-    # what the server does with it
+    # called by the server, its workers and the poller
 
     def start(self) -> None:
-        """Begin: serve what has come already, or wait for the first byte."""
+        """Begin to serve: ask for a task if the connection needs TLS or bytes have come, else wait without a task."""
         if self.state == HANDSHAKE:
             self._owner.schedule(self)
             return
@@ -137,17 +140,19 @@ class Connection(ConnectionBase):
             return
         if data is not None:
             self._feed(data)
-        if data is not None or not self._register_idle():
+        if data is not None or not self._become_unattended():
             self._owner.schedule(self)
 
     def on_ready(self) -> None:
-        """While it is unattended: something may have come, or the deadline has passed."""
+        """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
+        was closed."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
             self.attendance = QUEUED
             self._owner.schedule(self)
 
     async def run(self, task: ConnectionTask) -> None:
-        """Serve in `task` until the connection is closed, unattended, or has gone on without this task."""
+        """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
+        and other BaseExceptions pass."""
         self.attendance = RUNNING
         self._task = task
         try:
@@ -174,19 +179,21 @@ class Connection(ConnectionBase):
             self.close()
 
     def _is_run_by(self, task: ConnectionTask) -> bool:
-        """True unless the connection has gone on without `task`. (A function, because mypyc believes that what a
-        function has assigned stays.)"""
+        """Return True if the connection has not gone on without `task`. A method, because mypyc would assume in `run`
+        that `_task` is still what `run` has assigned."""
         return self._task is task
 
     def task_lost(self, error: BaseException | None) -> None:
-        """Go on in another task, because this one has ended: with `error`, or cancelled by the connection itself."""
+        """Go on in another task after this one has ended. `error` is what ended it; None if the connection itself has
+        cancelled it."""
         exchange = self._exchange
         if error is not None and exchange is not None:
             self._handler_failed(exchange, error)
         self._change_task()
 
     def detach_handler(self) -> bool:
-        """The handler suspends: if its response is out, go on in another task. True if so."""
+        """Go on in another task if the connection does not need its handler any more. Return True if so. Called when
+        the handler suspends."""
         exchange = self._exchange
         if exchange is None or not exchange.detachable:
             return False
@@ -194,22 +201,23 @@ class Connection(ConnectionBase):
         return True
 
     def handler_expired(self, lateness: float) -> None:
-        """The handler's deadline has passed: end as the rule says, in another task, because how long the handler takes
-        to end is not the peer's concern."""
+        """End the connection because the handler's deadline has passed. The end goes on in another task, so that the
+        peer does not wait until the cancelled handler has returned."""
         exchange = self._exchange
         self.expired(RULES["handler"], lateness)
         if exchange is not None:
             self._detach(exchange)
 
     def drain(self, now: float) -> None:
-        """The server shuts down: what was asked is answered, what is idle ends in a moment, what is new soon."""
+        """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
+        NEW_GRACE. A request that has begun is served."""
         self.draining = True
         if self.state == IDLE:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
         elif self.state <= HEAD and not self.requests and not self.reader.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
-    # what it adds to its base
+    # implements ConnectionBase
 
     def _cancel_handler(self) -> None:
         if self._task is not None:
@@ -225,12 +233,12 @@ class Connection(ConnectionBase):
     # waiting for a request
 
     async def _resume(self) -> None:
-        """Do what is left to do for the state in which a task was asked for."""
+        """Go on in a new task: with the TLS handshake, or with an exchange whose handler has left or is detached."""
         exchange = self._exchange
         if exchange is None:
             await self._handshake()
         else:
-            # a handler that was cancelled may have to leave the socket first
+            # a cancelled handler may still wait for the socket: let it leave first
             await checkpoint()
             await self._finish_exchange(exchange)
 
@@ -243,20 +251,21 @@ class Connection(ConnectionBase):
             result = await tls_handshake(self.conn, context, deadline)
         except DeadlineExceeded as late:
             if late.deadline < deadline:
-                # the drain's
+                # `drain` has set an earlier one
                 self._end(Reason.DONE)
             else:
                 self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
         if isinstance(result, Tls):
             self.transport = result
-            self._began = self.clock.now()
-            self._move(HANDSHAKE_DONE)
+            self._began_at = self.clock.now()
+            self._advance(HANDSHAKE_DONE)
         else:
             self._end(result)
 
-    def _register_idle(self) -> bool:
-        """Be called when there is something to read. False if there is already."""
+    def _become_unattended(self) -> bool:
+        """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
+        nothing if they may have come already."""
         assert may_be_unattended(self.state, self.reader.buffered > 0)
         if not self.conn.call_when_readable(self):
             return False
@@ -264,13 +273,15 @@ class Connection(ConnectionBase):
         return True
 
     def _leave_task(self) -> None:
+        """Note that the connection is unattended, and release its task if it has one."""
         self.attendance = UNATTENDED
         if self._task is not None:
             self._task.release()
             self._task = None
 
     def _resume_idle(self) -> None:
-        """After a wait without a task: receive what has come, or go on waiting if nothing has."""
+        """Receive what has come during a wait without a task. If nothing has, wait again; if the deadline has passed,
+        end the connection."""
         if self.state >= CLOSING or self.reader.buffered:
             return
         data = None
@@ -290,16 +301,17 @@ class Connection(ConnectionBase):
         self._feed(data)
 
     def _try_idle_unattended(self) -> bool:
-        """Wait for the next request without a task. False if that cannot be done, or the next request is there."""
+        """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
+        cannot be unattended, or bytes of the next request may be there."""
         now = self.clock.now()
         self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
         self.conn.set_read_deadline(self.deadline)
-        return self._register_idle()
+        return self._become_unattended()
 
     async def _wait_idle(self) -> None:
-        """Wait for the next request in the task. Others run first if its bytes are there."""
+        """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""
         if self.reader.buffered:
             await checkpoint()
             self._begin_request()
@@ -310,22 +322,24 @@ class Connection(ConnectionBase):
             self.expired(RULES["idle"], self.clock.now() - late.deadline)
 
     def _feed(self, data: bytes) -> None:
-        """Take what was received of a request; b"" is the peer's end."""
+        """Give received bytes to the parser. They begin the next request if the connection is idle. b"" means that the
+        peer has closed its side, and ends the connection."""
         self.reader.feed(data)
         if not data:
             self._end(Reason.CLIENT_CLOSED)
         elif self.state == IDLE:
             self._begin_request()
         else:
-            self._came = self.clock.now()
+            self._came_at = self.clock.now()
 
     def _begin_request(self) -> None:
-        self._began = self._came = self.clock.now()
-        self._move(BYTES_CAME)
+        """Note that the first bytes of the next request were read."""
+        self._began_at = self._came_at = self.clock.now()
+        self._advance(BYTES_CAME)
 
     async def _rest_of_head(self) -> Request | None:
-        """Receive until there is a request; None if the connection ends instead."""
-        deadline, rule = policy.header_deadline(self._began, self.timeouts)
+        """Receive until the head is complete, and return the request. Return None if the connection ends instead."""
+        deadline, rule = policy.header_deadline(self._began_at, self.timeouts)
         self.enter(Phase.HEADER, deadline)
         request = None
         try:
@@ -339,11 +353,12 @@ class Connection(ConnectionBase):
     # serving a request
 
     async def _serve_request(self, task: ConnectionTask) -> None:
-        """Read a head and run the handler; finish the exchange, unless the connection has gone on without the task."""
+        """Read a head, run the handler, and finish the exchange. Return early if the connection has gone on in another
+        task."""
         request = self.reader.next_request() or await self._rest_of_head()
         if request is None:
             return
-        exchange = self._begin_exchange(request, self._came)
+        exchange = self._begin_exchange(request, self._came_at)
         usable = False
         try:
             try:
@@ -362,25 +377,27 @@ class Connection(ConnectionBase):
                 self._owner.handler_finished()
         if exchange.link == DETACHED:
             return
-        self._move_from_exchange()
+        self._note_handler_left()
         if not usable:
             self._change_task()
         elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:
             self._release_exchange(exchange)
-            self._move(EXCHANGE_DONE)
+            self._advance(EXCHANGE_DONE)
         else:
             await self._finish_exchange(exchange)
 
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
+        """Make the exchange of `request`, whose head was complete at `now`."""
         self.requests += 1
         last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self._close_after)
-        exchange = self._exchange = Exchange(self, request, self._began, now, last)
-        self._move(REQUEST_READ)
+        exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
+        self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        # an application that stumbles over a peer that is gone has not failed
+        """Log what the handler raised, and end the connection unless it has gone on without the handler."""
+        # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
         if exchange.link == LIVE:
@@ -388,18 +405,20 @@ class Connection(ConnectionBase):
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 
-    def _move_from_exchange(self) -> None:
+    def _note_handler_left(self) -> None:
+        """Change the state from EXCHANGE to FINISHING. Do nothing in any other state."""
         if self.state == EXCHANGE:
-            self._move(HANDLER_LEFT)
+            self._advance(HANDLER_LEFT)
 
     def _detach(self, exchange: Exchange) -> None:
+        """Go on in another task and leave the handler behind in this one."""
         exchange.detach()
         self._owner.handler_detached()
         self._change_task()
 
     def _change_task(self) -> None:
-        """Go on in another task."""
-        self._move_from_exchange()
+        """Release the task, and ask the owner for another one."""
+        self._note_handler_left()
         if self._task is not None:
             self._task.release()
             self._task = None
@@ -407,22 +426,22 @@ class Connection(ConnectionBase):
         self._owner.schedule(self)
 
     async def _finish_exchange(self, exchange: Exchange) -> None:
-        """After the handler: decide whether the connection can be used again, and read what is left of the body."""
+        """Decide after the handler whether the connection can be used again, and if so discard the rest of the body."""
         try:
             if exchange.link == DEAD:
-                # unless it has another reason, the application gave up in the middle of a send
+                # the first reason stays; if there is none, the application gave up in the middle of a send
                 self._end(Reason.SERVER_ERROR)
             if self.reason is None and exchange.writer.must_close:
                 self._end(self._why_last(exchange.request))
             if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
                 self._end(Reason.DONE)
-            # unless the peer asked for the end, it may be sending already what nobody will read
+            # unless the peer asked for the close, it may be sending a next request that the server will not read
             more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
             self._unread = more or not exchange.body_done
         finally:
             self._release_exchange(exchange)
         if self.reason is None:
-            self._move(EXCHANGE_DONE)
+            self._advance(EXCHANGE_DONE)
 
     def _why_last(self, request: Request) -> Reason:
         now = self.clock.now()

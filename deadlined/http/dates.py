@@ -7,7 +7,7 @@ from .wire import date_line
 
 
 class DateLine:
-    """`current()` is the header line as of now, shared by all connections of a server."""
+    """The Date header line of the current second, shared by all connections of a server."""
 
     __slots__ = ("_clock", "_line", "_second")
 
@@ -17,7 +17,7 @@ class DateLine:
         self._second: int = -1
 
     def current(self) -> bytes:
-        """Return the line, formatted anew if a second of the run's clock has begun since."""
+        """Return the line. Format it again if a new second of the run's clock has begun since the last call."""
         second = int(self._clock.now())
         if second != self._second:
             self._second = second

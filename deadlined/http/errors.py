@@ -1,20 +1,23 @@
-"""What ends an exchange or a connection from inside the HTTP rooms."""
+"""The exceptions of the HTTP layer, which end an exchange or a connection."""
 
 from __future__ import annotations
 
 from .state import Reason
 
 
-class Disconnected(OSError):  # noqa: N818, an event more than an error, as ASGI has it
-    """The exchange is over for its peer: it left, or it was cut. Nothing more can be sent or received."""
+class Disconnected(OSError):  # noqa: N818, ASGI calls it an event, not an error
+    """The exchange has lost its peer: the peer has left, the connection was cut, or it has gone on without the handler.
+    The operation cannot be repeated."""
 
 
 class ResponseError(RuntimeError):
-    """The application broke the rules of a response: a wrong order, a bad header, too much or too little body."""
+    """An error of the application in its response: calls in a wrong order, an invalid header, too much or too little
+    body."""
 
 
-class BadRequest(Exception):  # noqa: N818, named for its status
-    """The peer sent what cannot be served; it is answered with `status` and the connection is closed."""
+class BadRequest(Exception):  # noqa: N818, named after the status 400
+    """An error of the peer in its request. It is answered with `status` if no response was started, and the connection
+    is closed for `reason`. `detail` is the text of the answer."""
 
     def __init__(self, status: int, detail: str, reason: Reason = Reason.PROTOCOL_ERROR) -> None:
         super().__init__(detail)
@@ -24,7 +27,7 @@ class BadRequest(Exception):  # noqa: N818, named for its status
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """Is it `Disconnected`, or a group of nothing else?"""
+    """Return True if `error` is `Disconnected`, or an exception group that contains nothing else."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_disconnect(inner) for inner in error.exceptions)
     return isinstance(error, Disconnected)

@@ -1,10 +1,10 @@
 """One request and its response, as a handler sees them.
 
-No task, cancel scope or timer is made for an exchange: what the handler awaits here ends by the deadlines of the body
-and of the sends. Errors of the socket reach the handler as `Disconnected`; so does every receive after the connection
-has gone on without the handler.
+An exchange makes no task, cancel scope or timer. Its receives end by the deadline of the body, its sends by that of the
+send. Errors of the socket reach the handler as `Disconnected`. So does a receive while the
+connection, which has gone on without the handler, discards the rest of the body.
 
-An exchange knows its connection only as an `ExchangeHost`, and the task that runs its handler only as a `HandlerTask`.
+The connection is an `ExchangeHost` here, and the task that runs the handler a `HandlerTask` (`seams.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .state import (
 from .timeouts import INF
 from .wire import CONTINUE, Headers, Request, ResponseWriter
 
-# bytes of an unread body that are read and discarded to keep a connection; Go's limit
+# bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
 
 # a name of this module, which compiled code finds faster than a key
@@ -47,14 +47,15 @@ _WRITE_GRACE: Final = RULES["write_grace"]
 class Exchange:
     """A request, its body to receive, and its response to send.
 
-    The deadlines of the exchange can be moved with `set_read_deadline`, `set_write_deadline` and
-    `set_handler_deadline` (absolute times on the run's clock, `inf` for none), which then replace those of `Timeouts`
-    for the rest of it. One that has passed cannot be taken back: the peer has been told.
+    `set_read_deadline`, `set_write_deadline` and `set_handler_deadline` replace the deadlines that follow from
+    `Timeouts`, for the rest of the exchange. They take absolute times on the run's clock, `inf` for none. A deadline
+    that has passed cannot be moved any more: the peer has been told.
     """
 
     __slots__ = (
         "_answered",
         "_body",
+        "_first_taken",
         "_flushed",
         "_flushing",
         "_handler_deadline",
@@ -67,9 +68,8 @@ class Exchange:
         "_read_by",
         "_receiving",
         "_response",
-        "_send_by",
-        "_taken",
-        "_told",
+        "_send_due",
+        "_server_status",
         "_unsent",
         "_watching",
         "_write_by",
@@ -85,34 +85,40 @@ class Exchange:
         self.request = request
         self.writer = ResponseWriter(request.method, request.version, last)
         self._host = host
-        # what runs the handler, while it does
+        # the task that runs the handler, None before and after
         self.task: HandlerTask | None = None
         self.start_time = start
         self.head_done = head_done
         self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
         self._response = NONE
         self._link = LIVE
-        # the status that the server answered in its own name
-        self._told = 0
-        # the body's clock stands still while the handler does other things than receive
+        # the status that the server has answered instead of the handler, 0 if it has not
+        self._server_status = 0
+        # the body's deadline does not run while the handler does other things than receive: seconds of all such pauses,
+        # and when the latest one began
         self._paused = 0.0
         self._paused_at = head_done
-        # a task waits for more of the body, or for the peer to leave
+        # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
         self._receiving = False
         self._watching = False
+        # set when the response is sent; made when needed
         self._answered: trio.Event | None = None
+        # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
-        # pieces that could not be sent at once, oldest first, and how much of the first one is out; made when needed
+        # pieces that could not be sent at once, oldest first (made when needed), and the bytes of the first one that
+        # `try_send` has sent
         self._unsent: list[bytes] | None = None
-        self._taken = 0
-        # pieces that were ever put there, and taken from there; who sends them, and who waits to
+        self._first_taken = 0
+        # how many pieces were ever put into `_unsent`, and how many of them were sent
         self._queued = 0
         self._flushed = 0
+        # a task sends the first piece now; others wait for this event to take their turn
         self._flushing = False
         self._next_flusher: trio.Event | None = None
-        # when the send that is under way must be done as a whole
-        self._send_by: tuple[float, Rule] | None = None
+        # when the whole of the current send must be done, and by which rule; None until it must wait
+        self._send_due: tuple[float, Rule] | None = None
+        # the rule of the write deadline that is armed
         self._write_rule: Rule = _WRITE_GRACE
         self._handler_deadline = handler_deadline(head_done, host.timeouts)
 
@@ -123,7 +129,7 @@ class Exchange:
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """Host and port of our end; None on a unix socket."""
+        """Host and port of the server's end; None on a unix socket."""
         return self._host.server_address
 
     @property
@@ -133,50 +139,51 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """The status that the peer was told, 0 if none was."""
-        return self._told or (self.writer.status if self.writer.started else 0)
+        """The status of the response that was started, by the handler or by the server; 0 if none was."""
+        return self._server_status or (self.writer.status if self.writer.started else 0)
 
     @property
     def body(self) -> int:
-        """EXPECT_100, OPEN or DONE."""
+        """What was received of the body: EXPECT_100, OPEN or DONE."""
         return self._body
 
     @property
     def response(self) -> int:
-        """NONE, STARTED or SENT."""
+        """What was sent of the response: NONE, STARTED or SENT."""
         if self._response == SENT:
             return SENT
         return STARTED if self.writer.started else NONE
 
     @property
     def link(self) -> int:
-        """LIVE, DETACHED or DEAD."""
+        """The link to the connection: LIVE, DETACHED or DEAD."""
         return self._link
 
     @property
     def body_done(self) -> bool:
-        """True once the whole body was received."""
+        """True once the whole body was received, and if the request has none."""
         return self._body == DONE
 
     @property
     def deadline(self) -> float:
-        """When the handler must have returned, absolute; `inf` if it may take its time."""
+        """When the handler must have returned, absolute; `inf` if there is no deadline."""
         return self._handler_deadline
 
     def set_read_deadline(self, when: float) -> None:
-        """Receiving the body fails at `when`, in place of `read` and `body_*`. NaN is a ValueError."""
+        """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
+        NaN."""
         self._read_by = _absolute(when)
         if self._link == LIVE:
             self._host.move(Phase.BODY, when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Sending fails at `when`, in place of `write` and `write_*`. NaN is a ValueError."""
+        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN."""
         self._write_by = _absolute(when)
         if self._link == LIVE:
             self._host.move(Phase.WRITE, when)
 
     def set_handler_deadline(self, when: float) -> None:
-        """The handler is cancelled at `when`, in place of `handler`. NaN is a ValueError."""
+        """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN."""
         self._handler_deadline = _absolute(when)
         if self.task is not None:
             self.task.arm(when)
@@ -186,21 +193,22 @@ class Exchange:
     async def receive(self) -> bytes:
         """Receive the next piece of the body, b"" after its end.
 
-        Disconnected if the peer left or did not send it in time, or if the response is out and the connection has gone
-        on.
+        Raise Disconnected if the peer has left, has sent an invalid body, or did not send the piece in time; also if
+        the connection has gone on without the handler and is still discarding the body. Once it has discarded the rest,
+        b"" is returned.
         """
         if self._link == DEAD or (self._link == DETACHED and self._body != DONE):
             raise Disconnected("the peer is gone")
         return b"" if self._body == DONE else await self._next_piece()
 
     async def wait_disconnected(self) -> None:
-        """Return once the peer has left, or the response is complete."""
+        """Wait until the peer has left or the response is complete."""
         host = self._host
         self._watching = True
         try:
             while self._link == LIVE and not self.writer.complete:
                 if host.reader.buffered > host.limits.max_head:
-                    # requests pile up behind this one: stop reading, and so stop noticing
+                    # more than a head of further requests is buffered: read no more, so the peer's end goes unnoticed
                     await self._wait_answered()
                     return
                 host.reader.feed(await self._receive(INF, None))
@@ -210,55 +218,58 @@ class Exchange:
             self._watching = False
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the response; the head leaves with the first piece of body. ResponseError if it is wrong."""
+        """Begin the response. The head is sent with the first piece of the body. Raise ResponseError for an invalid
+        head."""
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
             self.writer.must_close = True
 
     async def send(self, data: bytes, more: bool) -> None:
-        """Send a piece of the body. ResponseError if the application is wrong, Disconnected if the peer is gone.
+        """Send a piece of the body; `more` is False for the last one.
 
-        Several tasks may send: pieces leave in the order of the calls. If the peer does not accept a piece in time, the
-        connection is reset and the handler cancelled.
+        Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
+        send; the pieces are sent in the order of the calls. If the peer does not accept a piece in time, the connection
+        is reset and the handler is cancelled.
         """
         if not self.try_send(data, more):
             await self.finish_send()
 
     def try_send(self, data: bytes, more: bool) -> bool:
-        """`send`, if that need not wait; if False, `finish_send()` must be called at once and awaited."""
+        """Do what `send` does, if that needs no wait. If this returns False, the caller must call `finish_send()` at
+        once and await it."""
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
         writer = self.writer
         host = self._host
         framed = writer.body(data, more, b"" if writer.started else host.dates.current(), host.keep_alive_line)
         if not framed:
-            # the body of a response to HEAD may be endless: `finish_send` lets others run
+            # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
             return False
         taken = 0
-        # a bound on the whole response may have passed, however fast the peer accepts what is sent
-        whole = self._whole_by()
-        if not self._unsent and (whole == INF or whole > host.clock.now()):
+        # the deadline of the whole response counts also while no send has to wait
+        due = self._response_due()
+        if not self._unsent and (due == INF or due > host.clock.now()):
             try:
                 taken = host.transport.try_send(framed)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                self._lost(Reason.CLIENT_RESET, error)
+                self._raise_lost(Reason.CLIENT_RESET, error)
             if taken == len(framed):
-                self._mark_sent()
+                self._mark_if_sent()
                 return True
         self._enqueue(framed, taken)
         return False
 
     def finish_send(self) -> Awaitable[None]:
-        """To be awaited: send what is left of all calls of `try_send` up to now."""
+        """Return an awaitable that sends what earlier calls of `try_send` have left. A checkpoint."""
         return self._flush(self._queued)
 
     async def discard_body(self) -> bool:
-        """After the response: let a watcher leave, and read what is left of the body. True if the connection can be
-        used again."""
+        """Read and discard the rest of the body after the response, at most DISCARD bytes. Return True if the
+        connection can be used again. Waits first until no task is in `wait_disconnected`."""
         while self._watching:
             await checkpoint()
         if self._body == EXPECT_100:
-            # the body may never come, and if it comes it cannot be told from a next request
+            # the client may send the body or leave it out, so the next bytes may be the body or the next request
             return False
         budget = self._host.reader.received + DISCARD
         try:
@@ -270,7 +281,7 @@ class Exchange:
 
     @property
     def reusable_at_once(self) -> bool:
-        """True if `discard_body` has nothing to do and the connection can be used again."""
+        """True if the connection can be used again without `discard_body`."""
         return not self._watching and is_reusable(self._body, self._response, self._link)
 
     @property
@@ -279,24 +290,27 @@ class Exchange:
         return is_detachable(self._response, self._link, self._receiving)
 
     def detach(self) -> None:
-        """The connection goes on without the handler: deadlines that are moved from now on move nothing of it."""
+        """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
+        apply to the connection."""
         self._link = DETACHED
 
     def kill(self, told: int = 0) -> None:
-        """From now on everything is `Disconnected`; `told` is the status that the peer was answered instead, 0 if
-        none was."""
+        """Cut the exchange off from its connection: receives and sends raise Disconnected from now on. A detached
+        exchange stays detached. `told`: the status that the server answers instead of the handler, 0 if none."""
         if self._link == LIVE:
             self._link = DEAD
-        self._told = told or self._told
+        self._server_status = told or self._server_status
         self._wake_next_flusher()
 
     def _leaves_much_unread(self) -> bool:
+        """Return True if `discard_body` would give up, as far as is known now."""
         if self._body == DONE:
             return False
         left = (self.request.content_length or 0) - self._host.reader.received
         return left > DISCARD or self._body == EXPECT_100
 
     async def _next_piece(self) -> bytes:
+        """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""
         reader = self._host.reader
         while self._body != DONE:
             try:
@@ -315,12 +329,14 @@ class Exchange:
         return b""
 
     async def _invite_body(self) -> None:
+        """Send `100 Continue` if the client waits for it and no response was started."""
         if self._body == EXPECT_100 and not self.writer.started:
             self._body = OPEN
             self._enqueue(CONTINUE, 0)
             await self._flush(self._queued)
 
     def _body_deadline(self) -> tuple[float, Rule]:
+        """Return when more of the body must have come, and by which rule."""
         if self._read_by is not None:
             return self._read_by, RULES["read"]
         host = self._host
@@ -337,6 +353,7 @@ class Exchange:
                 self.task.receive_ended()
 
     async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
+        """Receive bytes by `deadline`, and translate errors. `rule` is the rule of the deadline, None in a watch."""
         host = self._host
         if rule is not None:
             host.enter(Phase.BODY, deadline)
@@ -344,14 +361,14 @@ class Exchange:
             data = await host.transport.receive(deadline)
         except DeadlineExceeded as late:
             if rule is not None:
-                # the application may have set its own meanwhile
+                # the application may have set a deadline during the wait
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
-            # without a rule it is the response that ended the watch, or the drain
+            # without a rule the watch was ended by `_mark_if_sent`
             raise Disconnected("the body did not come in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._lost(Reason.CLIENT_RESET, error)
+            self._raise_lost(Reason.CLIENT_RESET, error)
         if not data:
-            self._lost(Reason.CLIENT_CLOSED, None)
+            self._raise_lost(Reason.CLIENT_CLOSED, None)
         host.enter(Phase.HANDLER, self._handler_deadline)
         return data
 
@@ -360,24 +377,25 @@ class Exchange:
             self._answered = trio.Event()
         await self._answered.wait()
 
-    def _whole_by(self) -> float:
-        """When the whole response must be out."""
+    def _response_due(self) -> float:
+        """Return when the whole response must be sent."""
         return self.head_done + self._host.timeouts.write if self._write_by is None else self._write_by
 
     def _enqueue(self, framed: bytes, taken: int) -> None:
+        """Queue a piece, of which `taken` bytes are sent already (0 unless the queue is empty)."""
         if self._unsent is None:
             self._unsent = []
         if not self._unsent:
-            self._taken = taken
+            self._first_taken = taken
         self._unsent.append(framed)
         self._queued += 1
 
     async def _flush(self, until: int) -> None:
-        """Send queued pieces, in turn with other tasks that do, until the first `until` that were ever queued are
-        out."""
+        """Send queued pieces until `until` pieces were ever sent from the queue. Other tasks may do the same; one sends
+        at a time."""
         if self._flushed >= until:
-            # nothing is left: let others run
-            self._mark_sent()
+            # nothing to send: let other tasks run
+            self._mark_if_sent()
             await checkpoint()
             return
         try:
@@ -389,11 +407,11 @@ class Exchange:
                 else:
                     await self._send_first()
         except trio.Cancelled:
-            # the pieces are part of the body: without them nothing can follow
+            # a piece that is missing would corrupt what follows it: give up the connection
             self.kill()
             self._host.send_abandoned()
             raise
-        self._mark_sent()
+        self._mark_if_sent()
 
     async def _wait_for_flusher(self) -> None:
         if self._next_flusher is None:
@@ -406,63 +424,66 @@ class Exchange:
             self._next_flusher = None
 
     async def _send_first(self) -> None:
+        """Send the first piece of the queue and remove it."""
         assert self._unsent
         self._flushing = True
         try:
-            await self._send(self._unsent[0], self._taken)
+            await self._send(self._unsent[0], self._first_taken)
             self._unsent.pop(0)
-            self._taken = 0
+            self._first_taken = 0
             self._flushed += 1
         finally:
             self._flushing = False
             self._wake_next_flusher()
 
     async def _send(self, data: bytes, taken: int) -> None:
+        """Send `data` from byte `taken` on by its deadlines, and translate errors."""
         host = self._host
         try:
-            whole = self._whole_by()
-            if whole <= host.clock.now():
+            due = self._response_due()
+            if due <= host.clock.now():
                 self._write_rule = RULES["write"]
-                raise DeadlineExceeded("write", whole)
-            self._send_by = None
+                raise DeadlineExceeded("write", due)
+            self._send_due = None
             await host.transport.send(data, taken, self._send_deadline)
         except DeadlineExceeded as late:
             host.expired(self._write_rule, host.clock.now() - late.deadline)
             await checkpoint()
             raise Disconnected("the peer did not accept the response in time") from late
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._lost(Reason.CLIENT_RESET, error)
+            self._raise_lost(Reason.CLIENT_RESET, error)
         host.enter(Phase.HANDLER, self._handler_deadline)
 
     def _send_deadline(self, length: int) -> float:
-        """When the peer must have accepted more of a send of `length` bytes. Called where the send must wait, and after
-        all progress."""
+        """Return when the peer must have accepted more of a send of `length` bytes, and enter the write phase. Called
+        when the send must wait, and after each progress."""
         host = self._host
         now = host.clock.now()
-        if self._send_by is None:
-            self._send_by = write_deadline(now, self.head_done, length, host.timeouts)
+        if self._send_due is None:
+            self._send_due = write_deadline(now, self.head_done, length, host.timeouts)
         if self._write_by is not None:
             deadline, self._write_rule = self._write_by, RULES["write"]
         else:
-            deadline, self._write_rule = self._send_by
+            deadline, self._write_rule = self._send_due
             deadline = min(deadline, stall_deadline(now, host.timeouts))
         host.enter(Phase.WRITE, deadline)
         return deadline
 
-    def _mark_sent(self) -> None:
-        """Note that the response is out, if it is: its last byte has left."""
+    def _mark_if_sent(self) -> None:
+        """Note that the response is sent, if it is complete and nothing is queued. End a watch, and tell the task."""
         if not self.writer.complete or self._unsent or self._response == SENT:
             return
         self._response = SENT
         if self._answered is not None:
             self._answered.set()
         if self._watching:
-            # wakes the watcher
+            # ends `wait_disconnected`
             self._host.transport.conn.set_read_deadline(-INF)
         if self.task is not None:
             self.task.response_sent()
 
-    def _lost(self, reason: Reason, cause: Exception | None) -> None:
+    def _raise_lost(self, reason: Reason, cause: Exception | None) -> None:
+        """End the exchange and its connection because the peer is gone, and raise Disconnected."""
         # if it is dead already, the socket was closed on our side, for a reason of its own
         if self._link != DEAD:
             self._host.lost(reason)

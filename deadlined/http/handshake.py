@@ -1,4 +1,4 @@
-"""The TLS handshake of a new connection: one deadline, and a plain answer for a peer that does not speak TLS."""
+"""The TLS handshake of a new connection, under one deadline. It detects a peer that speaks plain HTTP."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from .transport import TLS_HELLO, Tls, first_byte
 
 
 async def tls_handshake(conn: Conn, context: ssl.SSLContext, deadline: float) -> Tls | Reason:
-    """Set up TLS on `conn` by `deadline`: the transport, or the reason why there is none.
+    """Set up TLS on `conn`. Return the transport, or the reason to end if the peer has closed its side or the TLS
+    handshake has failed.
 
-    BadRequest for a peer that speaks plain HTTP; it can be answered in the clear. DeadlineExceeded at `deadline`, or at
-    an earlier read deadline that was set on `conn` meanwhile. BrokenResourceError if the connection is gone.
+    Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
+    `deadline`, or at an earlier read deadline that was set on `conn` meanwhile. Raise BrokenResourceError if the
+    connection is gone.
     """
     first = await first_byte(conn, deadline)
     if not first:

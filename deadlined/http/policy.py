@@ -1,6 +1,6 @@
-"""Which deadline holds when, and what its expiry means: a table and pure functions.
+"""Which deadline applies when, and what its expiry means: a table and pure functions.
 
-The connection asks and then performs the answer; it decides nothing of this kind itself.
+The functions only decide. The connection calls them and does what they return.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from .errors import BadRequest
 from .state import NONE, SENT, STARTED, Phase, Reason
 from .timeouts import Limits, Timeouts
 
-# seconds beyond the advertised idle timeout before the server closes: a client that reuses the connection in the last
-# moment wins the race (Node's keepAliveTimeoutBuffer)
+# seconds by which the server closes later than the idle timeout that it advertises, so that a request which a client
+# sends in the last moment is still served (Node's keepAliveTimeoutBuffer)
 IDLE_BUFFER: Final = 1.0
 
-# seconds of a lingering close: how long the peer may take to read the last response. Go's rstAvoidanceDelay is 0.5,
-# nginx's lingering_timeout 5
+# seconds that each step of a lingering close may take, so that the peer can read the last response. Go's
+# rstAvoidanceDelay is 0.5, nginx's lingering_timeout 5
 LINGER: Final = 2.0
 
-# seconds that a connection which has sent nothing yet is given when a drain begins: its request may be under way (Go)
+# seconds that a drain leaves to a connection whose client has sent nothing yet: its request may be under way (as in Go)
 NEW_GRACE: Final = 5.0
 
-# seconds that an idle connection is given when a drain begins: a request that was sent before may be in the socket
-# already, or a moment away
+# seconds that a drain leaves to an idle connection: a request that was sent before may be in the socket, or arrive at
+# once
 IDLE_GRACE: Final = 0.1
 
-# seconds that a peer may accept no byte of a send, however long the send and so its deadline is. Twice Envoy's
-# stream_idle_timeout: a peer that keeps 240 B/s needs minutes for what the kernel buffers between two signs of progress
+# seconds for which a peer may accept no byte of a send, even if the deadline of a long send is later. Twice Envoy's
+# stream_idle_timeout: the kernel buffers so much that a peer which reads 240 B/s shows progress only after minutes
 STALL: Final = 600.0
 
 # fraction by which connection_age is spread, so that a fleet of clients does not reconnect at once
@@ -39,9 +39,9 @@ AGE_JITTER: Final = 0.1
 class Rule:
     """What happens when the deadline `field` of `Timeouts` passes in `phase`.
 
-    `status` is answered if no response was started and, where `needs_byte`, the peer has sent something. `reset`: what
-    cannot be answered is cut by an RST instead of a close. `cancels`: the handler is cancelled. `detail` explains an
-    answered status to a person.
+    `status` is answered if no response was started; if `needs_byte`, only to a peer that has sent something. `reset`:
+    a connection that is not answered is reset (RST) instead of closed. `cancels`: the handler is cancelled. `detail`
+    is the text of the answer, for people.
     """
 
     field: str
@@ -77,8 +77,8 @@ RULES: Final[dict[str, Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a connection does to end: it ends for `reason`; it answers `status` and closes, or closes, or resets; and it
-    cancels the handler or lets it run."""
+    """What a connection does to end, for `reason`. With a `status` it answers and closes; otherwise it resets if
+    `reset`, else closes. `cancels`: it cancels the handler, which otherwise runs on."""
 
     reason: Reason
     status: int | None = None
@@ -87,10 +87,10 @@ class Action:
 
 
 def on_expiry(rule: Rule, *, byte_came: bool, response: int, dead: bool = False, draining: bool = False) -> Action:
-    """What to do when the deadline of `rule` has passed. `byte_came`: the peer has sent something of the request;
-    `response` is the state of the response; `dead`: the peer is gone or was told already.
+    """Decide what to do when the deadline of `rule` has passed. `byte_came`: bytes of the request were received.
+    `response`: the state of the response. `dead`: the exchange is cut off, so the peer cannot be told anything.
 
-    A draining server ends a connection that has asked nothing without blame.
+    While the server drains, a connection on which no request has begun ends for DONE instead of a timeout.
     """
     if draining and not byte_came and rule.phase in (Phase.HEADER, Phase.IDLE):
         return Action(Reason.DONE)
@@ -102,24 +102,25 @@ def on_expiry(rule: Rule, *, byte_came: bool, response: int, dead: bool = False,
 
 
 def on_refusal(bad: BadRequest, response: int) -> Action:
-    """What to do with a request that cannot be served: answer it, unless a response was started."""
+    """Decide what to do with an invalid or too large request: answer it, unless a response was started."""
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
 def on_handler_failure(response: int) -> Action:
-    """What to do when a handler has failed: 500, or a reset if the peer could take what it has for the whole."""
+    """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
+    because the peer could take it for complete."""
     if response == NONE:
         return Action(Reason.SERVER_ERROR, 500)
     return Action(Reason.SERVER_ERROR, reset=response == STARTED)
 
 
 def is_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> bool:
-    """True if the response to the request number `requests` must be its connection's last."""
+    """Return True if the response to the request number `requests` must be the connection's last."""
     return not keep_alive or draining or requests >= limits.max_requests or now >= close_after
 
 
 def why_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> Reason:
-    """The reason of a connection that ends with the response to its request number `requests`."""
+    """Return the reason of a connection that ends with the response to its request number `requests`."""
     if not keep_alive or draining:
         return Reason.DONE
     if requests >= limits.max_requests:
@@ -128,48 +129,48 @@ def why_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, no
 
 
 def handshake_deadline(accepted: float, timeouts: Timeouts) -> float:
-    """When the TLS handshake must be done."""
+    """Return when the TLS handshake must be done."""
     return accepted + timeouts.handshake
 
 
 def header_deadline(start: float, timeouts: Timeouts) -> tuple[float, Rule]:
-    """When the head must be complete, and which deadline that is."""
+    """Return when the head of a request that began at `start` must be complete, and by which rule."""
     if timeouts.read < timeouts.read_header:
         return start + timeouts.read, RULES["read"]
     return start + timeouts.read_header, RULES["read_header"]
 
 
 def body_deadline(start: float, head_done: float, received: int, timeouts: Timeouts) -> tuple[float, Rule]:
-    """When the next bytes of the body must be there after `received` of them (Apache's formula), and which deadline
-    that is."""
+    """Return when the next bytes of the body must be there if `received` bytes have come, and by which rule. Apache's
+    formula."""
     whole = start + timeouts.read
     rate = head_done + timeouts.body_grace + received / timeouts.body_min_rate
     return (whole, RULES["read"]) if whole < rate else (rate, RULES["body_grace"])
 
 
 def write_deadline(now: float, head_done: float, length: int, timeouts: Timeouts) -> tuple[float, Rule]:
-    """When the peer must have accepted `length` bytes that are sent now (Kestrel's formula), and which deadline that
-    is."""
+    """Return when the peer must have accepted `length` bytes sent at `now`, and by which rule. Kestrel's formula."""
     whole = head_done + timeouts.write
     send = now + max(timeouts.write_grace, length / timeouts.write_min_rate)
     return (whole, RULES["write"]) if whole < send else (send, RULES["write_grace"])
 
 
 def stall_deadline(progress: float, timeouts: Timeouts) -> float:
-    """When a peer that last accepted bytes of a send at `progress` must accept more. Off with `write_grace`."""
+    """Return when a peer that last accepted bytes of a send at `progress` must accept more. `inf` if `write_grace` is
+    off."""
     return progress + max(STALL, timeouts.write_grace)
 
 
 def idle_deadline(done: float, timeouts: Timeouts) -> float:
-    """When an idle connection is closed: a little later than was advertised."""
+    """Return when a connection that is idle since `done` is closed: IDLE_BUFFER after the advertised time."""
     return done + timeouts.idle + IDLE_BUFFER
 
 
 def handler_deadline(head_done: float, timeouts: Timeouts) -> float:
-    """When the handler must have returned."""
+    """Return when the handler must have returned."""
     return head_done + timeouts.handler
 
 
 def age_deadline(accepted: float, jitter: float, timeouts: Timeouts) -> float:
-    """From when on a response says `Connection: close`. `jitter` in -1 to 1 spreads it."""
+    """Return the time from which on a response says `Connection: close`. `jitter`, from -1 to 1, spreads it."""
     return accepted + timeouts.connection_age * (1 + AGE_JITTER * jitter)

@@ -1,4 +1,4 @@
-"""What an observer is told: small frozen facts, in seconds and bytes."""
+"""The records that an observer is given: small and frozen, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .state import Phase, Reason
 class RequestRecord:
     """One request that was handled.
 
-    `status` 0: nothing was answered. `received`, `sent`: bytes of this request and its response on the wire. `head`,
-    `handled`: seconds that reading the head and handling took; what a handler does after its response does not count.
-    `reason`: why the connection ended with this request, None if it goes on.
+    `status`: 0 if nothing was answered. `received`, `sent`: bytes of HTTP of this request and of its response. `head`:
+    seconds from the beginning of the request to the end of its head. `handled`: seconds from there until the
+    connection was done with the request; what a detached handler does later does not count. `reason`: why the
+    connection ended with this request, None if it goes on.
     """
 
     peer: str
@@ -31,8 +32,8 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRecord:
-    """One connection that ended in `phase`, for `reason`. `elapsed`: seconds since it was accepted; `lateness`: seconds
-    by which the deadline that cut it was late, 0.0 if none did."""
+    """One connection that ended in `phase`, for `reason`. `elapsed`: seconds from its accept to its end. `lateness`:
+    seconds by which the deadline that cut it was late, 0.0 if no deadline did."""
 
     peer: str
     reason: Reason
@@ -57,13 +58,14 @@ class ConnectionInfo:
 
 
 class Observer(Protocol):
-    """Is told of every request and of every connection, once, when it is over.
+    """An object of the application that is given a record of every request and of every connection, once each, when
+    it is over.
 
-    Called synchronously, so it must be short. What it raises is logged and has no other effect.
+    The methods are called synchronously, so they must be short. What they raise is logged and has no other effect.
     """
 
     def request(self, record: RequestRecord) -> None:
-        """Called when a request was handled, or its connection was cut."""
+        """Take the record of a request that was handled, or whose connection was cut."""
 
     def connection(self, record: ConnectionRecord) -> None:
-        """Called when a connection ended."""
+        """Take the record of a connection that has ended."""

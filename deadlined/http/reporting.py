@@ -1,4 +1,4 @@
-"""Logging and observing that cannot fail: no logger, observer or metric may raise into the server."""
+"""Calls of loggers and observers that never raise an Exception into the server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def report(level: int, message: str, *args: object, error: BaseException | None 
     try:
         _log.log(level, message, *args, exc_info=error)
     except Exception:
-        # stderr may be closed, too: then there is no place left to say it
+        # stderr may be closed, too: then the report is lost
         with contextlib.suppress(Exception):
             traceback.print_exc(file=sys.stderr)
 
 
 def notify(observe: Callable[[RecordT], object], record: RecordT) -> None:
-    """Call `observe(record)`; what it raises is logged."""
+    """Call `observe(record)`. Log an Exception that it raises."""
     try:
         observe(record)
     except Exception as failure:

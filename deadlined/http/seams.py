@@ -1,6 +1,7 @@
-"""What an exchange asks of those above it: the connection that it is part of, and the task that runs its handler.
+"""What an exchange asks of its connection and of the task that runs its handler: two abstract base classes.
 
-They are handed in, so that an exchange imports neither, and a handler has no way to the server.
+The exchange is given an object of each. So it imports neither `connection` nor `worker`, and a handler cannot reach the
+server through its exchange.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ class HandlerTask:
     """What an exchange asks of the task that runs its handler. An abstract base class."""
 
     def arm(self, when: float) -> None:
-        """Cancel the handler at `when`, absolute; `inf` disarms."""
+        """Set the time at which the handler's deadline passes, absolute. `inf` disarms."""
         raise NotImplementedError
 
     def response_sent(self) -> None:
-        """The response is out: the connection does not need this task any more if the handler is suspended."""
+        """Note that the response is sent. If the handler is suspended, its connection can go on in another task."""
         raise NotImplementedError
 
     def receive_ended(self) -> None:
-        """A receive for which the connection has waited after its response is over."""
+        """Note that a receive of the handler has ended after the response was sent. It was what kept the connection
+        from going on without the handler."""
         raise NotImplementedError
 
 
 class ExchangeHost(ReadyCallback):
-    """What an exchange asks of its connection. An abstract base class, and a callback because a compiled class has one
-    base only."""
+    """What an exchange asks of its connection. An abstract base class.
+
+    It derives from ReadyCallback for the connection's sake: a compiled class has one base only.
+    """
 
     clock: Clock
     timeouts: Timeouts
@@ -50,25 +54,25 @@ class ExchangeHost(ReadyCallback):
     scheme: str
 
     def enter(self, phase: Phase, deadline: float) -> None:
-        """From now on the connection is in `phase`, until `deadline`."""
+        """Record that the connection is in `phase` and that its deadline is `deadline`. Arms nothing."""
         raise NotImplementedError
 
     def move(self, phase: Phase, when: float) -> None:
-        """The application has moved the deadline of `phase`, in which the connection may be now."""
+        """Apply a deadline that the application has set for `phase`, if the connection is in that phase now."""
         raise NotImplementedError
 
     def expired(self, rule: Rule, lateness: float) -> None:
-        """The deadline of `rule` has passed: end the connection as the rule says."""
+        """End the connection as `rule` says, because its deadline has passed, `lateness` seconds ago."""
         raise NotImplementedError
 
     def refused(self, bad: BadRequest) -> None:
-        """The body cannot be served: answer that, and end the connection."""
+        """End the connection because the body is invalid or too large. The peer is told if no response was started."""
         raise NotImplementedError
 
     def lost(self, reason: Reason) -> None:
-        """The peer is gone."""
+        """Record that the peer is gone, for `reason`."""
         raise NotImplementedError
 
     def send_abandoned(self) -> None:
-        """A send was cancelled halfway: nothing can follow on this connection."""
+        """Reset the connection, because a send was cancelled halfway and nothing can follow it."""
         raise NotImplementedError

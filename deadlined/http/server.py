@@ -1,4 +1,4 @@
-"""The server: listeners, the set of connections, statistics, and a shutdown that always ends."""
+"""The HTTP server: it accepts connections, keeps the set of them and their statistics, and drains at shutdown."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from .timeouts import Limits, Timeouts
 from .wire import head_parser
 from .worker import WorkerPool
 
-# connections that are accepted in one turn of the event loop: one would let newcomers wait behind those that are busy
+# the most connections that are accepted in one turn of the event loop. With 1, new connections would wait behind busy
+# ones
 _ACCEPTS: int = 32
 
 
 @dataclass(frozen=True)
 class HttpStatistics:
-    """`open` connections now and how many are in each phase, and handlers in the `background`: their responses are out
-    and their connections have gone on. Totals since the start: `accepted` connections, `requests`, and the ended
-    connections by their reason, with the worst lateness of a deadline, in seconds."""
+    """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
+    in the `background`. Totals since the start: `accepted` connections, `requests`, ended connections by their
+    `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds."""
 
     open: int
     phases: Mapping[Phase, int]
@@ -41,15 +42,15 @@ class HttpStatistics:
 
 
 class HttpServer(ConnectionOwner):
-    """Serves HTTP/1.1 with a handler, every phase of every connection under its own deadline.
+    """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
-    Make it inside `trio.run`, and `serve` with it once. `handler(exchange)` is called for each request, in a task that
-    serves the connection and in a copy of the context variables of `serve`; what it raises is answered with 500 and
-    logged. Whatever a handler does to its task ends at most its own request.
+    Make it inside `trio.run`, and call `serve` once. `handler(exchange)` runs in a task that serves the connection, in
+    a copy of the context variables of the caller of `serve`. An exception of it is logged and answered with 500 if no
+    response was started. Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
-    names what reads the heads of requests: "h11", "httptools" (ImportError if it is not installed), or "auto", which is
-    httptools if it is there; ValueError for another name.
+    names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
+    if it is installed, else h11. Raises ValueError for another name.
     """
 
     def __init__(
@@ -88,11 +89,11 @@ class HttpServer(ConnectionOwner):
 
     @property
     def timeouts(self) -> Timeouts:
-        """What the server was told, or the defaults."""
+        """The timeouts in use: those that the server was given last, or the defaults."""
         return self._settings.timeouts
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
-        """Use `timeouts` from now on: for each wait that begins, also of connections that are open."""
+        """Use `timeouts` for each wait that begins from now on, also on connections that are open."""
         self._settings = replace(self._settings, timeouts=timeouts)
         for connection in self._connections:
             connection.configure(self._settings)
@@ -108,21 +109,21 @@ class HttpServer(ConnectionOwner):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until `shutdown`, and then until the last connection and handler is done or the drain's deadline has
-        cut it.
+        """Serve until `shutdown`, and then until all connections and handlers are done or the drain's deadline has cut
+        them.
 
-        The listeners are closed at the end, or as soon as the drain begins.
+        The listeners are closed when the drain begins, or when this is cancelled.
         """
         try:
             await self._serve(listeners, task_status)
         finally:
-            # cancelled from outside: those that no worker has closed
+            # connections are left only if the server was cancelled or the drain's deadline has passed
             for connection in list(self._connections):
                 connection.close()
 
     def shutdown(self) -> None:
-        """Begin to drain: accept nothing but what has connected already, answer what was asked, close what is idle, and
-        cut what is left after `timeouts.drain` seconds. Idempotent."""
+        """Begin to drain. Accept no connection that is not in the listeners' queues yet, serve the requests that have
+        begun, close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent."""
         if not self._draining:
             self._draining = True
             now = self._clock.now()
@@ -137,7 +138,7 @@ class HttpServer(ConnectionOwner):
         return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
 
     def statistics(self) -> HttpStatistics:
-        """Take a snapshot of the counts."""
+        """Return a snapshot of the counts."""
         return HttpStatistics(
             open=len(self._connections),
             phases=Counter(connection.phase for connection in self._connections),
@@ -148,7 +149,7 @@ class HttpServer(ConnectionOwner):
             worst_lateness=self._worst_lateness,
         )
 
-    # what a connection tells it
+    # implements ConnectionOwner: called by the connections
 
     def schedule(self, connection: Connection) -> None:
         if self._pool is not None:
@@ -171,11 +172,13 @@ class HttpServer(ConnectionOwner):
         self._note_quiet()
 
     def _note_quiet(self) -> None:
+        """Wake `_drain` if no connection and no handler is left."""
         if not self._busy:
             self._quiet.set()
 
     @property
     def _busy(self) -> bool:
+        """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
 
     async def _serve(self, listeners: Iterable[Listener], task_status: trio.TaskStatus[None]) -> None:
@@ -201,12 +204,12 @@ class HttpServer(ConnectionOwner):
                     self._accept_waiting(listener, _ACCEPTS - 1)
             finally:
                 if self._draining:
-                    # they have connected before the drain, and may have asked
+                    # these clients connected before the drain and may have sent requests
                     while self._accept_waiting(listener, _ACCEPTS):
                         continue
 
     def _accept_waiting(self, listener: Listener, most: int) -> bool:
-        """Accept up to `most` connections that wait already. True if there may be more."""
+        """Accept up to `most` connections that are in the queue already. Return True if there may be more."""
         for _ in range(most):
             conn = listener.try_accept()
             if conn is None:
@@ -215,6 +218,7 @@ class HttpServer(ConnectionOwner):
         return True
 
     def _begin(self, conn: Conn) -> None:
+        """Start a connection on an accepted `conn`."""
         self._accepted += 1
         connection = Connection(self._settings, conn, self._accepted, self, self._dates)
         self._connections.add(connection)
@@ -223,6 +227,7 @@ class HttpServer(ConnectionOwner):
             connection.drain(self._clock.now())
 
     async def _drain(self) -> None:
+        """Wait until nothing is left, and reset what is left at the drain's deadline."""
         deadline = self._clock.now() + self.timeouts.drain
         with trio.CancelScope(deadline=deadline):
             while self._busy:

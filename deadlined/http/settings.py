@@ -1,4 +1,4 @@
-"""What all connections of a server share and none of them changes."""
+"""The options that all connections of a server share. No connection changes them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Handler = Callable[[Exchange], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`parse_head` reads the heads of requests; `ssl_context` None is plain HTTP; `observer` None observes nothing.
-    `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off."""
+    """The options of a server. `parse_head` reads the heads of requests. `ssl_context` is None for plain HTTP,
+    `observer` None for no observer. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that
+    is off."""
 
     handler: Handler
     timeouts: Timeouts

@@ -1,13 +1,13 @@
 """The states of a connection and of an exchange, the events that change them, and what may hold at the same time.
 
-Two rules carry the HTTP floor:
+Two rules hold for every connection:
 
-1. A connection is in exactly one state, and only `next_state` says which one follows. An event that the table does not
-   list is a bug in this package and raises AssertionError.
-2. `CLOSING` and `CLOSED` are the states of a connection that has a `Reason`; no other state has one.
+1. It is in exactly one state, and only `next_state` says which one follows. An event that the table does not list is a
+   bug in this package and raises AssertionError.
+2. It has a `Reason` exactly if its state is `CLOSING` or `CLOSED`.
 
-Beside its state a connection has an attendance: whether a worker runs it, whether it waits for one, or whether it is
-unattended, which costs no task. `may_be_unattended` joins the two.
+Beside its state a connection has an attendance: it waits for a worker, a worker runs it, or it is unattended and has no
+task. `may_be_unattended` says in which states it may be unattended.
 
 States and events are small integers, not enums: compiled code then compares them in one instruction, and a connection
 changes its state four times per request. `diagram` draws the table for docs/http.md.
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """What a connection waits for, as logs, metrics and the table of deadlines name it."""
+    """What a connection waits for. Logs, metrics and the table of deadlines use these names."""
 
     HANDSHAKE = "handshake"
     HEADER = "header"
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a connection ended: every connection ends with exactly one."""
+    """Why a connection ended. Every connection ends with exactly one reason."""
 
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     HEADER_TIMEOUT = "header_timeout"
@@ -52,12 +52,12 @@ class Reason(StrEnum):
     DONE = "done"
 
 
-# States of a connection. Those from CLOSING on serve no further request.
-HANDSHAKE: Final = 0  # TLS is being set up
-HEAD: Final = 1  # a request's head is awaited: on a new connection, or after the first byte of a next request
-EXCHANGE: Final = 2  # a handler runs
-FINISHING: Final = 3  # the handler has returned or is detached; what is left of the request is read
-IDLE: Final = 4  # between two requests; nothing of the next one has come
+# States of a connection, in this order: in CLOSING and CLOSED no further request is served.
+HANDSHAKE: Final = 0  # the TLS handshake is under way
+HEAD: Final = 1  # waits for a head: all of it on a new connection, the rest of it on one that was idle
+EXCHANGE: Final = 2  # a handler runs, and the connection depends on it
+FINISHING: Final = 3  # the handler has returned, failed or is detached; the rest of the body is discarded
+IDLE: Final = 4  # between two requests; left as soon as bytes of the next one are noticed
 CLOSING: Final = 5  # the reason is known; the peer may still have to be told
 CLOSED: Final = 6
 
@@ -68,8 +68,8 @@ HANDSHAKE_DONE: Final = 0
 REQUEST_READ: Final = 1
 HANDLER_LEFT: Final = 2  # it returned, failed or was detached
 EXCHANGE_DONE: Final = 3  # the response is sent, the body is read, and the connection can be used again
-BYTES_CAME: Final = 4  # the first of a next request
-ENDED: Final = 5  # for a reason
+BYTES_CAME: Final = 4  # the first bytes of the next request were read
+ENDED: Final = 5  # the connection got its reason
 TRANSPORT_CLOSED: Final = 6
 
 EVENTS: Final = (
@@ -99,20 +99,22 @@ TRANSITIONS: Final = {
 # Attendance of a connection
 QUEUED: Final = 0  # a worker will run it
 RUNNING: Final = 1  # a worker runs it
-UNATTENDED: Final = 2  # no task; the poller calls it
+UNATTENDED: Final = 2  # no task; the poller calls `on_ready`
 
-# An exchange: its body, its response, and its link to the connection
+# Body of an exchange, as it is received
 EXPECT_100: Final = 0  # the client waits for `100 Continue` before it sends the body
 OPEN: Final = 1
-DONE: Final = 2
+DONE: Final = 2  # its end was read, or the request has none
 
+# Response of an exchange
 NONE: Final = 0
-STARTED: Final = 1  # the head has left
-SENT: Final = 2  # the last byte has left
+STARTED: Final = 1  # the head was sent or queued
+SENT: Final = 2  # the last byte was sent
 
+# Link of an exchange to its connection
 LIVE: Final = 0
-DETACHED: Final = 1  # the connection went on without the handler, which still runs
-DEAD: Final = 2  # the peer can neither be heard nor told anything
+DETACHED: Final = 1  # the response is sent or given up; the connection goes on while the handler still runs
+DEAD: Final = 2  # cut off: the peer is gone, the server has answered in its own name, or the exchange is over
 
 _ILLEGAL: Final = -1
 _EVENT_COUNT: Final = 7
@@ -122,7 +124,7 @@ _NEXT: Final[list[int]] = [
 
 
 def next_state(state: int, event: int) -> int:
-    """Return the state after `event`. AssertionError if the table has none."""
+    """Return the state that follows `state` after `event`. Raise AssertionError if the table lists none."""
     following = _NEXT[state * _EVENT_COUNT + event]
     if following == _ILLEGAL:
         raise AssertionError(f"{EVENTS[event]} in state {STATES[state]}")
@@ -130,18 +132,19 @@ def next_state(state: int, event: int) -> int:
 
 
 def may_be_unattended(state: int, byte_came: bool) -> bool:
-    """True if the connection may wait without a task: between requests, and before the first byte of the first one."""
+    """Return True if the connection may wait without a task: it is idle or new, and no byte of the next request was
+    read."""
     return state in (IDLE, HEAD) and not byte_came
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:
-    """True if the connection can go on while the handler still runs: the response is out, and no task of the handler
-    waits for more of the body."""
+    """Return True if the connection can go on while the handler still runs: the response is sent, the peer is there,
+    and no task of the handler waits for more of the body."""
     return response == SENT and link == LIVE and not receiving
 
 
 def is_reusable(body: int, response: int, link: int) -> bool:
-    """True if nothing of the exchange is left on the wire, so that the next bytes are a next request."""
+    """Return True if the body is read and the response is sent, so that the next bytes are the next request."""
     return body == DONE and response == SENT and link != DEAD
 
 

@@ -1,4 +1,4 @@
-"""What is allowed: the timeouts of every phase and the limits of size and number, with the reason of each default."""
+"""The timeouts of an HTTP server, one for every phase, and its limits, with the reason of each default."""
 
 from __future__ import annotations
 
@@ -13,31 +13,36 @@ INF: Final = math.inf
 class Timeouts:
     """Seconds from the start of a phase to its deadline; `inf` is off. Rates are in bytes per second.
 
-    Deadlines are totals: bytes that trickle in extend nothing, except by the stated rates. ValueError for NaN or a
-    negative number, and for a rate of 0 (a rate of `inf` extends nothing).
+    A deadline bounds its phase as a whole: bytes that trickle in do not extend it, except by the stated rates. A rate
+    of `inf` extends nothing. Raises ValueError for NaN, a negative number, or a rate of 0.
     """
 
-    # accept until the TLS handshake is done; Kestrel's 10
+    # from accept until the TLS handshake is done; Kestrel's 10
     handshake: float = 10.0
-    # until the head is complete: enough for 16 KiB over the slowest of links; Go's users set 2 to 60, Kestrel 30
+    # from the begin of a request (accept, the end of the TLS handshake, or its first byte on a used connection) until
+    # its head is complete; enough for 16 KiB over the slowest links. Go's users set 2 to 60, Kestrel 30
     read_header: float = 10.0
-    # until head and body are complete; off, because uploads take as long as they take (body_* bounds them)
+    # from the begin of a request until its body is complete; off, because body_* bounds uploads of any size
     read: float = INF
-    # a body must be there by start + grace + received/rate: Apache's mod_reqtimeout, body=20,MinRate=500
+    # more of a body must have come by start + grace + received/rate. `start` is the end of the head, later by the time
+    # in which the handler did not receive. Apache's mod_reqtimeout, body=20,MinRate=500
     body_grace: float = 20.0
     body_min_rate: float = 500.0
-    # a send must be taken by start + max(grace, length/rate): Kestrel's MinResponseDataRate, with twice its grace
+    # the peer must accept a send of `length` bytes by start + max(grace, length/rate), where `start` is when it had to
+    # wait. Kestrel's MinResponseDataRate, with twice its grace
     write_grace: float = 10.0
     write_min_rate: float = 240.0
-    # from the end of the head until the response is out; off, because streams are meant to last
+    # from the end of the head until the response is sent; off, because streams are meant to last
     write: float = INF
-    # between requests; nginx's keepalive_timeout, above the 60 of common load balancers
+    # from the end of a request until the first byte of the next; nginx's keepalive_timeout, above the 60 of common load
+    # balancers
     idle: float = 75.0
-    # from the end of the head until the application has returned; off, only the application knows
+    # from the end of the head until the handler has returned; off, because only the application knows a bound
     handler: float = INF
-    # from accept until the next response says `Connection: close`; off, for those who balance load by connection
+    # from accept; a later response says `Connection: close`. Off; useful where load is balanced by connection
     connection_age: float = INF
-    # from the begin of a shutdown until what is left is cut; Kubernetes' terminationGracePeriodSeconds
+    # from the begin of a shutdown until the connections that are left are reset; Kubernetes'
+    # terminationGracePeriodSeconds
     drain: float = 30.0
 
     def __post_init__(self) -> None:
@@ -50,16 +55,18 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes and numbers; `inf` is off. ValueError for what is not at least 1."""
+    """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1."""
 
-    # request line and header fields together; h11's and most servers' 16 KiB (Go's 1 MiB is far too much,
-    # golang/go#79936)
+    # bytes of a request line and its header fields together; answered 431 or 414 beyond. For a chunked body
+    # it also bounds the sum of all chunk extensions, and separately that of all trailer fields. The 16 KiB of h11 and
+    # most servers (Go's 1 MiB is far too much, golang/go#79936)
     max_head: float = 16 * 1024
-    # header fields; Apache's LimitRequestFields and Node's are of this order
+    # header fields of one request, and separately the trailer fields of its chunked body; of the order of Apache's
+    # LimitRequestFields and Node's limit
     max_headers: float = 100
-    # body bytes of one request, answered 413 beyond; off, the application knows what it can take
+    # body bytes of one request, answered 413 beyond; off, because only the application knows a bound
     max_body: float = INF
-    # requests of one connection, then `Connection: close`; off
+    # requests of one connection; the response to the last one says `Connection: close`. Off
     max_requests: float = INF
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
 """Bytes in and out of a connection under a deadline: in the clear, or through TLS.
 
-In the clear an operation that can be done at once is done at once, without a checkpoint. A receive moves its deadline
-beforehand, which is a store; a send sets one only where it must wait. TLS goes through trio's stream, so its deadlines
-are set beforehand.
+In the clear an operation that need not wait is done without a checkpoint. A receive always sets its deadline first,
+which costs a store. A send sets its deadline only when it must wait. TLS uses trio's SSLStream, so both set their
+deadlines first.
 
-Readiness beats expiry, as in Go: after a wait the kernel is asked once more before a deadline counts, because bytes
-that came in time may have waited for an event loop that was blocked.
+Readiness beats expiry, as in Go: when a wait ends by its deadline, the kernel is asked once more for bytes. They may
+have come in time and have waited because the event loop was blocked.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from .timeouts import INF
 # the first byte of a TLS handshake
 TLS_HELLO: Final = b"\x16"
 
-# receives or sends in a row that need not wait, after which other tasks are let run
+# after this number of receives and sends in a row that need not wait, a checkpoint lets other tasks run
 _BUDGET: Final = 16
 
-# bytes that are encrypted at a time: between two of them a long send shows its progress
+# bytes of a TLS send that are encrypted at a time; after each piece the deadline of the send is computed again
 _PIECE: Final = 128 * 1024
 
+# a function from the length of a send to the time at which the peer must accept more of it
 Deadline = Callable[[int], float]
 
 
 class Transport(ABC):
-    """What a connection needs of either kind. `received` and `sent` count the bytes of HTTP."""
+    """The bytes of a connection, in and out. An abstract base class. `received` and `sent` count bytes of HTTP, before
+    encryption."""
 
     __slots__ = ("conn", "received", "sent")
 
-    # closing the socket is all that a graceful end needs
+    # True if closing the socket is all that a graceful end needs
     closes_at_once: ClassVar[bool] = False
-    # between two requests all state is in the socket, so that a connection can wait without a task
+    # True if between two requests the transport holds no bytes outside the socket, so that it can wait without a task
     can_be_unattended: ClassVar[bool] = False
 
     def __init__(self, conn: Conn) -> None:
@@ -52,33 +54,33 @@ class Transport(ABC):
 
     @abstractmethod
     async def receive(self, deadline: float) -> bytes:
-        """Receive the next bytes, b"" at the end. DeadlineExceeded at `deadline`; one that has passed before the call
-        fails it even if bytes are there."""
+        """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the
+        call, even if bytes are there."""
 
     def receive_ready(self) -> bytes | None:
-        """Receive without waiting and without looking at the deadline; None if nothing is there."""
+        """Receive without waiting, even if the deadline has passed. None if no bytes are there. Only in the clear."""
         raise NotImplementedError
 
     @abstractmethod
     def try_send(self, data: bytes) -> int:
-        """Send what can be sent without waiting; return the number of bytes, 0 if others must run first."""
+        """Send what can be sent without waiting. Return the number of bytes; 0 also if other tasks must run first."""
 
     @abstractmethod
     async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
         """Send what is left of `data` after the first `taken` bytes.
 
-        `deadline(length)` is called where the send must wait and after all progress; it says by when the peer must
-        accept more. DeadlineExceeded then.
+        `deadline(len(data))` is called when the send must wait and after each progress. It returns when the peer must
+        have accepted more. Raise DeadlineExceeded at that time.
         """
 
     @abstractmethod
     def send_last(self, data: bytes) -> bool:
-        """Send a short last response without waiting and end our side. False if that cannot be done now. Can be called
-        from any task or callback."""
+        """Send a short last response and end the server's side, both without waiting. Return False if that cannot be
+        done now. May be called from any task or callback."""
 
     @abstractmethod
     async def aclose(self, deadline: float) -> None:
-        """Close gracefully, by `deadline`."""
+        """Close gracefully, and at `deadline` in any case."""
 
 
 class Plain(Transport):
@@ -91,7 +93,7 @@ class Plain(Transport):
 
     def __init__(self, conn: Conn) -> None:
         super().__init__(conn)
-        # operations that may still be done at once before other tasks must have run
+        # receives and sends that may still be done before the next checkpoint
         self._budget: int = _BUDGET
 
     async def receive(self, deadline: float) -> bytes:
@@ -198,7 +200,8 @@ class Tls(Transport):
         self._stream: trio.SSLStream[Conn] = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
 
     async def handshake(self, deadline: float) -> None:
-        """Set up TLS by `deadline`. BrokenResourceError if the peer does not speak TLS, or no version of ours."""
+        """Set up TLS by `deadline`. Raise BrokenResourceError if the peer does not speak TLS, or no version that the
+        server accepts."""
         self.conn.set_deadline(deadline)
         await self._stream.do_handshake()
         self.conn.set_deadline(INF)
@@ -228,13 +231,13 @@ class Tls(Transport):
             self.conn.set_deadline(deadline)
             await self._stream.aclose()
         except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            # the peer did not wait for our close_notify
+            # the peer has left or did not take the close_notify in time
             self.conn.close()
 
 
 async def first_byte(conn: Conn, deadline: float) -> bytes:
-    """Wait for the peer's first byte and leave it in the socket; b"" at the end. BrokenResourceError if the peer is
-    gone."""
+    """Wait for the peer's first byte and return it, but leave it in the socket. b"" if the peer has closed its side.
+    Raise BrokenResourceError if the connection is gone."""
     conn.set_read_deadline(deadline)
     while True:
         try:

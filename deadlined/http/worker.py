@@ -1,17 +1,17 @@
 """The tasks that serve connections: each serves one ready connection after another, and runs their handlers.
 
-Facts      A task and a cancel scope of trio cost more instructions than a small request, and waking a task a seventh of
-           one. A handler is foreign code: it may suspend for ever, go on after its response, leave scopes and nurseries
-           open, or raise anything.
-Hazard     What a handler leaves in its task harms the next request there; what its task fails with harms the server;
-           and connections that are ready behind a handler that sleeps wait for it.
-Answer     One worker is woken for all connections that are ready and serves them in one turn. When it suspends, the
-           others get a worker each, at once; and if the response of its handler is out, the connection goes on in
-           another worker and leaves the handler behind, with its deadline.
-           Each worker has a nursery of its own, so that whatever ends its task ends nothing else. After a handler
-           returns, the task has the scope stack and the nurseries it began with, or it is not used again.
-Cost       Two tasks per worker: as many workers as handlers were busy at the same time, up to a limit. A call per
-           suspension.
+Facts      Making a trio task and a cancel scope costs more instructions than a small request; waking a task costs a
+           seventh of a small request. A handler is foreign code: it may suspend for ever, go on after its response,
+           leave scopes and nurseries open, or raise anything.
+Hazard     A scope or nursery that a handler leaves open in its task harms the next request in that task. An exception
+           that ends the task could end the server. Connections that are ready would wait for a handler that sleeps.
+Answer     One worker is woken for all ready connections and serves them in one turn. When it suspends, each of the
+           other ready connections gets a worker at once. If its handler's response is sent, the connection goes on in
+           another worker; the handler stays behind in this one and keeps its deadline.
+           Each worker has a nursery of its own, so that what ends its task ends nothing else. A task is used again only
+           if the handler has left it with the scope stack and the nurseries that it began with.
+Cost       Two tasks per worker, and one worker per busy handler. Up to _MOST_IDLE workers are kept when idle. A call
+           per suspension.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from .reporting import report
 from .settings import Handler
 from .timeouts import INF
 
-# workers that are kept while there is nothing to do, a few kB each
+# the most workers that are kept while they have nothing to do; each holds a few kB
 _MOST_IDLE: Final = 64
 
 
 class WorkerPool:
-    """Runs connections in workers, whose tasks are in `nursery`. Cancel it in the end: idle workers are in it, too.
+    """The workers of a server, and the queue of the connections that are ready for one.
 
-    Each request begins with the context variables of the caller that makes this. `poller` has the timers of the
-    handlers.
+    The workers' tasks run in `nursery`. The caller cancels it at the end, because idle workers never return. Each
+    request begins with the context variables of the code that makes the pool. The handlers' timers are in `poller`.
     """
 
     __slots__ = ("_closed", "_coming", "_idle", "_nursery", "_ready", "call_soon", "context", "generators", "poller")
@@ -64,50 +64,51 @@ class WorkerPool:
         self.call_soon = call_soon()
         self._idle: list[Worker] = []
         self._ready: deque[Connection] = deque()
-        # workers that were woken or started for connections that are ready, and have not taken one yet
+        # workers that were woken or started for ready connections and do not run yet
         self._coming = 0
-        # the nursery may be closed already
+        # once True the nursery may be closed: start nothing in it
         self._closed = False
         self.generators.install()
 
     def schedule(self, connection: Connection) -> None:
-        """Let a worker run `connection`, soon: one that is on its way, an idle one, or a new one."""
+        """Let a worker run `connection` soon: one that was called already, an idle one, or a new one."""
         self._ready.append(connection)
         if not self._coming:
             self._call_worker()
 
     def call_workers(self) -> None:
-        """Call a worker for each connection that is ready: the one that was to take them suspends."""
+        """Call a worker for each ready connection, because the worker that was to serve them suspends."""
         while self._coming < len(self._ready) and not self._closed:
             self._call_worker()
 
     def next(self) -> Connection | None:
-        """Take the connection that has been ready for the longest time."""
+        """Take the connection that has been ready for the longest time; None if none is ready."""
         return self._ready.popleft() if self._ready else None
 
     def arrived(self) -> None:
-        """A worker that was called runs."""
+        """Note that a worker that was called runs now."""
         self._coming -= 1
 
     def add_idle(self, worker: Worker) -> bool:
-        """Keep `worker` until it is needed. False if enough are kept."""
+        """Keep `worker` until it is needed. Return False if enough are kept; then it must end."""
         if len(self._idle) >= _MOST_IDLE:
             return False
         self._idle.append(worker)
         return True
 
     def remove_idle(self, worker: Worker) -> None:
-        """Forget an idle worker whose task ends."""
+        """Forget `worker`, whose task ends, if it is idle."""
         if worker in self._idle:
             self._idle.remove(worker)
 
     def close(self) -> None:
-        """Start nothing any more. Connections that are left are the caller's to close, once the tasks are gone."""
+        """Start no worker any more. Once the workers' tasks have ended, the caller closes the remaining connections."""
         self._ready.clear()
         self._closed = True
         self.generators.remove()
 
     def _call_worker(self) -> None:
+        """Wake an idle worker or start a new one. It runs in a later step of the event loop."""
         if self._closed:
             return
         self._coming += 1
@@ -118,7 +119,8 @@ class WorkerPool:
 
 
 class Worker(ConnectionTask):
-    """A task that serves connections, and a task around it that contains what ends it. `run` is the outer one."""
+    """Two tasks: an inner one that serves connections and runs their handlers, and an outer one that waits for it and
+    catches what ends it. `run` is the outer task, `_serve` the inner one."""
 
     __slots__ = (
         "_abandoned",
@@ -139,25 +141,27 @@ class Worker(ConnectionTask):
         self._pool = pool
         self._nursery: trio.Nursery | None = None
         self._connection: Connection | None = None
-        # the handler that runs now is this exchange's
+        # the exchange whose handler runs now, None between two handlers
         self._exchange: Exchange | None = None
         self._timer: Timer | None = None
-        # made by the task itself, because only then it knows the task
+        # made in `_serve`, because they belong to the task that makes them
         self._context: TaskContext | None = None
         self._guard: TaskGuard | None = None
         self._parker: TaskParker | None = None
-        # async generators that the handler which runs now has abandoned
+        # async generators that the current handler has abandoned since it last suspended
         self._abandoned: Generators = []
-        # the task has suspended since the current handler began
+        # True if the task has suspended since the current handler began
         self._suspended = False
+        # `cancel` was called: the end of the task is not the handler's failure
         self._cancelled = False
+        # once False the inner task ends after its current connection
         self._usable = True
 
     async def run(self) -> None:
-        """Serve connections. When that ends, for whatever reason, the connection that was being served goes on in
-        another worker.
+        """Run the inner task until it ends. If a handler has ended it, let the connection go on in another worker.
 
-        Only KeyboardInterrupt passes: it is meant for the program, whichever task it hits.
+        Exceptions of the inner task are reported and not raised, except KeyboardInterrupt, which is meant for the
+        program whichever task it hits. Cancellation of the whole server passes.
         """
         failure: BaseException | None = None
         try:
@@ -169,7 +173,7 @@ class Worker(ConnectionTask):
         self._leave_pool()
         if failure is not None and _is_interrupt(failure):
             raise KeyboardInterrupt from failure
-        # if it is the server that was cancelled, it closes all connections itself
+        # leave here if the server was cancelled: it closes all connections itself
         await checkpoint_if_cancelled()
         connection = self._connection
         if connection is not None:
@@ -179,7 +183,7 @@ class Worker(ConnectionTask):
         elif failure is not None and self._usable:
             report(logging.ERROR, "a handler ended its task after its response", error=failure)
 
-    # what a connection and its exchange ask of it
+    # implements ConnectionTask and HandlerTask: called by the connection and its exchange
 
     def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
         self._exchange = exchange
@@ -197,7 +201,7 @@ class Worker(ConnectionTask):
         if exchange is not None:
             exchange.task = None
             self._exchange = None
-            if self._usable and not self._is_intact():
+            if self._usable and not self._check_intact():
                 self._usable = False
                 line = exchange.request.line
                 report(logging.WARNING, "%s left a scope, a nursery or a task open; its task is not used again", line)
@@ -218,24 +222,28 @@ class Worker(ConnectionTask):
         self._pool.poller.set_timer(self._timer, when)
 
     def response_sent(self) -> None:
-        """If a task that the handler has started sent it, the handler is suspended already."""
+        """Detach the handler if it is suspended, which is so if another task has sent the response. Otherwise it is
+        detached when it suspends."""
         if self._suspended and self._context is not None and not self._context.runs_now:
             self._detach_handler()
 
     def receive_ended(self) -> None:
-        # a task that receives in a loop does so again in the same step
+        # in the next step: a task that receives in a loop may receive again in this one
         self._pool.call_soon(self.response_sent)
 
-    # its tasks
+    # called by the pool and the timer, and the tasks themselves
 
     def wake(self) -> None:
-        """Serve what is ready; only while it is idle."""
+        """Wake the inner task, which is parked as idle, to serve what is ready."""
         if self._parker is not None:
             self._parker.wake()
 
     def expire(self, lateness: float) -> None:
-        """The timer has fired. It means nothing if no handler runs or its deadline was removed: then it belonged to an
-        earlier handler."""
+        """Cut the handler, because its deadline has passed. Do nothing if no handler runs or its deadline is `inf`: the
+        timer was an earlier handler's.
+
+        The connection does it if it still has this task, else the handler is only cancelled.
+        """
         exchange = self._exchange
         if exchange is None or exchange.deadline == INF:
             return
@@ -247,7 +255,7 @@ class Worker(ConnectionTask):
             self.cancel()
 
     async def _serve(self) -> None:
-        """The inner task."""
+        """Serve ready connections until the pool is full of idle workers or the task must not be used again."""
         pool = self._pool
         pool.arrived()
         self._context = TaskContext(pool.context)
@@ -255,7 +263,7 @@ class Worker(ConnectionTask):
         self._abandoned = pool.generators.collect()
         try:
             while self._usable:
-                # no name for the connection: it would be kept while it is unattended, or the worker idle
+                # no local name: it would keep the connection alive while this worker is idle
                 self._connection = pool.next()
                 if self._connection is not None:
                     await self._connection.run(self)
@@ -268,15 +276,17 @@ class Worker(ConnectionTask):
             pool.generators.forget(self._abandoned)
 
     async def _park(self) -> None:
+        """Sleep until `wake`."""
         if self._parker is None:
             self._parker = TaskParker(self._leave_pool)
         if self._context is not None:
-            # keep nothing of the last request
+            # the context of the last request would be kept alive
             self._context.renew()
         await self._parker
         self._pool.arrived()
 
     def _leave_pool(self) -> None:
+        """Leave the idle workers, and disarm and drop the timer."""
         self._pool.remove_idle(self)
         if self._timer is not None:
             self._pool.poller.set_timer(self._timer, INF)
@@ -284,19 +294,21 @@ class Worker(ConnectionTask):
             self._timer = None
 
     def _before_suspend(self) -> None:
+        """Called before each suspension of the inner task: let nothing wait for this worker that need not."""
         self._suspended = True
         self._pool.call_workers()
         if self._abandoned:
-            # the handler goes on: they are the host's to close, as in any other task
+            # they cannot wait for the handler's end: let the host close them, as in any other task
             self._pool.generators.hand_over(self._abandoned)
         self._detach_handler()
 
     def _detach_handler(self) -> None:
-        """Let the connection go on without its handler, if the response is out."""
+        """Let the connection go on without its handler if it does not need it any more."""
         if self._exchange is not None and self._connection is not None:
             self._connection.detach_handler()
 
-    def _is_intact(self) -> bool:
+    def _check_intact(self) -> bool:
+        """Return True if the handler left nothing open in the task. Otherwise cancel what runs in open nurseries."""
         guard = self._guard
         if guard is None or guard.intact:
             return True
@@ -304,6 +316,7 @@ class Worker(ConnectionTask):
         return False
 
     async def _close_abandoned(self) -> None:
+        """Close the abandoned async generators, the latest first, and those that are abandoned meanwhile."""
         while self._abandoned:
             generators = self._abandoned[::-1]
             self._abandoned.clear()

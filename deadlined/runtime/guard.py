@@ -1,13 +1,14 @@
-"""What a handler may leave behind in the task that ran it.
+"""Checks on what a handler leaves behind in the task that ran it, so that the task can run another handler.
 
-Facts      A cancel scope or a nursery that is entered and not left stays on the stack of its task (trio), and a task
-           that was started in the nursery of another one lives and fails with it. Code does this by mistake: an async
-           generator that is abandoned between `async with open_nursery()` and its end is enough.
-Hazard     A task that is used again runs the next request inside what the last one left: cancelled with it, timed out
-           with it, and at the end trio ends the whole run because its stack is corrupt.
-Answer     Before a task is used again it is compared with what it began with. If that cannot be known, because the host
-           has no such attributes any more, the answer is no.
-Cost       Three attributes of trio per request.
+Facts      In trio a cancel scope or nursery that is entered and not left stays on the stack of its task. A task that is
+           started in the nursery of another task is cancelled with it, and its failure ends that task. Code leaves a
+           scope open by mistake: it abandons an async generator inside `async with open_nursery()`.
+Hazard     The next request in that task would run inside the scopes that the last one left, and be cancelled and timed
+           out with them. At the end trio would end the whole run, because its scopes are left in a wrong order.
+Answer     `TaskGuard` notes the scopes and the nursery with which a task begins, and compares before the task is used
+           again. It reads two private attributes of trio. If trio has renamed them, no task is used again.
+           `AbandonedGenerators` lets the task close abandoned generators itself, where their scopes were entered.
+Cost       Three attributes of trio are read per request.
 """
 
 from __future__ import annotations
@@ -22,65 +23,70 @@ Generators = list[AsyncGenerator[Any, Any]]
 
 
 class TaskGuard:
-    """Made by a task before it runs foreign code: knows the scope stack and the nurseries that the task began with."""
+    """The innermost scope and the nursery that a task began with. The task makes it before it runs foreign code."""
 
     __slots__ = ("_nurseries", "_siblings", "_status", "_task")
 
     def __init__(self) -> None:
         task = current_task()
         self._task: Final[Any] = task
-        # the innermost scope of a task, its open nurseries, and the tasks beside it: names of trio that are not public,
-        # so that they may go
+        # trio's private state of the innermost scope, the open nurseries of the task, and the tasks in the nursery around
+        # it; None if trio has renamed the attribute
         self._status: Final[Any] = getattr(task, "_cancel_status", None)
         self._nurseries: Final[Any] = getattr(task, "_child_nurseries", None)
         self._siblings: Final[Any] = getattr(task.parent_nursery, "_children", None)
 
     @property
     def intact(self) -> bool:
-        """True if the task is as it was in the beginning, and alone in its nursery: it may be used again."""
+        """True if the task may be used again: its innermost scope is the one it began with, it has no open nursery, and
+        it is alone in the nursery around it."""
         status = self._status
         if status is None or self._nurseries is None or self._siblings is None:
             return False
         return self._task._cancel_status is status and not len(self._nurseries) and len(self._siblings) == 1
 
     def abandon(self) -> None:
-        """Cancel what runs in nurseries that were left open. The task must end after this."""
+        """Cancel what runs in the nurseries that were left open in the task. The task must end after this."""
         for nursery in self._task.child_nurseries:
             nursery.cancel_scope.cancel()
 
 
 class AbandonedGenerators:
-    """Sorts the async generators that are garbage before they are finished, between `install` and `remove`.
+    """The finalizer of async generators between `install` and `remove`. It receives each generator that becomes garbage
+    before it has finished.
 
-    One that becomes garbage in a step of a task that has called `collect` is appended to that task's list, so that the
-    task can close it where its scopes were entered. All others go to the host, which closes them in a task of its own.
+    A generator that becomes garbage in a step of a task that has called `collect` is appended to that task's list. So
+    the task can close the generator where its scopes were entered. All others are given to the host (trio), which
+    closes them in a task of its own.
     """
 
     def __init__(self) -> None:
+        # the tasks that have called `collect`
         self._lists: dict[Task, Generators] = {}
+        # the finalizer that was installed before
         self._host: Any = None
 
     def install(self) -> None:
-        """Take the host's place as finalizer of async generators that are first iterated from now on."""
+        """Replace the host's finalizer, for all async generators that are first iterated from now on."""
         self._host = sys.get_asyncgen_hooks().finalizer
         sys.set_asyncgen_hooks(finalizer=self._finalize)
 
     def remove(self) -> None:
-        """Give the place back, unless somebody else has taken it meanwhile and will call us."""
+        """Put the host's finalizer back, unless another one was installed meanwhile, which may still call this one."""
         if sys.get_asyncgen_hooks().finalizer == self._finalize:
             sys.set_asyncgen_hooks(finalizer=self._host)
 
     def collect(self) -> Generators:
-        """The list of the current task."""
+        """Begin to collect for the current task. Return its list, to which generators will be appended."""
         return self._lists.setdefault(current_task(), [])
 
     def forget(self, generators: Generators) -> None:
-        """Give what is left of the current task's list to the host, and collect no more in this task."""
+        """Stop collecting for the current task, and give the `generators` that are left in its list to the host."""
         self._lists.pop(current_task(), None)
         self.hand_over(generators)
 
     def hand_over(self, generators: Generators) -> None:
-        """Give `generators` to the host, and empty the list."""
+        """Give all `generators` to the host, and empty the list."""
         for generator in generators:
             self._give_to_host(generator)
         generators.clear()
@@ -89,7 +95,7 @@ class AbandonedGenerators:
         try:
             found = self._lists.get(current_task())
         except RuntimeError:
-            # garbage collection outside of any task
+            # no task runs now: the generator became garbage in the event loop itself
             found = None
         if found is None:
             self._give_to_host(generator)
