@@ -55,6 +55,7 @@ class Exchange:
     __slots__ = (
         "_answered",
         "_body",
+        "_discarded",
         "_flushed",
         "_flushing",
         "_handler_deadline",
@@ -100,6 +101,8 @@ class Exchange:
         # a task waits for more of the body, or for the peer to leave
         self._receiving = False
         self._watching = False
+        # the connection has read and thrown away some of the body
+        self._discarded = False
         self._answered: trio.Event | None = None
         self._read_by: float | None = None
         self._write_by: float | None = None
@@ -189,7 +192,7 @@ class Exchange:
         Disconnected if the peer left or did not send it in time, or if the response is out and the connection has gone
         on.
         """
-        if self._link == DEAD or (self._link == DETACHED and self._body != DONE):
+        if self._link == DEAD or (self._link == DETACHED and (self._body != DONE or self._discarded)):
             raise Disconnected("the peer is gone")
         return b"" if self._body == DONE else await self._next_piece()
 
@@ -263,7 +266,8 @@ class Exchange:
         budget = self._host.reader.received + DISCARD
         try:
             while self._body != DONE and self._host.reader.received <= budget:
-                await self._next_piece()
+                if await self._next_piece():
+                    self._discarded = True
         except Disconnected:
             return False
         return is_reusable(self._body, self._response, self._link)
@@ -279,8 +283,10 @@ class Exchange:
         return is_detachable(self._response, self._link, self._receiving)
 
     def detach(self) -> None:
-        """The connection goes on without the handler: deadlines that are moved from now on move nothing of it."""
-        self._link = DETACHED
+        """The connection goes on without the handler: deadlines that are moved from now on move nothing of it. What is
+        dead stays so."""
+        if self._link == LIVE:
+            self._link = DETACHED
 
     def kill(self, told: int = 0) -> None:
         """From now on everything is `Disconnected`; `told` is the status that the peer was answered instead, 0 if
