@@ -37,7 +37,6 @@ from .state import (
     CLOSED,
     CLOSING,
     DEAD,
-    DETACHED,
     EXCHANGE,
     EXCHANGE_DONE,
     HANDLER_LEFT,
@@ -373,9 +372,9 @@ class Connection(ConnectionBase):
                 await closing
         finally:
             usable = task.handler_left()
-            if exchange.link == DETACHED:
+            if not self._is_run_by(task):
                 self._owner.handler_finished()
-        if exchange.link == DETACHED:
+        if not self._is_run_by(task):
             return
         self._note_handler_left()
         if not usable:

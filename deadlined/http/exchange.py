@@ -1,50 +1,27 @@
 """One request and its response, as a handler sees them.
 
-An exchange makes no task, cancel scope or timer. Its receives end by the deadline of the body, its sends by that of the
-send. Errors of the socket reach the handler as `Disconnected`. So does a receive while the
-connection, which has gone on without the handler, discards the rest of the body.
-
-The connection is an `ExchangeHost` here, and the task that runs the handler a `HandlerTask` (`seams.py`).
+An exchange makes no task, cancel scope or timer. `receiving.py` has its request; here is the response. A send ends by
+the deadline of the send, a response by that of the whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Final
 
 import trio
 
 from ..errors import DeadlineExceeded
 from ..runtime import checkpoint
-from .errors import BadRequest, Disconnected
-from .policy import RULES, Rule, body_deadline, handler_deadline, stall_deadline, write_deadline
-from .seams import ExchangeHost, HandlerTask
-from .state import (
-    DEAD,
-    DETACHED,
-    DONE,
-    EXPECT_100,
-    LIVE,
-    NONE,
-    OPEN,
-    SENT,
-    STARTED,
-    Phase,
-    Reason,
-    is_detachable,
-    is_reusable,
-)
+from .errors import Disconnected
+from .policy import RULES, stall_deadline, write_deadline
+from .receiving import DISCARD, ReceivingExchange
+from .sending import SendQueue
+from .state import DEAD, DONE, EXPECT_100, SENT, Phase, Reason
 from .timeouts import INF
-from .wire import CONTINUE, Headers, Request, ResponseWriter
-
-# bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
-DISCARD: Final = 256 * 1024
-
-# a name of this module, which compiled code finds faster than a key
-_WRITE_GRACE: Final = RULES["write_grace"]
+from .wire import CONTINUE, Headers
 
 
-class Exchange:
+class Exchange(ReceivingExchange):
     """A request, its body to receive, and its response to send.
 
     `set_read_deadline`, `set_write_deadline` and `set_handler_deadline` replace the deadlines that follow from
@@ -52,170 +29,7 @@ class Exchange:
     that has passed cannot be moved any more: the peer has been told.
     """
 
-    __slots__ = (
-        "_answered",
-        "_body",
-        "_first_taken",
-        "_flushed",
-        "_flushing",
-        "_handler_deadline",
-        "_host",
-        "_link",
-        "_next_flusher",
-        "_paused",
-        "_paused_at",
-        "_queued",
-        "_read_by",
-        "_receiving",
-        "_response",
-        "_send_due",
-        "_server_status",
-        "_unsent",
-        "_watching",
-        "_write_by",
-        "_write_rule",
-        "head_done",
-        "request",
-        "start_time",
-        "task",
-        "writer",
-    )
-
-    def __init__(self, host: ExchangeHost, request: Request, start: float, head_done: float, last: bool) -> None:
-        self.request = request
-        self.writer = ResponseWriter(request.method, request.version, last)
-        self._host = host
-        # the task that runs the handler, None before and after
-        self.task: HandlerTask | None = None
-        self.start_time = start
-        self.head_done = head_done
-        self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
-        self._response = NONE
-        self._link = LIVE
-        # the status that the server has answered instead of the handler, 0 if it has not
-        self._server_status = 0
-        # the body's deadline does not run while the handler does other things than receive: seconds of all such pauses,
-        # and when the latest one began
-        self._paused = 0.0
-        self._paused_at = head_done
-        # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
-        self._receiving = False
-        self._watching = False
-        # set when the response is sent; made when needed
-        self._answered: trio.Event | None = None
-        # the deadlines that the application has set
-        self._read_by: float | None = None
-        self._write_by: float | None = None
-        # pieces that could not be sent at once, oldest first (made when needed), and the bytes of the first one that
-        # `try_send` has sent
-        self._unsent: list[bytes] | None = None
-        self._first_taken = 0
-        # how many pieces were ever put into `_unsent`, and how many of them were sent
-        self._queued = 0
-        self._flushed = 0
-        # a task sends the first piece now; others wait for this event to take their turn
-        self._flushing = False
-        self._next_flusher: trio.Event | None = None
-        # when the whole of the current send must be done, and by which rule; None until it must wait
-        self._send_due: tuple[float, Rule] | None = None
-        # the rule of the write deadline that is armed
-        self._write_rule: Rule = _WRITE_GRACE
-        self._handler_deadline = handler_deadline(head_done, host.timeouts)
-
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """Host and port of the peer; None on a unix socket."""
-        return self._host.client
-
-    @property
-    def server_address(self) -> tuple[str, int] | None:
-        """Host and port of the server's end; None on a unix socket."""
-        return self._host.server_address
-
-    @property
-    def scheme(self) -> str:
-        """ "http", or "https" over TLS."""
-        return self._host.scheme
-
-    @property
-    def status(self) -> int:
-        """The status of the response that was started, by the handler or by the server; 0 if none was."""
-        return self._server_status or (self.writer.status if self.writer.started else 0)
-
-    @property
-    def body(self) -> int:
-        """What was received of the body: EXPECT_100, OPEN or DONE."""
-        return self._body
-
-    @property
-    def response(self) -> int:
-        """What was sent of the response: NONE, STARTED or SENT."""
-        if self._response == SENT:
-            return SENT
-        return STARTED if self.writer.started else NONE
-
-    @property
-    def link(self) -> int:
-        """The link to the connection: LIVE, DETACHED or DEAD."""
-        return self._link
-
-    @property
-    def body_done(self) -> bool:
-        """True once the whole body was received, and if the request has none."""
-        return self._body == DONE
-
-    @property
-    def deadline(self) -> float:
-        """When the handler must have returned, absolute; `inf` if there is no deadline."""
-        return self._handler_deadline
-
-    def set_read_deadline(self, when: float) -> None:
-        """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
-        NaN."""
-        self._read_by = _absolute(when)
-        if self._link == LIVE:
-            self._host.move(Phase.BODY, when)
-
-    def set_write_deadline(self, when: float) -> None:
-        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN."""
-        self._write_by = _absolute(when)
-        if self._link == LIVE:
-            self._host.move(Phase.WRITE, when)
-
-    def set_handler_deadline(self, when: float) -> None:
-        """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN."""
-        self._handler_deadline = _absolute(when)
-        if self.task is not None:
-            self.task.arm(when)
-        if self._link == LIVE:
-            self._host.move(Phase.HANDLER, when)
-
-    async def receive(self) -> bytes:
-        """Receive the next piece of the body, b"" after its end.
-
-        Raise Disconnected if the peer has left, has sent an invalid body, or did not send the piece in time; also if
-        the connection has gone on without the handler and is still discarding the body. Once it has discarded the rest,
-        b"" is returned.
-        """
-        if self._link == DEAD or (self._link == DETACHED and self._body != DONE):
-            raise Disconnected("the peer is gone")
-        return b"" if self._body == DONE else await self._next_piece()
-
-    async def wait_disconnected(self) -> None:
-        """Wait until the peer has left or the response is complete."""
-        host = self._host
-        self._watching = True
-        try:
-            while self._link == LIVE and not self.writer.complete:
-                if host.reader.buffered > host.limits.max_head:
-                    # more than a head of further requests is buffered: read no more, so the peer's end goes unnoticed
-                    await self._wait_answered()
-                    return
-                host.reader.feed(await self._receive(INF, None))
-        except Disconnected:
-            return
-        finally:
-            self._watching = False
+    __slots__ = ()
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first piece of the body. Raise ResponseError for an invalid
@@ -248,7 +62,7 @@ class Exchange:
         taken = 0
         # the deadline of the whole response counts also while no send has to wait
         due = self._response_due()
-        if not self._unsent and (due == INF or due > host.clock.now()):
+        if (self._queue is None or self._queue.is_empty) and (due == INF or due > host.clock.now()):
             try:
                 taken = host.transport.try_send(framed)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -261,46 +75,7 @@ class Exchange:
 
     def finish_send(self) -> Awaitable[None]:
         """Return an awaitable that sends what earlier calls of `try_send` have left. A checkpoint."""
-        return self._flush(self._queued)
-
-    async def discard_body(self) -> bool:
-        """Read and discard the rest of the body after the response, at most DISCARD bytes. Return True if the
-        connection can be used again. Waits first until no task is in `wait_disconnected`."""
-        while self._watching:
-            await checkpoint()
-        if self._body == EXPECT_100:
-            # the client may send the body or leave it out, so the next bytes may be the body or the next request
-            return False
-        budget = self._host.reader.received + DISCARD
-        try:
-            while self._body != DONE and self._host.reader.received <= budget:
-                await self._next_piece()
-        except Disconnected:
-            return False
-        return is_reusable(self._body, self._response, self._link)
-
-    @property
-    def reusable_at_once(self) -> bool:
-        """True if the connection can be used again without `discard_body`."""
-        return not self._watching and is_reusable(self._body, self._response, self._link)
-
-    @property
-    def detachable(self) -> bool:
-        """True if the connection can go on while the handler is still running."""
-        return is_detachable(self._response, self._link, self._receiving)
-
-    def detach(self) -> None:
-        """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
-        apply to the connection."""
-        self._link = DETACHED
-
-    def kill(self, told: int = 0) -> None:
-        """Cut the exchange off from its connection: receives and sends raise Disconnected from now on. A detached
-        exchange stays detached. `told`: the status that the server answers instead of the handler, 0 if none."""
-        if self._link == LIVE:
-            self._link = DEAD
-        self._server_status = told or self._server_status
-        self._wake_next_flusher()
+        return self._flush(0 if self._queue is None else self._queue.end)
 
     def _leaves_much_unread(self) -> bool:
         """Return True if `discard_body` would give up, as far as is known now."""
@@ -309,132 +84,34 @@ class Exchange:
         left = (self.request.content_length or 0) - self._host.reader.received
         return left > DISCARD or self._body == EXPECT_100
 
-    async def _next_piece(self) -> bytes:
-        """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""
-        reader = self._host.reader
-        while self._body != DONE:
-            try:
-                piece = reader.next_body()
-            except BadRequest as bad:
-                self._host.refused(bad)
-                raise Disconnected(bad.detail) from bad
-            if piece is not None:
-                if reader.at_end:
-                    self._body = DONE
-                return piece
-            await self._invite_body()
-            self._paused += self._host.clock.now() - self._paused_at
-            reader.feed(await self._receive_body())
-            self._paused_at = self._host.clock.now()
-        return b""
-
-    async def _invite_body(self) -> None:
-        """Send `100 Continue` if the client waits for it and no response was started."""
-        if self._body == EXPECT_100 and not self.writer.started:
-            self._body = OPEN
-            self._enqueue(CONTINUE, 0)
-            await self._flush(self._queued)
-
-    def _body_deadline(self) -> tuple[float, Rule]:
-        """Return when more of the body must have come, and by which rule."""
-        if self._read_by is not None:
-            return self._read_by, RULES["read"]
-        host = self._host
-        return body_deadline(self.start_time, self.head_done + self._paused, host.reader.received, host.timeouts)
-
-    async def _receive_body(self) -> bytes:
-        deadline, rule = self._body_deadline()
-        self._receiving = True
-        try:
-            return await self._receive(deadline, rule)
-        finally:
-            self._receiving = False
-            if self._response == SENT and self.task is not None:
-                self.task.receive_ended()
-
-    async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
-        """Receive bytes by `deadline`, and translate errors. `rule` is the rule of the deadline, None in a watch."""
-        host = self._host
-        if rule is not None:
-            host.enter(Phase.BODY, deadline)
-        try:
-            data = await host.transport.receive(deadline)
-        except DeadlineExceeded as late:
-            if rule is not None:
-                # the application may have set a deadline during the wait
-                host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
-            # without a rule the watch was ended by `_mark_if_sent`
-            raise Disconnected("the body did not come in time") from late
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._raise_lost(Reason.CLIENT_RESET, error)
-        if not data:
-            self._raise_lost(Reason.CLIENT_CLOSED, None)
-        host.enter(Phase.HANDLER, self._handler_deadline)
-        return data
-
-    async def _wait_answered(self) -> None:
-        if self._answered is None:
-            self._answered = trio.Event()
-        await self._answered.wait()
-
     def _response_due(self) -> float:
         """Return when the whole response must be sent."""
         return self.head_done + self._host.timeouts.write if self._write_by is None else self._write_by
 
     def _enqueue(self, framed: bytes, taken: int) -> None:
-        """Queue a piece, of which `taken` bytes are sent already (0 unless the queue is empty)."""
-        if self._unsent is None:
-            self._unsent = []
-        if not self._unsent:
-            self._first_taken = taken
-        self._unsent.append(framed)
-        self._queued += 1
+        if self._queue is None:
+            self._queue = SendQueue()
+        self._queue.append(framed, taken)
 
-    async def _flush(self, until: int) -> None:
-        """Send queued pieces until `until` pieces were ever sent from the queue. Other tasks may do the same; one sends
-        at a time."""
-        if self._flushed >= until:
-            # nothing to send: let other tasks run
+    async def _send_continue(self) -> None:
+        self._enqueue(CONTINUE, 0)
+        await self.finish_send()
+
+    async def _flush(self, end: int) -> None:
+        """Send the first `end` pieces that were ever queued. Let other tasks run if all are sent."""
+        queue = self._queue
+        if queue is None or queue.sent >= end:
             self._mark_if_sent()
             await checkpoint()
             return
         try:
-            while self._flushed < until:
-                if self._link == DEAD:
-                    raise Disconnected("the peer is gone")
-                if self._flushing:
-                    await self._wait_for_flusher()
-                else:
-                    await self._send_first()
+            await queue.flush(end, self._send)
         except trio.Cancelled:
             # a piece that is missing would corrupt what follows it: give up the connection
             self.kill()
             self._host.send_abandoned()
             raise
         self._mark_if_sent()
-
-    async def _wait_for_flusher(self) -> None:
-        if self._next_flusher is None:
-            self._next_flusher = trio.Event()
-        await self._next_flusher.wait()
-
-    def _wake_next_flusher(self) -> None:
-        if self._next_flusher is not None:
-            self._next_flusher.set()
-            self._next_flusher = None
-
-    async def _send_first(self) -> None:
-        """Send the first piece of the queue and remove it."""
-        assert self._unsent
-        self._flushing = True
-        try:
-            await self._send(self._unsent[0], self._first_taken)
-            self._unsent.pop(0)
-            self._first_taken = 0
-            self._flushed += 1
-        finally:
-            self._flushing = False
-            self._wake_next_flusher()
 
     async def _send(self, data: bytes, taken: int) -> None:
         """Send `data` from byte `taken` on by its deadlines, and translate errors."""
@@ -471,7 +148,7 @@ class Exchange:
 
     def _mark_if_sent(self) -> None:
         """Note that the response is sent, if it is complete and nothing is queued. End a watch, and tell the task."""
-        if not self.writer.complete or self._unsent or self._response == SENT:
+        if not self.writer.complete or self._response == SENT or not (self._queue is None or self._queue.is_empty):
             return
         self._response = SENT
         if self._answered is not None:
@@ -481,17 +158,3 @@ class Exchange:
             self._host.transport.conn.set_read_deadline(-INF)
         if self.task is not None:
             self.task.response_sent()
-
-    def _raise_lost(self, reason: Reason, cause: Exception | None) -> None:
-        """End the exchange and its connection because the peer is gone, and raise Disconnected."""
-        # if it is dead already, the socket was closed on our side, for a reason of its own
-        if self._link != DEAD:
-            self._host.lost(reason)
-        self.kill()
-        raise Disconnected(f"the peer is gone ({reason})") from cause
-
-
-def _absolute(when: float) -> float:
-    if when != when:
-        raise ValueError("a deadline must not be NaN; use inf for none")
-    return when

@@ -138,9 +138,9 @@ def may_be_unattended(state: int, byte_came: bool) -> bool:
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:
-    """Return True if the connection can go on while the handler still runs: the response is sent, the peer is there,
-    and no task of the handler waits for more of the body."""
-    return response == SENT and link == LIVE and not receiving
+    """Return True if the connection can go on, or end, while the handler still runs: the response is sent, and no task
+    of the handler waits for more of the body."""
+    return response == SENT and link != DETACHED and not receiving
 
 
 def is_reusable(body: int, response: int, link: int) -> bool:

@@ -30,7 +30,7 @@ class TaskGuard:
     def __init__(self) -> None:
         task = current_task()
         self._task: Final[Any] = task
-        # trio's private state of the innermost scope, the open nurseries of the task, and the tasks in the nursery around
+        # private to trio: the innermost scope's state, the task's open nurseries, and the tasks in the nursery around
         # it; None if trio has renamed the attribute
         self._status: Final[Any] = getattr(task, "_cancel_status", None)
         self._nurseries: Final[Any] = getattr(task, "_child_nurseries", None)

@@ -1,0 +1,214 @@
+"""The end of a connection whose peer may still be sending: it gets the last response, and a bounded time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import suppress
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from deadlined.http import Disconnected, Exchange, Limits, Reason, ResponseError
+from deadlined.http.policy import LINGER
+from tests.support.handlers import KIB, never
+from tests.support.http import GET, LAST_GET, Client, Site, answer, hello, only, post, serving
+
+BAD = b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"
+BODY = post(KIB * KIB)
+
+# what is sent, and whether the server must wait for a peer that may be sending what nobody reads
+ENDS: dict[str, tuple[bytes, int, bool]] = {
+    "refused": (BAD, 400, True),
+    "a body that is too long": (BODY, 413, True),
+    "a head that does not come": (GET[:5], 408, True),
+    "a body that does not come": (post(5), 408, True),
+    "the limit of requests": (GET, 200, True),
+    "asked for by the peer": (LAST_GET, 200, False),
+    "asked for by the peer, which goes on": (LAST_GET + GET, 200, True),
+}
+
+
+async def reads_body(exchange: Exchange) -> None:
+    while await exchange.receive():
+        pass
+    await answer(exchange)
+
+
+async def begin(site: Site, data: bytes, status: int) -> tuple[Client, float]:
+    """Send `data`, read the response, and return the client and the time."""
+    client = await site.connect()
+    assert (await client.get(data)).status == status
+    return client, trio.current_time()
+
+
+@pytest.mark.parametrize(("data", "status", "lingers"), ENDS.values(), ids=ENDS)
+async def test_a_peer_that_stays_is_given_a_moment_where_it_may_be_sending(
+    data: bytes, status: int, lingers: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(reads_body, only(read_header=10, body_grace=10), Limits(max_requests=1, max_body=1000)) as site:
+        client, told = await begin(site, data, status)
+        # our side is ended at once in any case
+        assert await client.receive() == b""
+        assert trio.current_time() == told
+        await site.ended()
+        assert trio.current_time() == told + (LINGER if lingers else 0)
+        # the record is of the moment in which the reason was known
+        assert site.records.connections[0].elapsed == told
+
+
+@pytest.mark.parametrize("leave", ["close", "eof", "reset"])
+@pytest.mark.parametrize(("data", "status", "lingers"), ENDS.values(), ids=ENDS)
+async def test_a_peer_that_leaves_ends_it_at_once(
+    data: bytes, status: int, lingers: bool, leave: str, autojump_clock: MockClock
+) -> None:
+    async with serving(reads_body, only(read_header=10, body_grace=10), Limits(max_requests=1, max_body=1000)) as site:
+        client, told = await begin(site, data, status)
+        if leave == "reset":
+            client.reset()
+        elif leave == "eof":
+            await client.conn.send_eof()
+        else:
+            client.conn.close()
+        await site.ended()
+        assert trio.current_time() == told
+
+
+async def keep_sending(client: Client, piece: int, every: float) -> float:
+    """Send until it fails; return when that was."""
+    try:
+        while True:
+            await client.send(bytes(piece))
+            await trio.sleep(every)
+    except trio.BrokenResourceError:
+        return trio.current_time()
+
+
+@pytest.mark.parametrize(
+    ("piece", "every"), [(1, 0.1), (1000, 0.1), (200 * KIB, 0.5)], ids=["a trickle", "a stream", "beyond the limit"]
+)
+async def test_a_peer_that_keeps_sending_is_cut_in_the_same_time(
+    piece: int, every: float, autojump_clock: MockClock
+) -> None:
+    """However much comes, and although more than 256 KiB are not read."""
+    async with serving(reads_body, limits=Limits(max_body=1000)) as site:
+        client, told = await begin(site, BODY, 413)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_sending, client, piece, every)
+            assert await site.reason() is Reason.PROTOCOL_ERROR
+            assert trio.current_time() == told + LINGER
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_sends_all_its_body_first_still_reads_the_response(autojump_clock: MockClock) -> None:
+    """A close with unread bytes would be a reset, which discards the response."""
+    async with serving(hello, limits=Limits(max_body=1000)) as site:
+        client = await site.connect()
+        await client.send(BODY)
+        for _ in range(10):
+            await client.send_what_is_taken(bytes(16 * KIB))
+            await wait_all_tasks_blocked()
+        assert (await client.response()).status == 413
+        assert await client.end() == "eof"
+
+
+async def test_a_linger_of_many_takes_no_longer(autojump_clock: MockClock) -> None:
+    async with serving(reads_body, limits=Limits(max_body=1000)) as site:
+        clients = [await site.connect() for _ in range(50)]
+        for client in clients:
+            await client.send(BODY)
+        await site.ended(50)
+        assert trio.current_time() == LINGER
+
+
+# what a handler sees after its connection was cut
+
+CUTS: dict[str, tuple[dict[str, float], bytes, str]] = {
+    "408": ({"body_grace": 5}, post(5), "stay"),
+    "504": ({"handler": 5}, post(5) + b"hello", "stay"),
+    "reset": ({}, post(5), "reset"),
+    "closed": ({}, post(5), "close"),
+}
+
+
+class Stubborn:
+    """A handler that is cut, and then tries everything."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    async def __call__(self, exchange: Exchange) -> None:
+        try:
+            while await exchange.receive():
+                pass
+            await trio.sleep_forever()
+        except (Disconnected, trio.Cancelled):
+            with trio.CancelScope(shield=True):
+                # at once, while the server has not answered yet over TLS; and later
+                await self._try_everything(exchange)
+                await trio.sleep(1)
+                await self._try_everything(exchange)
+            raise
+
+    async def _try_everything(self, exchange: Exchange) -> None:
+        await self._attempt("receive", exchange.receive())
+        with suppress(ResponseError):
+            # the second time it has begun already
+            exchange.start(200, [])
+        await self._attempt("send", exchange.send(b"late", True))
+        await self._attempt("watch", exchange.wait_disconnected())
+
+    async def _attempt(self, name: str, operation: Awaitable[object]) -> None:
+        try:
+            await operation
+            self.outcomes.append(f"{name}: returned")
+        except Disconnected:
+            self.outcomes.append(f"{name}: disconnected")
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(("timeouts", "data", "leave"), CUTS.values(), ids=CUTS)
+async def test_everything_that_a_handler_tries_after_a_cut_is_disconnected(
+    timeouts: dict[str, float], data: bytes, leave: str, tls: bool, autojump_clock: MockClock
+) -> None:
+    handler = Stubborn()
+    async with serving(handler, only(**timeouts), tls=tls) as site:
+        client = await site.connect()
+        await client.send(data)
+        await trio.sleep(1)
+        if leave == "reset":
+            client.reset()
+        elif leave == "close":
+            client.conn.close()
+        else:
+            # what the peer reads is what the server has answered in its own name
+            received = await client.rest()
+            assert received.startswith((b"HTTP/1.1 408 ", b"HTTP/1.1 504 "))
+            assert received.count(b"HTTP/1.1 ") == 1
+            assert b"late" not in received
+        await trio.sleep(20)
+        assert handler.outcomes == ["receive: disconnected", "send: disconnected", "watch: returned"] * 2
+
+
+async def test_a_504_leaves_while_the_handler_is_stubborn_and_the_linger_is_not_prolonged(
+    autojump_clock: MockClock,
+) -> None:
+    async def stubborn(exchange: Exchange) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1000)
+
+    async with serving(stubborn, only(handler=5)) as site:
+        _, told = await begin(site, GET, 504)
+        assert told == 5.0
+        await site.ended()
+        assert trio.current_time() == 5.0 + LINGER
+
+
+async def test_a_handler_that_never_ends_holds_no_connection_that_was_reset(autojump_clock: MockClock) -> None:
+    async with serving(never, only(drain=5)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        assert await client.end() == "reset"
+        assert trio.current_time() == 5.0
