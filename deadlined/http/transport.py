@@ -190,6 +190,29 @@ class Plain(Transport):
         await checkpoint()
 
 
+class _Ciphertext:
+    """What an SSLStream needs of a connection, with readiness before expiry, as in `Plain`."""
+
+    __slots__ = ("_conn", "aclose", "send_all", "wait_send_all_might_not_block")
+
+    def __init__(self, conn: Conn) -> None:
+        self._conn = conn
+        self.send_all = conn.send_all
+        self.wait_send_all_might_not_block = conn.wait_send_all_might_not_block
+        self.aclose = conn.aclose
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        conn = self._conn
+        expired = conn.read_deadline <= trio.current_time()
+        try:
+            return await conn.receive_some(max_bytes)
+        except DeadlineExceeded:
+            data = None if expired else conn.receive_ready()
+            if data is None:
+                raise
+            return data
+
+
 class Tls(Transport):
     """A connection through trio's SSLStream."""
 
@@ -197,7 +220,8 @@ class Tls(Transport):
 
     def __init__(self, conn: Conn, context: ssl.SSLContext) -> None:
         super().__init__(conn)
-        self._stream: trio.SSLStream[Conn] = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
+        below: Any = _Ciphertext(conn)
+        self._stream: trio.SSLStream[Conn] = trio.SSLStream(below, context, server_side=True, https_compatible=True)
 
     async def handshake(self, deadline: float) -> None:
         """Set up TLS by `deadline`. Raise BrokenResourceError if the peer does not speak TLS, or no version that the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 
 import pytest
 import trio
@@ -202,3 +203,85 @@ async def test_an_observer_that_fails_is_logged_and_harms_nobody(
     failed = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(failed) == (4 if request_fails else 2)
     assert all("the observer failed" in record.getMessage() for record in failed)
+
+
+# the pool at its end
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["an idle worker", "no idle worker"])
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+async def test_a_pool_that_is_closed_starts_nothing(closed: bool, idle: bool, autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        await at_the_same_time(site, 2)
+        await wait_all_tasks_blocked()
+        pool = site.server._pool
+        assert pool is not None
+        first, second = site.server._connections
+        workers = list(pool._idle)
+        assert len(workers) == 1
+        if not idle:
+            pool._idle.clear()
+        kept, before = len(pool._idle), living()
+        # what is ready before the end is forgotten, and what gets ready after it starts nothing
+        pool._ready.append(first)
+        if closed:
+            pool.close()
+            assert pool.next() is None
+        pool.schedule(second)
+        pool.call_workers()
+        called = kept - len(pool._idle), living() - before
+        if closed:
+            assert (*called, pool._coming) == (0, 0, 0)
+        else:
+            assert sum(called) == 2
+            assert pool._coming == 2
+        pool._ready.clear()
+
+
+# the one timer of a worker serves its handlers one after the other
+
+
+class Paced(Tasks):
+    """A handler that sleeps as long as its target says, and moves its deadline if that says so."""
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.seen.append(current_task())
+        seconds, _, deadline = exchange.request.target.decode()[1:].partition("/")
+        if deadline:
+            exchange.set_handler_deadline(trio.current_time() + float(deadline))
+        await trio.sleep(float(seconds))
+        await answer(exchange)
+
+
+def asks(seconds: float, deadline: float | None = None) -> bytes:
+    target = f"/{seconds}" if deadline is None else f"/{seconds}/{deadline}"
+    return f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        # the first one's deadline, at 3, passes while the second one runs until 4
+        (asks(2), asks(2), 200),
+        (asks(2), asks(2, math.inf), 200),
+        (asks(2, 2.5), asks(2), 200),
+        (asks(2, 2.5), asks(2, math.inf), 200),
+        (asks(2, math.inf), asks(2), 200),
+        # its own counts
+        (asks(2), asks(4), 504),
+        (asks(2, math.inf), asks(4), 504),
+        (asks(2), asks(2, 1), 504),
+    ],
+)
+@pytest.mark.parametrize("same", [True, False], ids=["one connection", "another connection"])
+async def test_the_deadline_of_an_earlier_handler_does_not_cancel_the_next(
+    same: bool, first: bytes, second: bytes, status: int, autojump_clock: MockClock
+) -> None:
+    handler = Paced()
+    async with serving(handler, only(handler=3)) as site:
+        client = await site.connect()
+        assert (await client.get(first)).status == 200
+        if not same:
+            client = await site.connect()
+        assert (await client.get(second)).status == status
+        assert len(set(handler.seen)) == 1
