@@ -6,6 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from ..net import Conn
@@ -16,12 +17,63 @@ from .exchange import Exchange
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
-from .seams import ExchangeHost
-from .settings import Settings
-from .state import CLOSED, DEAD, ENDED, HANDSHAKE, HEAD, NONE, QUEUED, TRANSPORT_CLOSED, Phase, Reason, next_state
+from .seams import ExchangeHost, HandlerTask
+from .settings import Handler, Settings
+from .state import CLOSED, DEAD, ENDED, HANDSHAKE, HEAD, IDLE, NONE, QUEUED, TRANSPORT_CLOSED, Phase, Reason, next_state
 from .timeouts import INF
 from .transport import Plain, Transport, address_of
 from .wire import RequestParser, canned
+
+
+class ConnectionTask(HandlerTask):
+    """What a connection asks of the task that runs it. An abstract base class."""
+
+    def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
+        """Return an awaitable that calls the handler in a context of its own. The caller awaits it and then calls
+        `handler_left`, also after an exception."""
+        raise NotImplementedError
+
+    def close_generators(self) -> Awaitable[None] | None:
+        """Return an awaitable that closes the async generators which the handler has abandoned, None if there are
+        none."""
+        raise NotImplementedError
+
+    def handler_left(self) -> bool:
+        """Note that the handler has returned or failed. Return False if the task must not be used again."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Forget the connection, which goes on without this task."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Cancel the handler. The task ends with it."""
+        raise NotImplementedError
+
+
+class ConnectionOwner:
+    """What a connection tells the server. An abstract base class."""
+
+    def schedule(self, connection: ConnectionBase) -> None:
+        """Let a task call `connection.run` soon."""
+        raise NotImplementedError
+
+    def request_done(self) -> None:
+        """Note that an exchange is over."""
+        raise NotImplementedError
+
+    def handler_detached(self) -> None:
+        """Note that a connection goes on without its handler, which still runs."""
+        raise NotImplementedError
+
+    def handler_finished(self) -> None:
+        """Note that a detached handler has returned or failed."""
+        raise NotImplementedError
+
+    def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
+        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, 0.0 if no
+        deadline did."""
+        raise NotImplementedError
 
 
 class ConnectionBase(ExchangeHost):
@@ -71,6 +123,15 @@ class ConnectionBase(ExchangeHost):
         self.settings = settings
         self.timeouts = settings.timeouts
         self.keep_alive_line = settings.keep_alive_line
+
+    def drain(self, now: float) -> None:
+        """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
+        NEW_GRACE. A request that has begun is served."""
+        self.draining = True
+        if self.state == IDLE:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
+        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     def close(self) -> None:
         """Close the socket and report why the connection ended. Idempotent.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable
 from typing import Final
 
 import trio
@@ -22,7 +21,7 @@ from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..runtime import checkpoint
 from . import policy
-from .base import ConnectionBase
+from .base import ConnectionBase, ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
@@ -30,8 +29,7 @@ from .exchange import Exchange
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
-from .seams import HandlerTask
-from .settings import Handler, Settings
+from .settings import Settings
 from .state import (
     BYTES_CAME,
     CLOSED,
@@ -55,57 +53,6 @@ from .state import (
 )
 from .transport import Tls
 from .wire import Request
-
-
-class ConnectionTask(HandlerTask):
-    """What a connection asks of the task that runs it. An abstract base class."""
-
-    def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
-        """Return an awaitable that calls the handler in a context of its own. The caller awaits it and then calls
-        `handler_left`, also after an exception."""
-        raise NotImplementedError
-
-    def close_generators(self) -> Awaitable[None] | None:
-        """Return an awaitable that closes the async generators which the handler has abandoned, None if there are
-        none."""
-        raise NotImplementedError
-
-    def handler_left(self) -> bool:
-        """Note that the handler has returned or failed. Return False if the task must not be used again."""
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Forget the connection, which goes on without this task."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Cancel the handler. The task ends with it."""
-        raise NotImplementedError
-
-
-class ConnectionOwner:
-    """What a connection tells the server. An abstract base class."""
-
-    def schedule(self, connection: Connection) -> None:
-        """Let a task call `connection.run` soon."""
-        raise NotImplementedError
-
-    def request_done(self) -> None:
-        """Note that an exchange is over."""
-        raise NotImplementedError
-
-    def handler_detached(self) -> None:
-        """Note that a connection goes on without its handler, which still runs."""
-        raise NotImplementedError
-
-    def handler_finished(self) -> None:
-        """Note that a detached handler has returned or failed."""
-        raise NotImplementedError
-
-    def closed(self, connection: Connection, reason: Reason, lateness: float) -> None:
-        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, 0.0 if no
-        deadline did."""
-        raise NotImplementedError
 
 
 class Connection(ConnectionBase):
@@ -206,15 +153,6 @@ class Connection(ConnectionBase):
         self.expired(RULES["handler"], lateness)
         if exchange is not None:
             self._detach(exchange)
-
-    def drain(self, now: float) -> None:
-        """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
-        NEW_GRACE. A request that has begun is served."""
-        self.draining = True
-        if self.state == IDLE:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
-        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     # implements ConnectionBase
 

@@ -11,7 +11,8 @@ import trio
 
 from ..net import Conn, Listener
 from ..runtime import current_pump
-from .connection import Connection, ConnectionOwner
+from .base import ConnectionBase, ConnectionOwner
+from .connection import Connection
 from .dates import DateLine
 from .policy import RULES
 from .records import ConnectionInfo, Observer
@@ -78,7 +79,7 @@ class HttpServer(ConnectionOwner):
         self._dates = DateLine(pump.clock)
         self._pool: WorkerPool | None = None
         self._draining = False
-        self._connections: set[Connection] = set()
+        self._connections: set[ConnectionBase] = set()
         self._accepted = 0
         self._requests = 0
         self._background = 0
@@ -151,7 +152,8 @@ class HttpServer(ConnectionOwner):
 
     # implements ConnectionOwner: called by the connections
 
-    def schedule(self, connection: Connection) -> None:
+    def schedule(self, connection: ConnectionBase) -> None:
+        assert isinstance(connection, Connection)
         if self._pool is not None:
             self._pool.schedule(connection)
 
@@ -165,7 +167,7 @@ class HttpServer(ConnectionOwner):
         self._background -= 1
         self._note_quiet()
 
-    def closed(self, connection: Connection, reason: Reason, lateness: float) -> None:
+    def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
         self._connections.discard(connection)
         self._reasons[reason] += 1
         self._worst_lateness = max(self._worst_lateness, lateness)

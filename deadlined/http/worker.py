@@ -37,7 +37,8 @@ from ..runtime import (
     with_suspend_hook,
 )
 from ..timers import Timer
-from .connection import Connection, ConnectionTask
+from .base import ConnectionTask
+from .connection import Connection
 from .exchange import Exchange
 from .reporting import report
 from .settings import Handler
