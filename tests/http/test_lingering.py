@@ -85,12 +85,15 @@ async def keep_sending(client: Client, piece: int, every: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("piece", "every"), [(1, 0.1), (1000, 0.1), (200 * KIB, 0.5)], ids=["a trickle", "a stream", "beyond the limit"]
+    ("piece", "every"),
+    [(1, 0.1), (1000, 0.1), (200 * KIB, 0.5), (64 * KIB, 0)],
+    ids=["a trickle", "a stream", "much", "a flood"],
 )
 async def test_a_peer_that_keeps_sending_is_cut_in_the_same_time(
     piece: int, every: float, autojump_clock: MockClock
 ) -> None:
-    """However much comes, and although more than 256 KiB are not read."""
+    """However much comes: after 256 KiB the server stops reading, so that a flood fills the kernel's buffers. (A server
+    that reads on is busy for ever, and virtual time stands still.)"""
     async with serving(reads_body, limits=Limits(max_body=1000)) as site:
         client, told = await begin(site, BODY, 413)
         async with trio.open_nursery() as nursery:

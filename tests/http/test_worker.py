@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
 from deadlined.http.connection import Connection
+from deadlined.http.state import CLOSED
 from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, only, serving
 
 
@@ -285,3 +286,47 @@ async def test_the_deadline_of_an_earlier_handler_does_not_cancel_the_next(
             client = await site.connect()
         assert (await client.get(second)).status == status
         assert len(set(handler.seen)) == 1
+
+
+@pytest.mark.parametrize(("handler_deadline", "status"), [(math.inf, 200), (5, 200), (1, 504)])
+async def test_a_deadline_that_was_set_for_all_does_not_reach_the_next_handler(
+    handler_deadline: float, status: int, autojump_clock: MockClock
+) -> None:
+    """The first handler's deadline is still in the timer, and the second one has none, or another."""
+    async with serving(Paced(), only(handler=3)) as site:
+        client = await site.connect()
+        assert (await client.get(asks(2))).status == 200
+        site.server.set_timeouts(only(handler=handler_deadline))
+        assert (await client.get(asks(2))).status == status
+
+
+async def test_a_timer_that_fires_between_two_handlers_does_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Paced()
+    async with serving(handler, only(handler=3)) as site:
+        client = await site.connect()
+        for _ in range(3):
+            assert (await client.get(asks(2))).status == 200
+            pool = site.server._pool
+            assert pool is not None
+            (worker,) = pool._idle
+            worker.expire(0.0)
+            await trio.sleep(5)
+    assert len(set(handler.seen)) == 1
+    assert caplog.records == []
+
+
+async def test_a_connection_is_closed_and_counted_once(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        client = await site.connect()
+        await client.get()
+        (connection,) = site.server._connections
+        client.conn.close()
+        await site.ended()
+        connection.close()
+        connection.on_ready()
+        await wait_all_tasks_blocked()
+        assert connection.state == CLOSED
+        assert site.server.statistics().reasons == {Reason.CLIENT_CLOSED: 1}
+        assert len(site.records.connections) == 1
