@@ -174,15 +174,13 @@ class Worker(ConnectionTask):
         self._leave_pool()
         if failure is not None and _is_interrupt(failure):
             raise KeyboardInterrupt from failure
-        # leave here if the server was cancelled: it closes all connections itself
-        await checkpoint_if_cancelled()
-        connection = self._connection
-        if connection is not None:
-            if failure is None and not self._cancelled:
-                failure = RuntimeError("the handler has cancelled the nursery of the task that runs it")
-            connection.task_lost(None if self._cancelled else failure)
-        elif failure is not None and self._usable:
-            report(logging.ERROR, "a handler ended its task after its response", error=failure)
+        try:
+            # leave here if the server was cancelled: it closes all connections itself
+            await checkpoint_if_cancelled()
+            self._report_end(failure)
+        finally:
+            # its traceback refers to this frame
+            failure = None
 
     # implements ConnectionTask and HandlerTask: called by the connection and its exchange
 
@@ -254,6 +252,16 @@ class Worker(ConnectionTask):
             line = exchange.request.line
             report(logging.WARNING, "%s: cancelled after its response, by the handler deadline", line)
             self.cancel()
+
+    def _report_end(self, failure: BaseException | None) -> None:
+        """Tell the connection that its task has ended, or the log if no connection is left."""
+        connection = self._connection
+        if connection is not None:
+            if failure is None and not self._cancelled:
+                failure = RuntimeError("the handler has cancelled the nursery of the task that runs it")
+            connection.task_lost(None if self._cancelled else failure)
+        elif failure is not None and self._usable:
+            report(logging.ERROR, "a handler ended its task after its response", error=failure)
 
     async def _serve(self) -> None:
         """Serve ready connections until the pool is full of idle workers or the task must not be used again."""
