@@ -62,7 +62,7 @@ class Loop:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_each_request_that_was_sent_before_sigterm_is_answered(start: Starter, workers: int) -> None:
-    process = start("apps:pid", "--workers", str(workers))
+    process = start("apps:pid", "--workers", str(workers), "--no-access-log")
     if workers > 1:
         process.wait_for("listening")
     loops = [Loop(process) for _ in range(CLIENTS)]
