@@ -19,7 +19,8 @@ import deadlined.threads
 import deadlined.timers
 import deadlined.timing
 
-ROOT = Path(__file__).parents[1]
+# where the package lies that is tested, which may be an installed one
+ROOT = Path(deadlined.__file__).parents[1]
 
 MODULES = [
     deadlined,
