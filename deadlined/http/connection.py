@@ -219,7 +219,7 @@ class Connection(ConnectionBase):
     def _resume_idle(self) -> None:
         """Receive what has come during a wait without a task. If nothing has, wait again; if the deadline has passed,
         end the connection."""
-        if self.state >= CLOSING or self.reader.buffered:
+        if self.state >= CLOSING or self.reader.buffered or not self.transport.can_be_unattended:
             return
         data = None
         try:

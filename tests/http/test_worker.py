@@ -330,3 +330,25 @@ async def test_a_connection_is_closed_and_counted_once(autojump_clock: MockClock
         assert connection.state == CLOSED
         assert site.server.statistics().reasons == {Reason.CLIENT_CLOSED: 1}
         assert len(site.records.connections) == 1
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["clear", "tls"])
+async def test_an_idle_connection_outlives_a_task_that_an_earlier_handler_ends(
+    tls: bool, autojump_clock: MockClock
+) -> None:
+    """A handler keeps the nursery of its task. Over TLS the idle connection waits in that task."""
+    nurseries: list[trio.Nursery | None] = []
+
+    async def keep(exchange: Exchange) -> None:
+        nurseries.append(current_task().parent_nursery)
+        await answer(exchange)
+
+    async with serving(keep, tls=tls) as site:
+        client = await site.connect()
+        for number in range(3):
+            assert (await client.get()).status == 200
+            nursery = nurseries[number]
+            assert nursery is not None
+            nursery.cancel_scope.cancel()
+            await wait_all_tasks_blocked()
+        assert site.server.statistics().accepted == 1
