@@ -34,6 +34,9 @@ PATIENCE = 0.05
 # seconds after a loss in which writes do not wait
 _IMPATIENT = 1.0
 
+# seconds that each of the last lines may wait: after the drain no deadline waits for the event loop
+_LAST_PATIENCE = 1.0
+
 _STDOUT = 1
 _STDERR = 2
 
@@ -48,6 +51,7 @@ class _Output(io.RawIOBase):
         self._lost = 0
         # the last byte that was written did not end a line
         self._in_line = False
+        self._patience = PATIENCE
         self._patient_from = 0.0
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -64,7 +68,12 @@ class _Output(io.RawIOBase):
     def _limit(self) -> float:
         """Return the time until which a write may wait."""
         now = time.monotonic()
-        return now + PATIENCE if now >= self._patient_from else now
+        return now + self._patience if now >= self._patient_from else now
+
+    def be_patient(self) -> None:
+        """From now on wait longer for a reader that lags, also right after a loss."""
+        self._patience = _LAST_PATIENCE
+        self._patient_from = 0.0
 
     def _reported(self, limit: float) -> bool:
         """Report what was lost, if anything was; return False if that is not possible now."""
@@ -127,6 +136,12 @@ def open_stream(fd: int, notice: Callable[[int], bytes]) -> TextIO:
     # no BufferedWriter between them: it would write a line again if a signal's exception came out of `write`
     raw: Any = _Output(fd, notice)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def write_last_lines_to(stream: TextIO) -> None:
+    """Let a stream of `open_stream` wait longer for its reader, because nothing else waits any more."""
+    raw: Any = stream.buffer
+    raw.be_patient()
 
 
 def log_notice(lost: int) -> bytes:

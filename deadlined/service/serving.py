@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TextIO
 
 import trio
 
@@ -22,7 +23,7 @@ from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .link import Link
 from .loading import load_app
 from .logs import Log, configure
-from .output import guard_standard_streams
+from .output import guard_standard_streams, write_last_lines_to
 from .page import LivePage
 from .stopping import Stopper
 from .workers import Supervisor, free_port
@@ -75,7 +76,7 @@ def serve(config: ServeConfig) -> int:
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        trio.run(_Service(config, log, access, link).run, app, page, context)
+        trio.run(_Service(config, log, access, link, out).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -110,11 +111,12 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
 class _Service:
     """One serving process. `access` is None without an access log, `link` without a supervisor."""
 
-    def __init__(self, config: ServeConfig, log: Log, access: AccessLog | None, link: Link | None) -> None:
+    def __init__(self, config: ServeConfig, log: Log, access: AccessLog | None, link: Link | None, out: TextIO) -> None:
         self._config = config
         self._log = log
         self._access = access
         self._link = link
+        self._out = out
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
@@ -138,6 +140,7 @@ class _Service:
                 self._log("startup failed", message=str(error))
             raise StartupError(f"the application failed to start: {why}", FAILED) from None
         finally:
+            write_last_lines_to(self._out)
             if self._access is not None:
                 self._access.flush()
             with trio.CancelScope(shield=True):

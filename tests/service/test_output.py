@@ -19,7 +19,8 @@ from typing import Any, TextIO
 import pytest
 
 from deadlined.service.access import MANY as RECORDS
-from deadlined.service.output import open_stream
+from deadlined.service.output import PATIENCE as LINE_PATIENCE
+from deadlined.service.output import open_stream, write_last_lines_to
 from tests.support.command import COMMAND, PATIENCE, environment, kill_all, read_all
 
 APPS = """
@@ -121,6 +122,19 @@ def test_lines_that_do_not_fit_are_dropped_and_counted(output: Output) -> None:
     output.stream.write("next\n")
     output.stream.write("last\n")
     assert output.read_lines() == ["lost 3", "next", "last"]
+
+
+def test_the_last_line_waits_for_a_reader_that_lags(output: Output) -> None:
+    written = output.fill()
+    output.stream.write("dropped\n")
+    write_last_lines_to(output.stream)
+    read: list[str] = []
+    # longer than any other line would wait, and a loss was just now
+    reader = threading.Timer(6 * LINE_PATIENCE, lambda: read.extend(output.read_lines()))
+    reader.start()
+    output.stream.write("last\n")
+    reader.join()
+    assert [*read, *output.read_lines()] == [*map(str, range(written)), "lost 1", "last"]
 
 
 def test_a_line_that_fits_in_part_is_ended_before_the_notice(output: Output) -> None:
