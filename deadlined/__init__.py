@@ -15,6 +15,9 @@ from __future__ import annotations
 from . import freshness as _freshness  # noqa: F401, warns before a compiled module fails that does not fit the others
 from .errors import DeadlineExceeded
 from .net import (
+    BrokenResourceError,
+    BusyResourceError,
+    ClosedResourceError,
     Conn,
     Listener,
     PacketConn,
@@ -31,6 +34,9 @@ from .timing import Ticker, Timer, after_func, sleep, sleep_until
 __version__ = "0.1.0"
 
 __all__ = [
+    "BrokenResourceError",
+    "BusyResourceError",
+    "ClosedResourceError",
     "Conn",
     "DeadlineExceeded",
     "Listener",

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 import trio
 
 from ..errors import DeadlineExceeded
-from ..net import Conn
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from .timeouts import INF
 
@@ -177,7 +177,7 @@ class Plain(Transport):
             if not self.conn.try_send(data):
                 return False
             self.conn.shutdown_write()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+        except (BrokenResourceError, ClosedResourceError, BusyResourceError):
             return False
         self.sent += len(data)
         return True
@@ -269,7 +269,7 @@ async def first_byte(conn: Conn, deadline: float) -> bytes:
         except BlockingIOError:
             await conn.wait_readable()
         except OSError as error:
-            raise trio.BrokenResourceError("the peer is gone") from error
+            raise BrokenResourceError("the peer is gone") from error
         else:
             return first
 

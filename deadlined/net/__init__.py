@@ -5,10 +5,14 @@ from __future__ import annotations
 from .conn import Conn
 from .datagram import PacketConn, open_udp
 from .dial import open_tcp_stream, open_unix_stream
+from .errors import BrokenResourceError, BusyResourceError, ClosedResourceError
 from .listener import Listener, open_tcp_listeners, open_unix_listener
 from .serve import serve_tcp
 
 __all__ = [
+    "BrokenResourceError",
+    "BusyResourceError",
+    "ClosedResourceError",
     "Conn",
     "Listener",
     "PacketConn",

@@ -12,7 +12,6 @@ Cost       A system call that finds nothing, when it is not known that the buffe
 
 from __future__ import annotations
 
-import errno
 import select
 import socket as stdlib
 import struct
@@ -24,7 +23,8 @@ from trio.lowlevel import checkpoint
 
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, ScheduledCheckpoint, current_pump, yield_shielded
-from .side import Side, closed_error, require_open
+from .errors import broken_error, closed_error
+from .side import Side, require_open
 
 Buffer = bytes | bytearray | memoryview
 
@@ -58,8 +58,9 @@ class Conn(trio.abc.HalfCloseableStream):
     bytes are waiting. NaN raises ValueError, a closed connection ClosedResourceError.
 
     After DeadlineExceeded the connection can be used: move the deadline and continue. After a write deadline the
-    kernel has taken the first `error.sent` bytes and no others. All other errors are trio's: ClosedResourceError (this
-    program closed it), BusyResourceError (two tasks in one direction), BrokenResourceError (the peer or the network).
+    kernel has taken the first `error.sent` bytes and no others. The other errors are trio's, and each is also what an
+    asyncio program expects: ClosedResourceError (this program closed it; an OSError), BrokenResourceError (the peer or
+    the network; a ConnectionError), BusyResourceError (two tasks in one direction; a RuntimeError).
 
     Under a `trio.SSLStream`, a read deadline that passes after the handshake can be moved and the stream continues. A
     read deadline that passes during the handshake, or a write deadline at any time, leaves the SSLStream broken.
@@ -247,7 +248,7 @@ class Conn(trio.abc.HalfCloseableStream):
         try:
             self._socket.shutdown(stdlib.SHUT_WR)
         except OSError as error:
-            raise _broken(error) from error
+            raise broken_error(error) from error
         self._ended = True
 
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
@@ -324,7 +325,7 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def _require_open_end(self) -> None:
         if self._ended:
-            raise trio.ClosedResourceError("this side of the connection was ended with send_eof()")
+            raise closed_error("this side of the connection was ended with send_eof()")
 
     def _receive(self, size: int) -> bytes | None:
         try:
@@ -332,7 +333,7 @@ class Conn(trio.abc.HalfCloseableStream):
         except BlockingIOError:
             return None
         except OSError as error:
-            raise _broken(error) from error
+            raise broken_error(error) from error
 
     def _send(self, data: Buffer) -> int:
         try:
@@ -340,7 +341,7 @@ class Conn(trio.abc.HalfCloseableStream):
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise _broken(error) from error
+            raise broken_error(error) from error
 
 
 def set_options(socket: stdlib.socket) -> bool:
@@ -366,15 +367,6 @@ def _writable(socket: stdlib.socket) -> bool:
     poll = select.poll()
     poll.register(socket, select.POLLOUT)
     return bool(poll.poll(0))
-
-
-def _broken(error: OSError) -> trio.BrokenResourceError | trio.ClosedResourceError:
-    if error.errno == errno.EBADF:
-        return closed_error()
-    broken = trio.BrokenResourceError(f"the connection is broken: {error.strerror or error}")
-    # set here, because `raise ... from` does not do it in compiled code
-    broken.__cause__ = error
-    return broken
 
 
 def _deadline_of_closed(when: float) -> None:

@@ -25,7 +25,8 @@ import trio
 from trio.lowlevel import checkpoint
 
 from ..runtime import ScheduledCheckpoint, current_pump, yield_shielded
-from .conn import Conn, _broken, set_options
+from .conn import Conn, set_options
+from .errors import broken_error
 from .side import Side, require_open
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
@@ -129,7 +130,7 @@ class Listener(trio.abc.Listener[Conn]):
                         # an error that persists must leave room for other tasks, a cancellation and a deadline
                         side.woken(await ScheduledCheckpoint(side.half))
                     else:
-                        raise _broken(error) from error
+                        raise broken_error(error) from error
             if not side.slept:
                 await yield_shielded
             return conn
@@ -148,7 +149,7 @@ class Listener(trio.abc.Listener[Conn]):
         except OSError as error:
             if error.errno in _SHORTAGES or error.errno in _SKIPPED or isinstance(error, BlockingIOError):
                 return None
-            raise _broken(error) from error
+            raise broken_error(error) from error
 
     def _accept_now(self) -> Conn:
         """Accept without waiting. OSError as accept(2); ECONNABORTED also if the connection could not be set up and was

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, OK, Half
 from ..runtime import Parking, yield_shielded
+from .errors import BrokenResourceError, BusyResourceError, closed_error
 
 # a name of this module, which compiled code finds faster than another's
 _checkpoint_if_cancelled: Final = checkpoint_if_cancelled
@@ -50,7 +50,7 @@ class Side:
         """Reserve the side for the calling task. BusyResourceError if another task uses it, ClosedResourceError if this
         program has closed the socket."""
         if self._busy:
-            raise trio.BusyResourceError(f"another task is in the middle of a {self._op} on this socket")
+            raise BusyResourceError(f"another task is in the middle of a {self._op} on this socket")
         if self.half.closed:
             raise closed_error()
         self._busy = True
@@ -102,15 +102,10 @@ class Side:
             raise closed_error()
         if state == EXPIRED:
             raise DeadlineExceeded(self._op, self.half.missed, self.sent)
-        raise trio.BrokenResourceError("the kernel reports an error on this descriptor")
+        raise BrokenResourceError("the kernel reports an error on this descriptor")
 
 
 def require_open(half: Half) -> None:
     """Raise ClosedResourceError if this program has closed the socket."""
     if half.closed:
         raise closed_error()
-
-
-def closed_error() -> trio.ClosedResourceError:
-    """Make the error of an operation on a socket that this program has closed."""
-    return trio.ClosedResourceError("this socket was closed here")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from ..net import Conn
+from ..net import BrokenResourceError, Conn
 
 # sent by a supervisor that got a second signal: cut the drain short
 END = b"e"
@@ -44,5 +44,5 @@ class Link:
         """Return the next byte, or b"" when the supervisor is gone."""
         try:
             return await conn.receive_some(1)
-        except trio.BrokenResourceError:
+        except BrokenResourceError:
             return b""

@@ -155,8 +155,8 @@ class Attempt(Generic[T]):
         await self._done.wait()
 
     def raised(self, kind: type[Exception]) -> bool:
-        """Return True if it ended with exactly this error, False if with none. Raises any other error."""
-        if self.error is not None and type(self.error) is not kind:
+        """Return True if it ended with this error, False if with none. Raises any other error."""
+        if self.error is not None and not isinstance(self.error, kind):
             raise self.error
         return self.error is not None
 

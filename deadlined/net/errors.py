@@ -1,0 +1,44 @@
+"""The errors of a socket's operations, told apart by whose fault they are.
+
+Each is what a trio program expects, a class of trio's, and what an asyncio program expects, an OSError or a
+RuntimeError. The fourth error, DeadlineExceeded, is an OSError and a TimeoutError.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import trio
+
+
+class BusyResourceError(trio.BusyResourceError, RuntimeError):
+    """Two tasks use one direction of a socket at the same time: a mistake of this program. Nothing was changed."""
+
+
+class ClosedResourceError(trio.ClosedResourceError, OSError):
+    """This program has closed the socket, or has ended the side that it wants to send on. `errno` is EBADF."""
+
+
+class BrokenResourceError(trio.BrokenResourceError, ConnectionError):
+    """The peer or the network has ended the connection. `errno` is the kernel's, None if it gave none.
+
+    What was sent may or may not have reached the peer. The socket can only be closed.
+    """
+
+
+def closed_error(message: str = "this socket was closed here") -> ClosedResourceError:
+    """Make the error of an operation on a socket that this program has closed."""
+    error = ClosedResourceError(message)
+    error.errno = errno.EBADF
+    return error
+
+
+def broken_error(error: OSError) -> BrokenResourceError | ClosedResourceError:
+    """Translate an error of the kernel. The original is the new error's cause."""
+    if error.errno == errno.EBADF:
+        return closed_error()
+    broken = BrokenResourceError(f"the connection is broken: {error.strerror or error}")
+    broken.errno = error.errno
+    # set here, because `raise ... from` does not do it in compiled code
+    broken.__cause__ = error
+    return broken
