@@ -14,6 +14,7 @@ import click
 
 from . import __version__
 from .http import PARSERS, Limits, Timeouts
+from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
 from .service.units import amount, duration, show_amount, show_duration
 from .timers import COMPILED, SCHEMES
@@ -154,6 +155,14 @@ def main() -> None:
     show_default=True,
     envvar="DEADLINED_WORKERS",
     help="Number of worker processes that share the port; one that ends is replaced.",
+)
+@click.option(
+    "--loop",
+    type=click.Choice(LOOPS),
+    default="trio",
+    show_default=True,
+    envvar="DEADLINED_LOOP",
+    help="Event loop for the application: trio, asyncio, or uvloop (asyncio in C, the extra `fast`).",
 )
 @click.option(
     "--http",

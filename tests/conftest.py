@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import deadlined.runtime.pump
 from deadlined.freshness import PACKAGE, RECORD, stale_sources
+from deadlined.runtime.forking import inherited
 from deadlined.timers import COMPILED
 from tests.support.command import Starter, starter
 from tests.support.parsers import PARSERS, Choice
@@ -69,10 +69,10 @@ def _open_descriptors() -> set[tuple[str, str]]:
 def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaks a descriptor (on Linux) or a pump."""
     tolerant = sys.platform != "linux" or request.node.get_closest_marker("leaks_fds") is not None
-    pumps = set(deadlined.runtime.pump._alive)
+    hosts = inherited()
     before = set() if tolerant else _open_descriptors()
     yield
-    running = [pump for pump in deadlined.runtime.pump._alive if pump not in pumps and not pump._poller._closed]
+    running = [host for host in inherited() if host not in hosts and host.is_open()]
     assert not running, "a pump outlives its run"
     if tolerant or _open_descriptors() <= before:
         return

@@ -38,6 +38,11 @@ class ConnectionTask(HandlerTask):
         none."""
         raise NotImplementedError
 
+    @property
+    def fresh(self) -> bool:
+        """True if the task may run a handler."""
+        raise NotImplementedError
+
     def handler_left(self) -> bool:
         """Note that the handler has returned or failed. Return False if the task must not be used again."""
         raise NotImplementedError

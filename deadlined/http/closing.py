@@ -18,6 +18,7 @@ import trio
 from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..poll import Clock
+from ..timing import sleep_until
 from .policy import LINGER, write_deadline
 from .timeouts import Timeouts
 from .transport import Plain, Transport
@@ -55,5 +56,5 @@ async def _discard_until(conn: Conn, deadline: float) -> None:
         left -= len(data)
         if left <= 0:
             # read no more: the kernel's buffers fill, and the peer cannot send on
-            await trio.sleep_until(deadline)
+            await sleep_until(deadline)
             return

@@ -15,10 +15,8 @@ import logging
 import random
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..net import Conn
+from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from . import policy
 from .base import ConnectionBase, ConnectionOwner, ConnectionTask
@@ -80,7 +78,7 @@ class Connection(ConnectionBase):
         self.conn.set_read_deadline(deadline)
         try:
             data = self.transport.receive_ready()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (BrokenResourceError, ClosedResourceError):
             self._end(Reason.CLIENT_RESET)
             self.close()
             return
@@ -109,12 +107,12 @@ class Connection(ConnectionBase):
                     self._resume_idle()
                 while self._is_run_by(task) and self.state < CLOSING:
                     if self.state == HEAD:
-                        await self._serve_request(task)
+                        await self._serve_next(task)
                     elif not self._try_idle_unattended():
                         await self._wait_idle()
             except BadRequest as bad:
                 self.refused(bad)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
+            except (BrokenResourceError, ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
             if self._is_run_by(task) and self._must_linger:
                 await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
@@ -288,6 +286,13 @@ class Connection(ConnectionBase):
         return request if self.state == HEAD else None
 
     # serving a request
+
+    async def _serve_next(self, task: ConnectionTask) -> None:
+        """Serve a request in `task`, or ask for another task if this one has run a handler and must not run another."""
+        if task.fresh:
+            await self._serve_request(task)
+        else:
+            self._change_task()
 
     async def _serve_request(self, task: ConnectionTask) -> None:
         """Read a head, run the handler, and finish the exchange. Return early if the connection has gone on in another

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..runtime import checkpoint
+from ..net import BrokenResourceError, ClosedResourceError
+from ..runtime import Event, checkpoint
 from .errors import BadRequest, Disconnected
 from .policy import RULES, Rule, body_deadline, handler_deadline
 from .seams import ExchangeHost, HandlerTask
@@ -94,7 +93,7 @@ class ReceivingExchange:
         # the connection has read and discarded some of the body
         self._discarded = False
         # set when the response is sent or the exchange is dead; made when needed
-        self._answered: trio.Event | None = None
+        self._answered: Event | None = None
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
@@ -299,7 +298,7 @@ class ReceivingExchange:
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
             # without a rule the watch was ended by `_mark_if_sent`
             raise Disconnected("the body did not come in time") from late
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
         if not data:
             self._raise_lost(Reason.CLIENT_CLOSED, None)
@@ -308,7 +307,7 @@ class ReceivingExchange:
 
     async def _wait_answered(self) -> None:
         if self._answered is None:
-            self._answered = trio.Event()
+            self._answered = Event()
         await self._answered.wait()
 
     def _raise_lost(self, reason: Reason, cause: Exception | None) -> None:

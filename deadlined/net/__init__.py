@@ -1,4 +1,4 @@
-"""Streams, listeners and datagram sockets for trio, with Go's deadlines."""
+"""Streams, listeners and datagram sockets for trio and asyncio, with Go's deadlines."""
 
 from __future__ import annotations
 

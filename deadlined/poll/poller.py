@@ -125,6 +125,10 @@ class Poller:
             del self._descs[desc.fd]
             self._deregister(desc.fd)
 
+    def is_open(self) -> bool:
+        """Return True until `shutdown` or `disown` is called."""
+        return not self._closed
+
     def wake_deadline(self, alarm: float = INF) -> float:
         """Return the time at which the sleeper must call `poll` even if the port reports nothing. From now on it is
         kicked if that time changes.

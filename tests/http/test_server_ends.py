@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Phase, Reason, ResponseError, Timeouts
 from deadlined.http.dates import DateLine
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.handlers import HUGE, Handler, slow
 from tests.support.http import (
     CHUNKED_POST,
@@ -385,7 +385,7 @@ async def test_the_statistics_tell_of_every_connection(autojump_clock: MockClock
 
 
 async def test_the_date_is_made_anew_each_second(autojump_clock: MockClock) -> None:
-    dates = DateLine(current_pump().clock)
+    dates = DateLine(current_host().clock)
     line = dates.current()
     assert dates.current() is line
     await trio.sleep(1)
