@@ -51,6 +51,7 @@ COMPILED = [
     "http/connection.py",
     "http/dates.py",
     "http/exchange.py",
+    "http/handling.py",
     "http/handshake.py",
     "http/policy.py",
     "http/receiving.py",

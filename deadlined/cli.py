@@ -188,6 +188,13 @@ def main() -> None:
     help="Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux).",
 )
 @click.option(
+    "--cancel-on-disconnect/--no-cancel-on-disconnect",
+    default=True,
+    show_default=True,
+    envvar="DEADLINED_CANCEL_ON_DISCONNECT",
+    help="Cancel the application's handler when its client leaves before the response is sent.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
     default="info",

@@ -8,6 +8,7 @@ Property tests draw the same examples in every run, so that a failure comes from
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -36,9 +37,18 @@ settings.load_profile("repeatable")
 
 def pytest_configure() -> None:
     refuse_a_stale_build()
+    open_what_libuv_keeps()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # a shell that starts a command in the background makes it ignore Ctrl-C, which the tests send
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def open_what_libuv_keeps() -> None:
+    """Make uvloop's first loop: libuv opens a pipe then that belongs to the process, not to a test."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.new_event_loop().close()
 
 
 def refuse_a_stale_build() -> None:

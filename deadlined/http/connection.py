@@ -22,8 +22,9 @@ from . import policy
 from .base import ConnectionBase, ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
-from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
+from .errors import BadRequest, Disconnected
 from .exchange import Exchange
+from .handling import run_handler
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
@@ -89,10 +90,12 @@ class Connection(ConnectionBase):
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
-        was closed."""
+        was closed. If a handler runs, see whether the peer has left."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
             self.attendance = QUEUED
             self._owner.schedule(self)
+        elif self._watched:
+            self.look_at_peer()
 
     async def run(self, task: ConnectionTask) -> None:
         """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
@@ -157,6 +160,19 @@ class Connection(ConnectionBase):
     def _cancel_handler(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+    def _peer_left(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        self._end(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
+        exchange.kill()
+        self._cancel_handler()
+        # the socket is closed at once, whatever the handler does with its cancellation
+        self._detach(exchange)
+
+    def _look_at_peer_soon(self) -> None:
+        if self._task is not None:
+            self._task.call_soon(self.look_at_peer)
 
     def _tell_request_done(self) -> None:
         self._owner.request_done()
@@ -303,16 +319,7 @@ class Connection(ConnectionBase):
         exchange = self._begin_exchange(request, self._came_at)
         usable = False
         try:
-            try:
-                await task.run_handler(self.settings.handler, exchange)
-                if not (exchange.writer.complete or exchange.link == DEAD or self.reason):
-                    raise ResponseError("the application returned before its response was complete")
-            except Exception as error:
-                if not is_disconnect(error):
-                    self._handler_failed(exchange, error)
-            closing = task.close_generators()
-            if closing is not None:
-                await closing
+            await run_handler(task, self.settings.handler, exchange, self._handler_failed)
         finally:
             usable = task.handler_left()
             if not self._is_run_by(task):
@@ -335,6 +342,7 @@ class Connection(ConnectionBase):
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
+        self.watch_peer()
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
@@ -350,6 +358,7 @@ class Connection(ConnectionBase):
     def _note_handler_left(self) -> None:
         """Change the state from EXCHANGE to FINISHING. Do nothing in any other state."""
         if self.state == EXCHANGE:
+            self.unwatch_peer()
             self._advance(HANDLER_LEFT)
 
     def _detach(self, exchange: Exchange) -> None:

@@ -131,6 +131,8 @@ class Exchange(ReceivingExchange):
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
         host.enter(Phase.HANDLER, self._handler_deadline)
+        if not (self.writer.complete or self._watching or self._receiving):
+            host.watch_peer()
 
     def _send_deadline(self, length: int) -> float:
         """Return when the peer must have accepted more of a send of `length` bytes, and enter the write phase. Called
@@ -152,6 +154,7 @@ class Exchange(ReceivingExchange):
         if not self.writer.complete or self._response == SENT or not (self._queue is None or self._queue.is_empty):
             return
         self._response = SENT
+        self._host.unwatch_peer()
         if self._answered is not None:
             self._answered.set()
         if self._watching:

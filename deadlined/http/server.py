@@ -13,6 +13,7 @@ from ..runtime import Event, current_host, open_contained_tasks, open_group
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
 from .dates import DateLine
+from .draining import Draining
 from .policy import RULES
 from .records import ConnectionInfo, Observer
 from .settings import Handler, Settings
@@ -52,6 +53,10 @@ class HttpServer(ConnectionOwner):
     `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
     if it is installed, else h11. Raises ValueError for another name.
+
+    A client that leaves, or ends its side, while the handler is suspended cancels the handler, unless
+    `cancel_on_disconnect` is False. A handler that is told of it, by a receive or a send, has DISCONNECT_GRACE seconds
+    to return before it is cancelled. After the response is sent nothing is cancelled.
     """
 
     def __init__(
@@ -63,8 +68,10 @@ class HttpServer(ConnectionOwner):
         ssl_context: ssl.SSLContext | None = None,
         observer: Observer | None = None,
         parser: str = "auto",
+        cancel_on_disconnect: bool = True,
     ) -> None:
         host = current_host()
+        self._shutdown = Event()
         self._settings = Settings(
             handler=handler,
             timeouts=timeouts or Timeouts(),
@@ -73,6 +80,8 @@ class HttpServer(ConnectionOwner):
             ssl_context=ssl_context,
             observer=observer,
             clock=host.clock,
+            cancel_on_disconnect=cancel_on_disconnect,
+            draining=Draining(self._shutdown),
         )
         self._clock = host.clock
         self._poller = host.poller
@@ -87,7 +96,6 @@ class HttpServer(ConnectionOwner):
         self._background = 0
         self._reasons: Counter[Reason] = Counter()
         self._worst_lateness = 0.0
-        self._shutdown = Event()
         self._quiet = Event()
 
     @property

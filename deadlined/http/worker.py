@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..poll import Poller
@@ -28,6 +28,7 @@ from .connection import Connection
 from .exchange import Exchange
 from .reporting import report
 from .settings import Handler
+from .state import DEAD
 from .timeouts import INF
 
 # the most workers that are kept while they have nothing to do; each holds a few kB
@@ -135,6 +136,9 @@ class Worker(ConnectionTask):
         if exchange is not None:
             exchange.task = None
             self._exchange = None
+            if exchange.link == DEAD and self._timer is not None:
+                # it may have been armed to end this handler soon
+                self._pool.poller.set_timer(self._timer, INF)
             if self._usable and not self._task.check():
                 self._usable = False
                 line = exchange.request.line
@@ -144,6 +148,9 @@ class Worker(ConnectionTask):
     @property
     def fresh(self) -> bool:
         return self._task.fresh
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._pool.tasks.call_soon(function)
 
     def release(self) -> None:
         self._connection = None

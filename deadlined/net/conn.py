@@ -293,6 +293,21 @@ class Conn(trio.abc.HalfCloseableStream):
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
 
+    def cancel_call(self) -> None:
+        """Forget the callback of `call_when_readable`. No effect if there is none."""
+        self._reading.half.unpark()
+
+    @property
+    def peer_has_left(self) -> bool:
+        """True once the kernel has reported that the peer has ended its side or the connection is broken, even if bytes
+        of the peer are still unread."""
+        return self._reading.half.hangup_seen
+
+    @property
+    def was_reset(self) -> bool:
+        """True if the kernel has an error of the connection that no operation has raised yet. Forgets the error."""
+        return self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR) != 0
+
     def resume_readable(self, callback: ReadyCallback) -> bool:
         """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called
         again because the reason of the call has gone away. DeadlineExceeded if the deadline has passed and nothing is

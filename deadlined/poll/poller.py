@@ -231,6 +231,8 @@ class Poller:
         read.event_error = mask & ERROR != 0
         if mask & (HANGUP | URGENT):
             read.eof_or_urgent_seen = True
+            if mask & HANGUP:
+                read.hangup_seen = True
         if mask & READ:
             read.unblock(True)
         if mask & WRITE:

@@ -48,6 +48,7 @@ class ServeConfig:
     loop: str = "trio"
     queue: str = "heap4"
     precise: bool = False
+    cancel_on_disconnect: bool = True
     workers: int = 1
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
@@ -157,6 +158,7 @@ class _Service:
             ssl_context=context,
             observer=self._access,
             parser=self._config.http,
+            cancel_on_disconnect=self._config.cancel_on_disconnect,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:

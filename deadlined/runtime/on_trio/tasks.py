@@ -180,15 +180,19 @@ class TrioTask(ContainedTask):
         self._before_suspend()
 
     async def _close_abandoned(self) -> None:
-        """Close the abandoned async generators, the latest first, and those that are abandoned meanwhile."""
+        """Close the abandoned async generators, the latest first, and those that are abandoned meanwhile. A
+        cancellation is raised when all are closed."""
+        cancelled: BaseException | None = None
         while self._abandoned:
-            generators = self._abandoned[::-1]
-            self._abandoned.clear()
-            for generator in generators:
-                try:
-                    await generator.aclose()
-                except Exception:
-                    _log.exception("an async generator failed as it was closed")
+            generator = self._abandoned.pop()
+            try:
+                await generator.aclose()
+            except Exception:
+                _log.exception("an async generator failed as it was closed")
+            except BaseException as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
 
 def _is_interrupt(error: BaseException) -> bool:
