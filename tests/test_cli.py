@@ -20,10 +20,12 @@ from pathlib import Path
 import click
 import pytest
 import trustme
+from click.testing import CliRunner
 
 from deadlined import __version__
-from deadlined.cli import serve_command
+from deadlined.cli import main, serve_command
 from deadlined.http import Limits, Timeouts
+from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
@@ -70,16 +72,32 @@ def test_every_option_can_be_given_in_the_environment() -> None:
         (["--max-headers", "0"], ["max_headers must be at least 1"]),
         (["--port", "65536"], ["--port", "65535"]),
         (["--log-level", "loud"], ["--log-level", "warning"]),
-        (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
-        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
-        (["sys:version"], ["str, not an ASGI application"]),
-        (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
-        (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["--http", "llhttp"], ["--http", "httptools"]),
         (["--queue", "stack"], ["--queue", "heap4"]),
         (["--uds-mode", "rw"], ["--uds-mode", "'rw' is not a mode", "660"]),
         (["--uds-mode", "888"], ["--uds-mode", "'888' is not a mode"]),
+        (["--workers", "0"], ["--workers", "0"]),
+        (["--workers", "-1"], ["--workers", "-1"]),
+        (["--workers", "many"], ["--workers", "many"]),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
+)
+def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -> None:
+    """In this process, because nothing of the service has begun."""
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert_one_line(subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
+        (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
+        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
+        (["sys:version"], ["str, not an ASGI application"]),
+        (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
+        (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
 )
@@ -283,13 +301,27 @@ def test_without_the_access_log_only_the_service_speaks(start: Starter) -> None:
     assert [line["event"] for line in process.lines] == ["listening", "draining", "stopped"]
 
 
-@pytest.mark.parametrize("option", ["--http=h11", "--http=httptools", *(f"--queue={name}" for name in SCHEMES)])
-def test_it_serves_with_every_parser_and_every_queue(start: Starter, option: str) -> None:
-    process = start("--read-header", "200ms", option)
+@pytest.mark.parametrize("option", ["--http=h11", "--http=httptools", "--queue=hierarchical"])
+def test_it_serves_with_every_parser_and_with_another_queue(start: Starter, option: str) -> None:
+    process = start("--read-header", "50ms", option)
     process.get()
     with socket.create_connection(("127.0.0.1", process.port)) as slow:
         slow.sendall(b"GET / HTTP/1.1")
         assert b"408" in slow.recv(1000)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_queue_can_be_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the service does with the choice is the same for all; `net/test_queues` has deadlines on each."""
+    chosen: list[ServeConfig] = []
+
+    def serve(config: ServeConfig) -> int:
+        chosen.append(config)
+        return 0
+
+    monkeypatch.setattr("deadlined.cli.serve", serve)
+    assert CliRunner().invoke(main, ["serve", "--queue", name]).exit_code == 0
+    assert [config.queue for config in chosen] == [name]
 
 
 # how it ends
@@ -334,13 +366,13 @@ def test_a_signal_lets_a_busy_request_finish(start: Starter) -> None:
 
 
 def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
-    process = start("apps:endless", "--drain", "1s")
+    process = start("apps:endless", "--drain", "200ms")
     with process.begin() as client:
         process.wait_until_busy()
         begun = time.monotonic()
         process.signal()
         code, err = process.end()
-        assert time.monotonic() - begun >= 1.0
+        assert time.monotonic() - begun >= 0.2
         assert read_all(client) == ""
     assert (code, err) == (0, "")
     assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
@@ -348,15 +380,15 @@ def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
 
 
 def test_an_application_that_blocks_the_loop_does_not_keep_the_process(start: Starter) -> None:
-    process = start("apps:blocking", "--drain", "1s")
+    process = start("apps:blocking", "--drain", "100ms")
     with process.begin():
         process.wait_until_busy()
         begun = time.monotonic()
         process.signal()
         code, err = process.end()
-        assert time.monotonic() - begun >= 1.0
+        assert time.monotonic() - begun >= 0.1
     assert code == 1
-    assert err == "deadlined: the process did not end within the drain of 1 s; ending it\n"
+    assert err == "deadlined: the process did not end within the drain of 0.1 s; ending it\n"
 
 
 def test_a_second_signal_ends_it_at_once(start: Starter) -> None:

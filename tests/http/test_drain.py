@@ -154,7 +154,7 @@ def push(client: Client, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("asked_before", [True, False], ids=["idle", "new"])
-@pytest.mark.parametrize(("number", "tls"), [(1, False), (300, False), (1, True), (300, True)])
+@pytest.mark.parametrize(("number", "tls"), [(1, False), (300, False), (1, True), (40, True)])
 async def test_requests_that_are_in_the_socket_when_a_drain_begins_are_answered(
     number: int, tls: bool, asked_before: bool, autojump_clock: MockClock
 ) -> None:

@@ -29,8 +29,13 @@ BEFORE = {
     "a next request": (GET, True, GET, only(idle=10)),
     "the rest of a next head": (GET + GET[:5], True, GET[5:], only(read_header=10)),
 }
-# a poll takes 32 events, so that the deadlines of those beyond are seen before their bytes
-NUMBERS = [1, 33, 100]
+# a poll takes 32 events, so that the deadlines of those beyond are seen before their bytes; TLS makes no difference to
+# how many polls that takes
+NUMBERS = pytest.mark.parametrize(
+    ("number", "tls"),
+    [(1, False), (33, False), (100, False), (1, True), (33, True)],
+    ids=["1-plain", "33-plain", "100-plain", "1-tls", "33-tls"],
+)
 
 
 def push(client: Client, data: bytes) -> None:
@@ -66,8 +71,7 @@ async def prepare(site: Site, number: int, before: bytes, answered: bool) -> lis
     return clients
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("number", NUMBERS)
+@NUMBERS
 @pytest.mark.parametrize(("before", "answered", "rest", "timeouts"), BEFORE.values(), ids=BEFORE)
 async def test_bytes_that_came_while_the_loop_was_blocked_are_served(
     before: bytes, answered: bool, rest: bytes, timeouts: Timeouts, number: int, tls: bool, autojump_clock: MockClock
@@ -89,8 +93,7 @@ async def test_bytes_that_came_while_the_loop_was_blocked_are_served(
         assert site.records.connections == []
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("number", NUMBERS)
+@NUMBERS
 @pytest.mark.parametrize(("before", "answered", "rest", "timeouts"), BEFORE.values(), ids=BEFORE)
 async def test_bytes_that_did_not_come_are_cut_all_the_same(
     before: bytes, answered: bool, rest: bytes, timeouts: Timeouts, number: int, tls: bool, autojump_clock: MockClock

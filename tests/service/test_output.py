@@ -39,7 +39,7 @@ async def slow(scope, receive, send):
         raise NotImplementedError
     if scope["path"] == "/slow":
         Path("busy").touch()
-        await trio.sleep(1)
+        await trio.sleep(0.3)
     print("an application prints", flush=True)
     await answer(send, b"finished")
 
