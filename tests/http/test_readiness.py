@@ -38,14 +38,6 @@ NUMBERS = pytest.mark.parametrize(
 )
 
 
-def push(client: Client, data: bytes) -> None:
-    """Send without a checkpoint, so that nothing else runs."""
-    if isinstance(client._stream, trio.SSLStream):
-        client._stream._ssl_object.write(data)
-        data = client._stream._outgoing.read()
-    assert client.conn.socket.send(data) == len(data)
-
-
 class Blocking:
     """A handler that answers with the body; asked for /block, it calls `meanwhile` and blocks the loop."""
 
@@ -83,7 +75,7 @@ async def test_bytes_that_came_while_the_loop_was_blocked_are_served(
 
         def send_the_rest() -> None:
             for client in clients:
-                push(client, rest)
+                client.push(rest)
 
         handler.meanwhile = send_the_rest
         assert (await blocker.get(BLOCK)).status == 200
@@ -122,7 +114,7 @@ async def test_a_head_that_is_still_not_complete_is_cut(whole: bool, autojump_cl
     async with serving(handler, only(read_header=10)) as site:
         blocker = await site.connect()
         (client,) = await prepare(site, 1, GET[:5], False)
-        handler.meanwhile = lambda: push(client, GET[5:] if whole else GET[5:6])
+        handler.meanwhile = lambda: client.push(GET[5:] if whole else GET[5:6])
         assert (await blocker.get(BLOCK)).status == 200
         start = trio.current_time()
         assert (await client.response()).status == (200 if whole else 408)
@@ -149,7 +141,7 @@ async def test_a_peer_that_accepted_bytes_while_the_loop_was_blocked_is_not_cut(
         if exchange.request.target == b"/block":
             # these are ready before it
             for other in ready:
-                push(other, GET)
+                other.push(GET)
             if reads:
                 read_what_is_there(client, received)
             autojump_clock.jump(700)
