@@ -29,7 +29,7 @@ SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 # arrives, what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and
 # all that are skipped where the package is compiled.
 BY_THE_INTERPRETER = [
-    *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/service", "tests/poll/test_clock.py"),
+    *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
     *("tests/asgi/test_context.py", "tests/asgi/test_isolation.py", "tests/test_freshness.py", "tests/test_layers.py"),
 ]
