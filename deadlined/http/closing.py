@@ -38,6 +38,7 @@ async def close_gracefully(
             by = min(write_deadline(start, start, len(response), timeouts)[0], start + 2 * LINGER)
             await transport.send(response, 0, lambda _: by)
         if unread and conn.socket.fileno() >= 0:
+            await transport.end(start + LINGER)
             await _discard_until(conn, start + LINGER)
         await transport.aclose(clock.now() + LINGER)
     except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
@@ -46,9 +47,7 @@ async def close_gracefully(
 
 
 async def _discard_until(conn: Conn, deadline: float) -> None:
-    """End the server's side, and discard what comes until the peer ends its side. Raise DeadlineExceeded at
-    `deadline`."""
-    conn.shutdown_write()
+    """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at `deadline`."""
     plain = Plain(conn)
     left = _DISCARD
     while data := await plain.receive(deadline):

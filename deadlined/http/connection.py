@@ -4,8 +4,8 @@ Facts      A client may stop sending or reading at any byte.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
            one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through the transport with the deadline of its phase. `policy` decides what an expiry means,
-           and `base` does it at once, whatever the handler is doing. In the clear, a connection from which no byte of
-           the next request was read is unattended: it has no task, and the poller calls `on_ready`.
+           and `base` does it at once, whatever the handler is doing. A connection from which no byte of the handshake
+           or of the next request was read is unattended: it has no task, and the poller calls `on_ready`.
 Cost       A task while there is something to do. Two fields are stored when a phase begins.
 """
 
@@ -29,6 +29,7 @@ from .exchange import Exchange
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
+from .secure import Tls
 from .settings import Settings
 from .state import (
     BYTES_CAME,
@@ -51,7 +52,6 @@ from .state import (
     Reason,
     may_be_unattended,
 )
-from .transport import Tls
 from .wire import Request
 
 
@@ -71,9 +71,13 @@ class Connection(ConnectionBase):
     # called by the server, its workers and the poller
 
     def start(self) -> None:
-        """Begin to serve: ask for a task if the connection needs TLS or bytes have come, else wait without a task."""
+        """Begin to serve: wait without a task for the first byte. In the clear, look first whether it has come."""
         if self.state == HANDSHAKE:
-            self._owner.schedule(self)
+            deadline = policy.handshake_deadline(self.accepted, self.timeouts)
+            self.enter(Phase.HANDSHAKE, deadline)
+            self.conn.set_read_deadline(deadline)
+            if not self._become_unattended():
+                self._owner.schedule(self)
             return
         deadline, _ = policy.header_deadline(self.accepted, self.timeouts)
         self.enter(Phase.HEADER, deadline)
@@ -174,6 +178,7 @@ class Connection(ConnectionBase):
         exchange = self._exchange
         if exchange is None:
             await self._handshake()
+            self._try_head_unattended()
         else:
             # a cancelled handler may still wait for the socket: let it leave first
             await checkpoint()
@@ -183,9 +188,9 @@ class Connection(ConnectionBase):
         context = self.settings.ssl_context
         assert context is not None
         deadline = policy.handshake_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HANDSHAKE, deadline)
         try:
-            result = await tls_handshake(self.conn, context, deadline)
+            # `drain` may have set an earlier deadline while the connection was unattended
+            result = await tls_handshake(self.conn, context, min(deadline, self.conn.read_deadline), self.peer)
         except DeadlineExceeded as late:
             if late.deadline < deadline:
                 # `drain` has set an earlier one
@@ -198,7 +203,17 @@ class Connection(ConnectionBase):
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
         else:
+            # bytes that it has sent would make the close a reset, and the peer lose what TLS has told it
+            self._unread = result is Reason.PROTOCOL_ERROR
             self._end(result)
+
+    def _try_head_unattended(self) -> None:
+        """After the handshake, wait for the first byte without a task, if the transport has no bytes."""
+        if self.state == HEAD and self.transport.can_be_unattended and self.conn.drained:
+            deadline, _ = policy.header_deadline(self._began_at, self.timeouts)
+            self.enter(Phase.HEADER, deadline)
+            self.conn.set_read_deadline(deadline)
+            self._become_unattended()
 
     def _become_unattended(self) -> bool:
         """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change

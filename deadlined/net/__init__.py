@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from .conn import Conn
 from .datagram import PacketConn, open_udp
-from .dial import open_tcp_stream, open_unix_stream
+from .dial import open_tcp_stream, open_tls_stream, open_unix_stream
 from .errors import BrokenResourceError, BusyResourceError, ClosedResourceError
 from .listener import Listener, open_tcp_listeners, open_unix_listener
 from .serve import serve_tcp
+from .tls import TlsConn
 
 __all__ = [
     "BrokenResourceError",
@@ -16,8 +17,10 @@ __all__ = [
     "Conn",
     "Listener",
     "PacketConn",
+    "TlsConn",
     "open_tcp_listeners",
     "open_tcp_stream",
+    "open_tls_stream",
     "open_udp",
     "open_unix_listener",
     "open_unix_stream",
