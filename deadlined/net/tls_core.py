@@ -148,6 +148,7 @@ class TlsCore:
             plain = self._plain[:size]
             self._plain = self._plain[size:]
             return plain
+        self._require_whole()
         while not self.closed and (self._incoming.pending or self.ssl_object.pending() or self._feed_piece()):
             data = self._read_record(min(size, _RECORD))
             if data is not None:
@@ -232,9 +233,10 @@ def words_for(error: Exception) -> str:
     """Say what an error of `ssl` means."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {error.verify_message}"
-    name = error.reason if isinstance(error, ssl.SSLError) else None
+    # not every SSLError has it
+    name: str | None = getattr(error, "reason", None)
     if not name:
-        return str(error)
+        return str(error.args[0] if len(error.args) == 1 else error)
     _, is_alert, alert = name.partition("_ALERT_")
     if is_alert:
         return f"the peer refuses it: {alert.replace('_', ' ').lower()}"
