@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, check_half_closeable_stream, check_two_way_stream, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, TlsConn, open_tcp_listeners, open_tls_stream
+from deadlined.net.tls import BATCH
 from deadlined.runtime import current_pump
 from tests.support.net import INF, LOCALHOST, SERVER_NAME, certificates, port_of, tcp_pair, tcp_sockets, unix_pair
 from tests.support.tls import ByHand, only_tls_12, shake_hands, tls_pair
@@ -445,3 +446,13 @@ async def test_open_tls_stream_verifies_the_name(autojump_clock: MockClock) -> N
         nursery.start_soon(serve)
         with pytest.raises(trio.BrokenResourceError, match="certificate is not accepted"):
             await open_tls_stream(LOCALHOST, port_of(listener), ssl_context=certificates().client)
+
+
+async def test_a_peer_that_does_not_read_the_answers_of_tls_is_given_up() -> None:
+    """The answers to key updates, which Python cannot ask for: here the kernel is full, and the sum stands for them."""
+    client, server = await clogged_pair()
+    async with client, server:
+        server._unsent += bytes(4 * BATCH)
+        server._core._outgoing.write(b"another answer")
+        with pytest.raises(trio.BrokenResourceError, match="does not read the answers"):
+            server.receive_ready()
