@@ -228,7 +228,7 @@ class TlsConn:
         """Do what `aclose` does, without the checkpoint. May be called from a callback."""
         if self.conn.socket.fileno() >= 0:
             self._core.end()
-            self._answer()
+            self._push_if_possible()
         self.conn.close()
 
     def abort(self) -> None:
@@ -339,11 +339,15 @@ class TlsConn:
             self._unsent = self._unsent[taken:]
         return not self._unsent
 
-    def _answer(self) -> None:
-        """Send what TLS itself has to say, which is not worth an error: a send will report it."""
+    def _push_if_possible(self) -> None:
+        """Hand ciphertext to the kernel. A connection that is broken is no error here: the next send will report it."""
         try:
             self._push()
         except (BrokenResourceError, ClosedResourceError):
             self._unsent = b""
+
+    def _answer(self) -> None:
+        """Send what TLS itself has to say. BrokenResourceError if the peer asks for more and more, and reads nothing."""
+        self._push_if_possible()
         if len(self._unsent) > _MOST_UNSENT:
             raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")

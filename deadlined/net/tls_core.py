@@ -52,6 +52,7 @@ class TlsCore:
     __slots__ = (
         "_failure",
         "_fed",
+        "_filled",
         "_incoming",
         "_outgoing",
         "_plain",
@@ -76,6 +77,8 @@ class TlsCore:
         self._fed: int = 0
         # decrypted when our close_notify was sent
         self._plain: bytes = b""
+        # the last read got all it asked for: only then OpenSSL may have more of that record
+        self._filled: bool = False
         # what has broken TLS, in words
         self._failure: str = ""
         self.shaken: bool = False
@@ -95,7 +98,7 @@ class TlsCore:
             or self.closed
             or self.eof
             or self._failure
-            or self.ssl_object.pending()
+            or (self._filled and self.ssl_object.pending())
         )
 
     @property
@@ -149,7 +152,7 @@ class TlsCore:
             self._plain = self._plain[size:]
             return plain
         self._require_whole()
-        while not self.closed and (self._incoming.pending or self.ssl_object.pending() or self._feed_piece()):
+        while not self.closed and (self._incoming.pending or self._filled or self._feed_piece()):
             data = self._read_record(min(size, _RECORD))
             if data is not None:
                 return data
@@ -173,7 +176,7 @@ class TlsCore:
             return
         try:
             # OpenSSL looks for the peer's close_notify as well, and would choke on data
-            while not self.closed and (self._incoming.pending or self.ssl_object.pending()):
+            while not self.closed and (self._incoming.pending or self._filled):
                 self._plain += self._read_record(_RECORD) or b""
             self.ssl_object.unwrap()
             self.closed = True
@@ -198,8 +201,10 @@ class TlsCore:
     def _read_record(self, size: int) -> bytes | None:
         """Decrypt from what OpenSSL has. None if that is no whole record."""
         self._require_shaken()
+        self._filled = False
         try:
             data = self.ssl_object.read(size)
+            self._filled = len(data) == size
         except ssl.SSLWantReadError:
             return None
         except ssl.SSLZeroReturnError:
