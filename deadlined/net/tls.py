@@ -347,7 +347,7 @@ class TlsConn:
             self._unsent = b""
 
     def _answer(self) -> None:
-        """Send what TLS itself has to say. BrokenResourceError if the peer asks for more and more, and reads nothing."""
+        """Send what TLS itself has to say. BrokenResourceError if the peer asks for ever more and reads nothing."""
         self._push_if_possible()
         if len(self._unsent) > _MOST_UNSENT:
             raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")
