@@ -10,15 +10,18 @@ Cost       A reference to a piece, only while the peer does not read.
 
 from __future__ import annotations
 
+import logging
 import ssl
+from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
+from .reporting import report
 from .timeouts import INF
-from .transport import Deadline, Transport
+from .transport import Deadline, Transport, address_of
 
 # the first byte of a TLS handshake
-TLS_HELLO: bytes = b"\x16"
+TLS_HELLO: Final = b"\x16"
 
 
 class Tls(Transport):
@@ -112,10 +115,25 @@ class Tls(Transport):
             await self._tls.wait_writable()
 
     def _try_receive(self) -> bytes | None:
-        return None if self._tls.drained else self._tls.try_receive()
+        if self._tls.drained:
+            return None
+        try:
+            return self._tls.try_receive()
+        except BrokenResourceError as error:
+            self._log(error)
+            raise
 
     def _receive_now(self) -> bytes | None:
-        return self._tls.receive_ready()
+        try:
+            return self._tls.receive_ready()
+        except BrokenResourceError as error:
+            self._log(error)
+            raise
+
+    def _log(self, error: BrokenResourceError) -> None:
+        """Log for debugging that TLS has failed. A connection that was reset is no failure of TLS."""
+        if isinstance(error.__cause__, ssl.SSLError):
+            report(logging.DEBUG, "no TLS any more with %s: %s", address_of(self.conn.socket.getpeername), error)
 
     async def _wait_and_send(self, data: memoryview) -> int:
         tls = self._tls

@@ -195,6 +195,26 @@ async def test_a_refused_handshake_is_told_by_an_alert_and_said_in_the_log(
         assert "TLS has failed: " in line
 
 
+@pytest.mark.parametrize("before", [b"", GET, post(10) + b"hello"], ids=["new", "idle", "in a body"])
+async def test_a_record_that_was_changed_ends_the_connection_and_is_said_in_the_log(
+    before: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "deadlined.http")
+    async with serving(echo, tls=True) as site:
+        client = await connected(site)
+        if before:
+            await client.send(before)
+            await wait_all_tasks_blocked()
+        record = encrypt(client.core, b"hello")
+        await client.conn.send_all(record[:-1] + bytes([record[-1] ^ 1]))
+        assert await site.reason() is Reason.CLIENT_RESET
+        (line,) = [record.message for record in caplog.records if "no TLS any more with " in record.message]
+        assert "a record was changed on its way" in line
+        # the client is told by an alert
+        with pytest.raises(trio.BrokenResourceError, match="bad record mac"):
+            await until_end(client)
+
+
 async def test_a_handshake_that_trickles_is_cut_on_time(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(handshake=10), tls=True) as site:
         client = await by_hand(site)

@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from tests.support.command import PATIENCE, Process, Starter
+from tests.support.parsers import PARSERS
 
 NAME = "server.example"
 ALPN = "ALPN: server accepted http/1.1"
@@ -20,7 +21,7 @@ ALPN = "ALPN: server accepted http/1.1"
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
 
-parsers = pytest.mark.parametrize("http", ["h11", "httptools"])
+parsers = pytest.mark.parametrize("http", PARSERS)
 
 
 @pytest.fixture
