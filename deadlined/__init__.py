@@ -30,7 +30,7 @@ from .net import (
     open_unix_stream,
     serve_tcp,
 )
-from .runtime import statistics
+from .runtime import current_time, statistics
 from .timing import Ticker, Timer, after_func, sleep, sleep_until
 
 __version__ = "0.1.0"
@@ -48,6 +48,7 @@ __all__ = [
     "TlsConn",
     "__version__",
     "after_func",
+    "current_time",
     "open_tcp_listeners",
     "open_tcp_stream",
     "open_tls_stream",

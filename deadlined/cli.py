@@ -14,6 +14,7 @@ import click
 
 from . import __version__
 from .http import PARSERS, Limits, Timeouts
+from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
 from .service.certificates import VERSIONS
 from .service.units import amount, duration, show_amount, show_duration
@@ -183,6 +184,14 @@ def main() -> None:
     help="Number of worker processes that share the port; one that ends is replaced.",
 )
 @click.option(
+    "--loop",
+    type=click.Choice(LOOPS),
+    default="trio",
+    show_default=True,
+    envvar="DEADLINED_LOOP",
+    help="Event loop for the application: trio, asyncio, or uvloop (asyncio in C, the extra `fast`).",
+)
+@click.option(
     "--http",
     type=click.Choice(PARSERS),
     default="auto",
@@ -204,6 +213,13 @@ def main() -> None:
     show_default=True,
     envvar="DEADLINED_PRECISE",
     help="Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux).",
+)
+@click.option(
+    "--cancel-on-disconnect/--no-cancel-on-disconnect",
+    default=True,
+    show_default=True,
+    envvar="DEADLINED_CANCEL_ON_DISCONNECT",
+    help="Cancel the application's handler when its client leaves before the response is sent.",
 )
 @click.option(
     "--log-level",

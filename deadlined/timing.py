@@ -13,7 +13,8 @@ Cost       A sleep is a heap entry, not a cancel scope, and sleepers share the p
 
 Every start of a timer, by making it or by `reset`, ends at most once: one `wait` gets the time, or one `stop` or
 `reset` returns True. A time counts as received when it is handed to a parked task, which gets it even if it is
-cancelled before it runs. Timers and tickers belong to the thread of one `trio.run` and are not thread-safe.
+cancelled before it runs. Under asyncio such a cancellation discards the time. Timers and tickers
+belong to one event loop and are not thread-safe.
 
 With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` tells where the
 running timers and tickers were made.
@@ -30,13 +31,12 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar
 
-from trio.lowlevel import RunVar, cancel_shielded_checkpoint, checkpoint_if_cancelled, enable_ki_protection
-
-from .runtime import Pump, Waiter, checkpoint, current_pump
+from .runtime import Host, Waiter, checkpoint, current_host
+from .runtime import protected_from_interrupts as enable_ki_protection
 from .timers import Timer as Entry
 from .timers import next_tick
 
@@ -49,31 +49,31 @@ INF = math.inf
 async def sleep(seconds: float) -> None:
     """Sleep for `seconds`. Zero or less is only a checkpoint, `inf` sleeps until cancelled, NaN is a ValueError.
 
-    Always a checkpoint; never ends early. RuntimeError outside of `trio.run`.
+    Always a checkpoint; never ends early. RuntimeError outside of an event loop.
     """
-    pump = current_pump()
-    await _sleep(pump, pump.clock.now() + seconds)
+    host = current_host()
+    await _sleep(host, host.clock.now() + seconds)
 
 
 @enable_ki_protection
 async def sleep_until(when: float) -> None:
-    """Sleep until `when`, absolute seconds on the run's clock (`trio.current_time()`); otherwise as `sleep`."""
-    await _sleep(current_pump(), when)
+    """Sleep until `when`, absolute seconds on the loop's clock (`deadlined.current_time()`); otherwise as `sleep`."""
+    await _sleep(current_host(), when)
 
 
-async def _sleep(pump: Pump, when: float) -> None:
-    if when <= pump.clock.now():
+async def _sleep(host: Host, when: float) -> None:
+    if when <= host.clock.now():
         await checkpoint()
         return
-    waiter = Waiter()
+    waiter = host.waiter()
     entry = Entry(_wake, waiter)
 
     def stop() -> None:
         # the stopped entry may stay in the heap for long and must not keep the task alive
         entry.arg = None
-        pump.set_timer(entry, INF)
+        host.set_timer(entry, INF)
 
-    pump.set_timer(entry, when)
+    host.set_timer(entry, when)
     await waiter.park(stop)
 
 
@@ -84,21 +84,21 @@ def _wake(waiter: Waiter, seq: int, lateness: float) -> None:
 class _Source(ABC):
     """A time, and the tasks that wait for it in the order of their arrival."""
 
-    __slots__ = ("__weakref__", "_entry", "_pump", "_waiters", "_when", "place")
+    __slots__ = ("__weakref__", "_entry", "_host", "_waiters", "_when", "place")
 
     kind: ClassVar[str]
     debug: ClassVar[bool] = sys.flags.dev_mode or os.environ.get("DEADLINED_DEBUG", "0") not in ("", "0")
 
     def __init__(self) -> None:
-        run = _this_run()
-        self._pump = run.pump
+        host = current_host()
+        self._host = host
         self._entry = Entry(_fire)
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
         # the time that was not received yet; inf if it was, or if the timer is stopped
         self._when = INF
         # the line that made it, if debugging was on
         self.place = _place() if _Source.debug else ""
-        run.started.add(self)
+        _started(host).add(self)
 
     @property
     def running(self) -> bool:
@@ -107,13 +107,13 @@ class _Source(ABC):
 
     async def _receive(self) -> float:
         """Wait for the time and return it; inf if the wait was ended without one."""
-        self._require_this_run()
-        if self._when <= self._pump.clock.now() and not self._waiters:
-            await checkpoint_if_cancelled()
-            value = self._consume()
-            await cancel_shielded_checkpoint()
-            return value
-        waiter = Waiter()
+        self._require_this_loop()
+        if self._is_due:
+            # before the time is received: a cancellation in this pause must not lose it
+            await checkpoint()
+            if self._is_due:
+                return self._consume()
+        waiter = self._host.waiter()
 
         def remove() -> None:
             del self._waiters[waiter]
@@ -122,6 +122,10 @@ class _Source(ABC):
         self._waiters[waiter] = None
         self._file()
         return await waiter.park(remove)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._when <= self._host.clock.now() and not self._waiters
 
     @abstractmethod
     def _consume(self) -> float:
@@ -140,11 +144,11 @@ class _Source(ABC):
     def _file_at(self, when: float) -> None:
         # a stopped entry may stay in the heap for long and must not keep its owner alive
         self._entry.arg = self if when < INF else None
-        self._pump.set_timer(self._entry, when)
+        self._host.set_timer(self._entry, when)
 
-    def _require_this_run(self) -> None:
-        if current_pump() is not self._pump:
-            raise RuntimeError(f"{self!r} was made in another trio.run()")
+    def _require_this_loop(self) -> None:
+        if current_host() is not self._host:
+            raise RuntimeError(f"{self!r} was made in another event loop")
 
     def __repr__(self) -> str:
         made = f" made at {self.place}" if self.place else ""
@@ -159,7 +163,7 @@ class Timer(_Source):
     """A time that comes after `seconds`, for one receiver: Go's `time.NewTimer`.
 
     With `seconds` of zero or less the time has come already; `inf` makes a stopped timer, for a later `reset`. NaN is a
-    ValueError. RuntimeError outside of `trio.run`.
+    ValueError. RuntimeError outside of an event loop.
 
     Any number of tasks may wait. Each start of the timer serves the one that came first; the others wait for the next
     `reset`.
@@ -193,7 +197,7 @@ class Timer(_Source):
     def reset(self, seconds: float) -> bool:
         """Stop the timer and start it again for `seconds` from now. Returns what `stop` would. Waiting tasks wait for
         the new time."""
-        self._require_this_run()
+        self._require_this_loop()
         return self._start(self._from_now(seconds))
 
     @enable_ki_protection
@@ -210,7 +214,7 @@ class Timer(_Source):
     def _from_now(self, seconds: float) -> float:
         if seconds != seconds:
             raise ValueError("seconds must not be NaN")
-        return self._pump.clock.now() + max(seconds, 0.0)
+        return self._host.clock.now() + max(seconds, 0.0)
 
 
 class Ticker(_Source):
@@ -223,7 +227,7 @@ class Ticker(_Source):
     the phase is kept. Each tick goes to one consumer, the one that came first. The loop ends when the ticker is
     stopped (in Go it would hang). A ticker without references is collected; it need not be stopped.
 
-    A period that is not positive and finite is a ValueError. RuntimeError outside of `trio.run`.
+    A period that is not positive and finite is a ValueError. RuntimeError outside of an event loop.
     """
 
     __slots__ = ("_period",)
@@ -267,14 +271,14 @@ class Ticker(_Source):
         it."""
         if not 0.0 < period < INF:
             raise ValueError(f"period must be positive and finite, in seconds, not {period!r}")
-        self._require_this_run()
+        self._require_this_loop()
         self._period = period
-        self._when = self._pump.clock.now() + period
+        self._when = self._host.clock.now() + period
         self._file()
 
     def _consume(self) -> float:
         value = self._when
-        self._when = next_tick(value, self._period, self._pump.clock.now())
+        self._when = next_tick(value, self._period, self._host.clock.now())
         return value
 
 
@@ -290,7 +294,7 @@ class _FunctionTimer(Timer):
         super().__init__(seconds)
 
     async def wait(self) -> float:
-        raise RuntimeError("a timer of after_func has no time to receive: let its function set a trio.Event")
+        raise RuntimeError("a timer of after_func has no time to receive: let its function set an event")
 
     def fire(self) -> None:
         self._when = INF
@@ -317,14 +321,14 @@ def after_func(seconds: float, fn: Callable[..., object], *args: Any) -> Timer:
 
     The run calls `fn` between the steps of tasks, in a copy of the caller's context. It must be short and must not
     block; it may start, stop and reset timers. With zero or negative `seconds` it is called soon, never inside this
-    call. An Exception in it is logged and does not affect other timers; any other BaseException ends the run, as in all
-    of trio's callbacks.
+    call. An Exception in it is logged and does not affect other timers; any other BaseException ends the event
+    loop, as in all of its callbacks.
 
     Go runs the function in a new goroutine. Here that would be a task without a parent, whose failure would go
     unnoticed, so an async function is a TypeError. Name a nursery: `after_func(5, nursery.start_soon, work)`.
 
     The timer lives until `fn` was called, even without references. The run does not wait for it, and a function that is
-    still pending at the end of the run is not called.
+    still pending at the end of the event loop is not called.
     """
     if not callable(fn):
         raise TypeError(f"after_func needs a function to call, not {fn!r}")
@@ -342,9 +346,9 @@ def _no_async(fn: Callable[..., object]) -> TypeError:
 
 @dataclass(frozen=True)
 class TimingStatistics:
-    """The `timers` (also those of `after_func`) and `tickers` of a run that were started and not received, stopped or
-    collected. `places` counts those made while debugging was on by the line that made them ("Ticker app.py:12"), the
-    most frequent first."""
+    """The `timers` (also those of `after_func`) and `tickers` of an event loop that were started and not received,
+    stopped or collected. `places` counts those made while debugging was on by the line that made them ("Ticker
+    app.py:12"), the most frequent first."""
 
     timers: int
     tickers: int
@@ -352,9 +356,8 @@ class TimingStatistics:
 
 
 def statistics() -> TimingStatistics:
-    """Return a snapshot of this run. RuntimeError outside of `trio.run`."""
-    run = _run.get()
-    running = [] if run is None else [source for source in run.started if source.running]
+    """Return a snapshot of this event loop. RuntimeError outside of one."""
+    running = [source for source in _started(current_host()) if source.running]
     kinds = Counter(source.kind for source in running)
     places = Counter(f"{source.kind} {source.place}" for source in running if source.place)
     return TimingStatistics(kinds["Timer"], kinds["Ticker"], dict(places.most_common()))
@@ -365,24 +368,12 @@ def set_debug(on: bool) -> None:
     _Source.debug = on
 
 
-@dataclass
-class _Run:
-    """One run's pump, and the timers and tickers that it started."""
-
-    pump: Pump
-    started: weakref.WeakSet[_Source] = field(default_factory=weakref.WeakSet)
-
-
-_run: RunVar[_Run | None] = RunVar("deadlined_timing", default=None)
-
-
-def _this_run() -> _Run:
-    pump = current_pump()
-    run = _run.get()
-    if run is None:
-        run = _Run(pump)
-        _run.set(run)
-    return run
+def _started(host: Host) -> weakref.WeakSet[_Source]:
+    """Return the timers and tickers that were made in the event loop of `host`."""
+    found: weakref.WeakSet[_Source] | None = host.locals.get("timing")
+    if found is None:
+        found = host.locals["timing"] = weakref.WeakSet()
+    return found
 
 
 def _place() -> str:

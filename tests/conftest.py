@@ -8,6 +8,7 @@ Property tests draw the same examples in every run, so that a failure comes from
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -18,8 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import deadlined.runtime.pump
 from deadlined.freshness import PACKAGE, RECORD, stale_sources
+from deadlined.runtime.forking import inherited
 from deadlined.timers import COMPILED
 from tests.support.command import Starter, starter
 from tests.support.parsers import PARSERS, Choice
@@ -36,9 +37,18 @@ settings.load_profile("repeatable")
 
 def pytest_configure() -> None:
     refuse_a_stale_build()
+    open_what_libuv_keeps()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # a shell that starts a command in the background makes it ignore Ctrl-C, which the tests send
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def open_what_libuv_keeps() -> None:
+    """Make uvloop's first loop: libuv opens a pipe then that belongs to the process, not to a test."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.new_event_loop().close()
 
 
 def refuse_a_stale_build() -> None:
@@ -69,10 +79,10 @@ def _open_descriptors() -> set[tuple[str, str]]:
 def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaks a descriptor (on Linux) or a pump."""
     tolerant = sys.platform != "linux" or request.node.get_closest_marker("leaks_fds") is not None
-    pumps = set(deadlined.runtime.pump._alive)
+    hosts = inherited()
     before = set() if tolerant else _open_descriptors()
     yield
-    running = [pump for pump in deadlined.runtime.pump._alive if pump not in pumps and not pump._poller._closed]
+    running = [host for host in inherited() if host not in hosts and host.is_open()]
     assert not running, "a pump outlives its run"
     if tolerant or _open_descriptors() <= before:
         return

@@ -24,9 +24,8 @@ from collections.abc import (
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
-import trio
-
-from ..http import Disconnected, Exchange, ResponseError
+from ..http import Disconnected, Draining, Exchange, ResponseError
+from ..runtime import Event
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -59,14 +58,15 @@ class DeadlinesExtension:
     """`scope["extensions"]["deadlined"]`: an application moves the deadlines of its own request.
 
     `set_read_deadline(when)`, `set_write_deadline(when)`, `set_handler_deadline(when)` take absolute seconds on the
-    run's clock (`trio.current_time()`), `inf` for none, and replace the server's deadlines for the rest of the
-    request; NaN is a ValueError. `deadline` is when the application must have returned, absolute, `inf` for never.
-    Each is both an attribute and a key.
+    event loop's clock (`deadlined.current_time()`), `inf` for none, and replace the server's deadlines for the rest of
+    the request; NaN is a ValueError. `deadline` is when the application must have returned, absolute, `inf` for never.
+    `await draining` returns when the server begins to drain, so that an endless response can end by itself;
+    `draining.is_set()` tells whether it has begun. Each is both an attribute and a key.
     """
 
     __slots__ = ("_exchange",)
 
-    _NAMES: Final = ("set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline")
+    _NAMES: Final = ("set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline", "draining")
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -87,6 +87,11 @@ class DeadlinesExtension:
     def deadline(self) -> float:
         """When the application must have returned, absolute; `inf` for never."""
         return self._exchange.deadline
+
+    @property
+    def draining(self) -> Draining:
+        """An awaitable that returns when the server begins to drain. Can be awaited any number of times."""
+        return self._exchange.draining
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._NAMES:
@@ -179,14 +184,14 @@ class _Channel:
         self._request_given = False
         self._receiving = False
         # set for the tasks that wait while another one receives; None if there are none
-        self._receive_ended: trio.Event | None = None
+        self._receive_ended: Event | None = None
 
     async def receive(self) -> Message:
         """Return the next message. Tasks that receive at the same time, for example to learn of the disconnect, take
         turns."""
         while self._receiving:
             if self._receive_ended is None:
-                self._receive_ended = trio.Event()
+                self._receive_ended = Event()
             await self._receive_ended.wait()
         self._receiving = True
         try:

@@ -6,8 +6,7 @@ import logging
 from types import TracebackType
 from typing import Any
 
-import trio
-
+from ..runtime import Event, Group, current_time, open_group
 from .handler import App, Message
 
 _log = logging.getLogger("deadlined.asgi")
@@ -30,43 +29,42 @@ class Lifespan:
         self._app = app
         self.grace = grace
         self._state: dict[str, Any] = {}
-        self._to_app_send, self._to_app = trio.open_memory_channel[Message](2)
-        self._started = trio.Event()
-        self._stopped = trio.Event()
+        self._group: Group | None = None
+        # what the application receives next
+        self._next = ["lifespan.startup", "lifespan.shutdown"]
+        self._shutdown = Event()
+        self._started = Event()
+        self._stopped = Event()
         self._complete = False
         self._failure: str | None = None
-        self._nursery_manager = trio.open_nursery()
-        self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> dict[str, Any]:
-        self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(self._run)
-        self._to_app_send.send_nowait({"type": "lifespan.startup"})
+        group = self._group = open_group()
+        await group.__aenter__()
+        group.start_soon(self._run)
         try:
             await self._started.wait()
-        except BaseException:
+        except BaseException as error:
             # cancelled, or Ctrl-C: __aexit__ will not be called
-            self._nursery.cancel_scope.cancel()
-            await self._nursery_manager.__aexit__(None, None, None)
-            raise
+            group.cancel()
+            if not await group.__aexit__(type(error), error, error.__traceback__):
+                raise
         if self._failure is not None:
-            self._nursery.cancel_scope.cancel()
-            await self._nursery_manager.__aexit__(None, None, None)
+            group.cancel()
+            await group.__aexit__(None, None, None)
             raise LifespanFailed(self._failure)
         return self._state
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        assert self._nursery is not None
+        assert self._group is not None
         if self._complete and error is None:
-            self._to_app_send.send_nowait({"type": "lifespan.shutdown"})
-            with trio.move_on_after(self.grace) as grace:
-                await self._stopped.wait()
-            if grace.cancelled_caught:
+            self._shutdown.set()
+            if not await self._stopped.wait_until(current_time() + self.grace):
                 _log.error("the application did not finish its lifespan shutdown within %g s", self.grace)
-        self._nursery.cancel_scope.cancel()
-        return await self._nursery_manager.__aexit__(kind, error, traceback)
+        self._group.cancel()
+        return await self._group.__aexit__(kind, error, traceback)
 
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
@@ -82,7 +80,12 @@ class Lifespan:
             self._stopped.set()
 
     async def _receive(self) -> Message:
-        return await self._to_app.receive()
+        if len(self._next) < 2:
+            await self._shutdown.wait()
+        if not self._next:
+            # nothing comes after the shutdown
+            await Event().wait()
+        return {"type": self._next.pop(0)}
 
     async def _send(self, message: Message) -> None:
         kind = message["type"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .draining import Draining
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
 from .policy import RULES, Action, Rule
@@ -19,6 +20,7 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionRecord",
     "Disconnected",
+    "Draining",
     "Exchange",
     "HttpServer",
     "HttpStatistics",

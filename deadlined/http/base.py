@@ -6,7 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..net import Conn
@@ -19,7 +19,21 @@ from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
 from .seams import ExchangeHost, HandlerTask
 from .settings import Handler, Settings
-from .state import CLOSED, DEAD, ENDED, HANDSHAKE, HEAD, IDLE, NONE, QUEUED, TRANSPORT_CLOSED, Phase, Reason, next_state
+from .state import (
+    CLOSED,
+    DEAD,
+    ENDED,
+    EXCHANGE,
+    HANDSHAKE,
+    HEAD,
+    IDLE,
+    NONE,
+    QUEUED,
+    TRANSPORT_CLOSED,
+    Phase,
+    Reason,
+    next_state,
+)
 from .timeouts import INF
 from .transport import Plain, Transport, address_of
 from .wire import RequestParser, canned
@@ -38,8 +52,17 @@ class ConnectionTask(HandlerTask):
         none."""
         raise NotImplementedError
 
+    @property
+    def fresh(self) -> bool:
+        """True if the task may run a handler."""
+        raise NotImplementedError
+
     def handler_left(self) -> bool:
         """Note that the handler has returned or failed. Return False if the task must not be used again."""
+        raise NotImplementedError
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call `function()` in a later step of the event loop."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -104,6 +127,8 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
+        # the poller calls `on_ready` if the peer stirs while a handler runs
+        self._watched = False
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
         # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
@@ -123,6 +148,8 @@ class ConnectionBase(ExchangeHost):
         self.settings = settings
         self.timeouts = settings.timeouts
         self.keep_alive_line = settings.keep_alive_line
+        self.cancel_on_disconnect = settings.cancel_on_disconnect
+        self.drain_began = settings.draining
 
     def drain(self, now: float) -> None:
         """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
@@ -186,6 +213,38 @@ class ConnectionBase(ExchangeHost):
     def lost(self, reason: Reason) -> None:
         self._end(reason)
 
+    def watch_peer(self) -> None:
+        if not self.cancel_on_disconnect or self.state != EXCHANGE or self._watched:
+            return
+        if self.conn.peer_has_left:
+            # a handler that need not wait may still answer a peer that has only ended its side
+            self._look_at_peer_soon()
+        else:
+            self._watched = self.conn.call_when_readable(self) or self._watch_again()
+
+    def unwatch_peer(self) -> None:
+        if self._watched:
+            self._watched = False
+            self.conn.cancel_call()
+
+    def look_at_peer(self) -> None:
+        """Cut the handler if the peer has left, else go on watching. Called by the poller, or soon after `watch_peer`,
+        when the handler is suspended. A handler that waits in a send is told by the send."""
+        self._watched = False
+        if self.state != EXCHANGE or self.phase is Phase.WRITE:
+            return
+        if self.conn.peer_has_left:
+            self._peer_left()
+        else:
+            self._watched = self.conn.call_when_readable(self) or self._watch_again()
+
+    def _watch_again(self) -> bool:
+        """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
+        if self.conn.read_deadline <= self.clock.now():
+            self.conn.set_read_deadline(INF)
+        # the first call has consumed the readiness
+        return self.conn.call_when_readable(self)
+
     def send_abandoned(self) -> None:
         self.conn.abort()
 
@@ -203,6 +262,7 @@ class ConnectionBase(ExchangeHost):
     def _end(self, reason: Reason, lateness: float = 0.0) -> None:
         """Record why the connection ends, and move to CLOSING. The first reason stays. The socket stays open."""
         if self.reason is None:
+            self.unwatch_peer()
             self.reason = reason
             self._ended_at = self.clock.now()
             self._lateness = max(lateness, 0.0)
@@ -246,6 +306,14 @@ class ConnectionBase(ExchangeHost):
 
     def _cancel_handler(self) -> None:
         """Cancel the handler, if one runs."""
+        raise NotImplementedError
+
+    def _peer_left(self) -> None:
+        """End the connection and cancel the handler, because the peer has left."""
+        raise NotImplementedError
+
+    def _look_at_peer_soon(self) -> None:
+        """Call `look_at_peer` in a later step of the event loop."""
         raise NotImplementedError
 
     def _tell_request_done(self) -> None:

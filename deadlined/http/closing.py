@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..net import Conn
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
 from ..poll import Clock
+from ..timing import sleep_until
 from .policy import LINGER, write_deadline
 from .timeouts import Timeouts
 from .transport import Plain, Transport
@@ -41,7 +40,7 @@ async def close_gracefully(
             await transport.end(start + LINGER)
             await _discard_until(conn, start + LINGER)
         await transport.aclose(clock.now() + LINGER)
-    except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+    except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
         # the peer has left, a deadline has passed, or a handler still uses the socket
         conn.close()
 
@@ -54,5 +53,5 @@ async def _discard_until(conn: Conn, deadline: float) -> None:
         left -= len(data)
         if left <= 0:
             # read no more: the kernel's buffers fill, and the peer cannot send on
-            await trio.sleep_until(deadline)
+            await sleep_until(deadline)
             return

@@ -15,17 +15,16 @@ import logging
 import random
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..net import Conn
+from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from . import policy
 from .base import ConnectionBase, ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
-from .errors import BadRequest, Disconnected, ResponseError, is_disconnect
+from .errors import BadRequest, Disconnected
 from .exchange import Exchange
+from .handling import run_handler
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
@@ -73,18 +72,14 @@ class Connection(ConnectionBase):
     def start(self) -> None:
         """Begin to serve: wait without a task for the first byte. In the clear, look first whether it has come."""
         if self.state == HANDSHAKE:
-            deadline = policy.handshake_deadline(self.accepted, self.timeouts)
-            self.enter(Phase.HANDSHAKE, deadline)
-            self.conn.set_read_deadline(deadline)
+            self._expect(Phase.HANDSHAKE, policy.handshake_deadline(self.accepted, self.timeouts))
             if not self._become_unattended():
                 self._owner.schedule(self)
             return
-        deadline, _ = policy.header_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HEADER, deadline)
-        self.conn.set_read_deadline(deadline)
+        self._expect(Phase.HEADER, policy.header_deadline(self.accepted, self.timeouts)[0])
         try:
             data = self.transport.receive_ready()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (BrokenResourceError, ClosedResourceError):
             self._end(Reason.CLIENT_RESET)
             self.close()
             return
@@ -95,10 +90,12 @@ class Connection(ConnectionBase):
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
-        was closed."""
+        was closed. If a handler runs, see whether the peer has left."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
             self.attendance = QUEUED
             self._owner.schedule(self)
+        elif self._watched:
+            self.look_at_peer()
 
     async def run(self, task: ConnectionTask) -> None:
         """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
@@ -113,12 +110,12 @@ class Connection(ConnectionBase):
                     self._resume_idle()
                 while self._is_run_by(task) and self.state < CLOSING:
                     if self.state == HEAD:
-                        await self._serve_request(task)
+                        await self._serve_next(task)
                     elif not self._try_idle_unattended():
                         await self._wait_idle()
             except BadRequest as bad:
                 self.refused(bad)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, Disconnected):
+            except (BrokenResourceError, ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
             if self._is_run_by(task) and self._must_linger:
                 await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
@@ -164,6 +161,19 @@ class Connection(ConnectionBase):
         if self._task is not None:
             self._task.cancel()
 
+    def _peer_left(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        self._end(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
+        exchange.kill()
+        self._cancel_handler()
+        # the socket is closed at once, whatever the handler does with its cancellation
+        self._detach(exchange)
+
+    def _look_at_peer_soon(self) -> None:
+        if self._task is not None:
+            self._task.call_soon(self.look_at_peer)
+
     def _tell_request_done(self) -> None:
         self._owner.request_done()
 
@@ -178,42 +188,33 @@ class Connection(ConnectionBase):
         exchange = self._exchange
         if exchange is None:
             await self._handshake()
-            self._try_head_unattended()
         else:
             # a cancelled handler may still wait for the socket: let it leave first
             await checkpoint()
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:
-        context = self.settings.ssl_context
-        assert context is not None
         deadline = policy.handshake_deadline(self.accepted, self.timeouts)
         try:
-            # `drain` may have set an earlier deadline while the connection was unattended
-            result = await tls_handshake(self.conn, context, min(deadline, self.conn.read_deadline), self.peer)
+            result = await tls_handshake(self.conn, self.settings.ssl_context, deadline, self.peer)
         except DeadlineExceeded as late:
-            if late.deadline < deadline:
-                # `drain` has set an earlier one
-                self._end(Reason.DONE)
-            else:
-                self.expired(RULES["handshake"], self.clock.now() - late.deadline)
+            self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
         if isinstance(result, Tls):
             self.transport = result
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
+            self._expect(Phase.HEADER, policy.header_deadline(self._began_at, self.timeouts)[0])
+            if result.can_be_unattended and self.conn.drained:
+                self._become_unattended()
         else:
-            # bytes that it has sent would make the close a reset, and the peer lose what TLS has told it
-            self._unread = result is Reason.PROTOCOL_ERROR
+            self._unread = result is Reason.PROTOCOL_ERROR  # a close that is a reset would discard TLS's alert
             self._end(result)
 
-    def _try_head_unattended(self) -> None:
-        """After the handshake, wait for the first byte without a task, if the transport has no bytes."""
-        if self.state == HEAD and self.transport.can_be_unattended and self.conn.drained:
-            deadline, _ = policy.header_deadline(self._began_at, self.timeouts)
-            self.enter(Phase.HEADER, deadline)
-            self.conn.set_read_deadline(deadline)
-            self._become_unattended()
+    def _expect(self, phase: Phase, deadline: float) -> None:
+        """Enter `phase`, in which bytes must come by `deadline`."""
+        self.enter(phase, deadline)
+        self.conn.set_read_deadline(deadline)
 
     def _become_unattended(self) -> bool:
         """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
@@ -256,10 +257,9 @@ class Connection(ConnectionBase):
         """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
         cannot be unattended, or bytes of the next request may be there."""
         now = self.clock.now()
-        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
-        self.conn.set_read_deadline(self.deadline)
         return self._become_unattended()
 
     async def _wait_idle(self) -> None:
@@ -304,6 +304,13 @@ class Connection(ConnectionBase):
 
     # serving a request
 
+    async def _serve_next(self, task: ConnectionTask) -> None:
+        """Serve a request in `task`, or ask for another task if this one has run a handler and must not run another."""
+        if task.fresh:
+            await self._serve_request(task)
+        else:
+            self._change_task()
+
     async def _serve_request(self, task: ConnectionTask) -> None:
         """Read a head, run the handler, and finish the exchange. Return early if the connection has gone on in another
         task."""
@@ -313,16 +320,7 @@ class Connection(ConnectionBase):
         exchange = self._begin_exchange(request, self._came_at)
         usable = False
         try:
-            try:
-                await task.run_handler(self.settings.handler, exchange)
-                if not (exchange.writer.complete or exchange.link == DEAD or self.reason):
-                    raise ResponseError("the application returned before its response was complete")
-            except Exception as error:
-                if not is_disconnect(error):
-                    self._handler_failed(exchange, error)
-            closing = task.close_generators()
-            if closing is not None:
-                await closing
+            await run_handler(task, self.settings.handler, exchange, self._handler_failed)
         finally:
             usable = task.handler_left()
             if not self._is_run_by(task):
@@ -345,6 +343,7 @@ class Connection(ConnectionBase):
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
+        self.watch_peer()
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
@@ -360,6 +359,7 @@ class Connection(ConnectionBase):
     def _note_handler_left(self) -> None:
         """Change the state from EXCHANGE to FINISHING. Do nothing in any other state."""
         if self.state == EXCHANGE:
+            self.unwatch_peer()
             self._advance(HANDLER_LEFT)
 
     def _detach(self, exchange: Exchange) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-import trio
-
 from ..errors import DeadlineExceeded
+from ..net import BrokenResourceError, ClosedResourceError
 from ..runtime import checkpoint
 from .errors import Disconnected
 from .policy import RULES, stall_deadline, write_deadline
@@ -65,7 +64,7 @@ class Exchange(ReceivingExchange):
         if (self._queue is None or self._queue.is_empty) and (due == INF or due > host.clock.now()):
             try:
                 taken = host.transport.try_send(framed)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            except (BrokenResourceError, ClosedResourceError) as error:
                 self._raise_lost(Reason.CLIENT_RESET, error)
             if taken == len(framed):
                 self._mark_if_sent()
@@ -106,8 +105,10 @@ class Exchange(ReceivingExchange):
             return
         try:
             await queue.flush(end, self._send)
-        except trio.Cancelled:
-            # a piece that is missing would corrupt what follows it: give up the connection
+        except Exception:
+            raise
+        except BaseException:
+            # cancelled: a piece that is missing would corrupt what follows it, so give up the connection
             self.kill()
             self._host.send_abandoned()
             raise
@@ -127,9 +128,11 @@ class Exchange(ReceivingExchange):
             host.expired(self._write_rule, host.clock.now() - late.deadline)
             await checkpoint()
             raise Disconnected("the peer did not accept the response in time") from late
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
         host.enter(Phase.HANDLER, self._handler_deadline)
+        if not (self.writer.complete or self._watching or self._receiving):
+            host.watch_peer()
 
     def _send_deadline(self, length: int) -> float:
         """Return when the peer must have accepted more of a send of `length` bytes, and enter the write phase. Called
@@ -151,6 +154,7 @@ class Exchange(ReceivingExchange):
         if not self.writer.complete or self._response == SENT or not (self._queue is None or self._queue.is_empty):
             return
         self._response = SENT
+        self._host.unwatch_peer()
         if self._answered is not None:
             self._answered.set()
         if self._watching:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 
+from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, Conn
 from .errors import BadRequest
 from .reporting import report
@@ -13,14 +14,24 @@ from .state import Reason
 from .transport import Plain
 
 
-async def tls_handshake(conn: Conn, context: ssl.SSLContext, deadline: float, peer: str) -> Tls | Reason:
-    """Set up TLS on `conn`. Return the transport, or the reason to end if the peer has closed its side or the TLS
-    handshake has failed, which is logged for debugging with the name of the `peer`.
+async def tls_handshake(conn: Conn, context: ssl.SSLContext | None, deadline: float, peer: str) -> Tls | Reason:
+    """Set up TLS on `conn`. Return the transport, or the reason to end: the peer has closed its side, an earlier read
+    deadline was set on `conn` and has passed, as a drain does, or the TLS handshake has failed, which is logged for
+    debugging with the name of the `peer`.
 
     Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
-    `deadline`, or at an earlier read deadline that was set on `conn` meanwhile. Raise BrokenResourceError if the
-    connection is gone.
+    `deadline`, BrokenResourceError if the connection is gone.
     """
+    assert context is not None
+    try:
+        return await _set_up(conn, context, min(deadline, conn.read_deadline), peer)
+    except DeadlineExceeded as late:
+        if late.deadline < deadline:
+            return Reason.DONE
+        raise
+
+
+async def _set_up(conn: Conn, context: ssl.SSLContext, deadline: float, peer: str) -> Tls | Reason:
     # bytes that have come in time may have waited for this turn of the loop
     first = conn.receive_ready()
     if first is None:

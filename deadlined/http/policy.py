@@ -27,6 +27,9 @@ NEW_GRACE: Final = 5.0
 # once
 IDLE_GRACE: Final = 0.1
 
+# seconds that a handler which was told that its peer is gone may take to return; then it is cancelled
+DISCONNECT_GRACE: Final = 1.0
+
 # seconds for which a peer may accept no byte of a send, even if the deadline of a long send is later. Twice Envoy's
 # stream_idle_timeout: the kernel buffers so much that a peer which reads 240 B/s shows progress only after minutes
 STALL: Final = 600.0

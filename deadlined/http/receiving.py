@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..runtime import checkpoint
+from ..net import BrokenResourceError, ClosedResourceError
+from ..runtime import Event, checkpoint
+from .draining import Draining
 from .errors import BadRequest, Disconnected
-from .policy import RULES, Rule, body_deadline, handler_deadline
+from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline, handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .sending import SendQueue
 from .state import (
@@ -94,7 +94,7 @@ class ReceivingExchange:
         # the connection has read and discarded some of the body
         self._discarded = False
         # set when the response is sent or the exchange is dead; made when needed
-        self._answered: trio.Event | None = None
+        self._answered: Event | None = None
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
@@ -142,6 +142,11 @@ class ReceivingExchange:
     def link(self) -> int:
         """The link to the connection: LIVE, DETACHED or DEAD."""
         return self._link
+
+    @property
+    def draining(self) -> Draining:
+        """The beginning of the server's drain, an awaitable."""
+        return self._host.drain_began
 
     @property
     def body_done(self) -> bool:
@@ -291,6 +296,7 @@ class ReceivingExchange:
         host = self._host
         if rule is not None:
             host.enter(Phase.BODY, deadline)
+        host.unwatch_peer()
         try:
             data = await host.transport.receive(deadline)
         except DeadlineExceeded as late:
@@ -299,8 +305,11 @@ class ReceivingExchange:
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
             # without a rule the watch was ended by `_mark_if_sent`
             raise Disconnected("the body did not come in time") from late
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
+        finally:
+            if self._link == LIVE and self._response != SENT:
+                host.watch_peer()
         if not data:
             self._raise_lost(Reason.CLIENT_CLOSED, None)
         host.enter(Phase.HANDLER, self._handler_deadline)
@@ -308,7 +317,7 @@ class ReceivingExchange:
 
     async def _wait_answered(self) -> None:
         if self._answered is None:
-            self._answered = trio.Event()
+            self._answered = Event()
         await self._answered.wait()
 
     def _raise_lost(self, reason: Reason, cause: Exception | None) -> None:
@@ -317,7 +326,15 @@ class ReceivingExchange:
         if self._link != DEAD:
             self._host.lost(reason)
         self.kill()
+        self._end_soon()
         raise Disconnected(f"the peer is gone ({reason})") from cause
+
+    def _end_soon(self) -> None:
+        """Let the handler be cancelled if it has not returned soon after it was told that the peer is gone."""
+        when = self._host.clock.now() + DISCONNECT_GRACE
+        if self._host.cancel_on_disconnect and self.task is not None and when < self._handler_deadline:
+            self._handler_deadline = when
+            self.task.arm(when)
 
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""

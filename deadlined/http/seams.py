@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..poll import Clock
 from ..runtime import ReadyCallback
 from .dates import DateLine
+from .draining import Draining
 from .errors import BadRequest
 from .policy import Rule
 from .state import Phase, Reason
@@ -47,6 +48,8 @@ class ExchangeHost(ReadyCallback):
     transport: Transport
     dates: DateLine
     keep_alive_line: bytes
+    cancel_on_disconnect: bool
+    drain_began: Draining
     phase: Phase
     draining: bool
     client: tuple[str, int] | None
@@ -71,6 +74,15 @@ class ExchangeHost(ReadyCallback):
 
     def lost(self, reason: Reason) -> None:
         """Record that the peer is gone, for `reason`."""
+        raise NotImplementedError
+
+    def watch_peer(self) -> None:
+        """Cancel the handler if the peer leaves, until `unwatch_peer`. No effect if the server does not want that, or
+        if no handler runs. Nothing else may wait for bytes meanwhile."""
+        raise NotImplementedError
+
+    def unwatch_peer(self) -> None:
+        """End `watch_peer`. Idempotent."""
         raise NotImplementedError
 
     def send_abandoned(self) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-import trio
-
+from ..runtime import Event
 from .errors import Disconnected
 
 # sends the rest of a piece after the first so many bytes
@@ -35,7 +34,7 @@ class SendQueue:
         self.sent: int = 0
         # a task sends the first piece now; others wait for the event
         self._busy: bool = False
-        self._turn: trio.Event | None = None
+        self._turn: Event | None = None
         self._closed: bool = False
 
     @property
@@ -78,7 +77,7 @@ class SendQueue:
 
     async def _wait_for_turn(self) -> None:
         if self._turn is None:
-            self._turn = trio.Event()
+            self._turn = Event()
         await self._turn.wait()
 
     def _pass_turn(self) -> None:

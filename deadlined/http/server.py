@@ -6,19 +6,19 @@ import ssl
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-
-import trio
+from typing import Any
 
 from ..net import Conn, Listener
-from ..runtime import current_pump
+from ..runtime import Event, current_host, open_contained_tasks, open_group
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
 from .dates import DateLine
+from .draining import Draining
 from .policy import RULES
 from .records import ConnectionInfo, Observer
 from .settings import Handler, Settings
 from .state import Phase, Reason
-from .timeouts import Limits, Timeouts
+from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import WorkerPool
 
@@ -45,13 +45,18 @@ class HttpStatistics:
 class HttpServer(ConnectionOwner):
     """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
-    Make it inside `trio.run`, and call `serve` once. `handler(exchange)` runs in a task that serves the connection, in
+    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a task that
+    serves the connection, in
     a copy of the context variables of the caller of `serve`. An exception of it is logged and answered with 500 if no
     response was started. Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
     if it is installed, else h11. Raises ValueError for another name.
+
+    A client that leaves, or ends its side, while the handler is suspended cancels the handler, unless
+    `cancel_on_disconnect` is False. A handler that is told of it, by a receive or a send, has DISCONNECT_GRACE seconds
+    to return before it is cancelled. After the response is sent nothing is cancelled.
     """
 
     def __init__(
@@ -63,8 +68,10 @@ class HttpServer(ConnectionOwner):
         ssl_context: ssl.SSLContext | None = None,
         observer: Observer | None = None,
         parser: str = "auto",
+        cancel_on_disconnect: bool = True,
     ) -> None:
-        pump = current_pump()
+        host = current_host()
+        self._shutdown = Event()
         self._settings = Settings(
             handler=handler,
             timeouts=timeouts or Timeouts(),
@@ -72,21 +79,24 @@ class HttpServer(ConnectionOwner):
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
-            clock=pump.clock,
+            clock=host.clock,
+            cancel_on_disconnect=cancel_on_disconnect,
+            draining=Draining(self._shutdown),
         )
-        self._clock = pump.clock
-        self._poller = pump.poller
-        self._dates = DateLine(pump.clock)
+        self._clock = host.clock
+        self._poller = host.poller
+        self._dates = DateLine(host.clock)
         self._pool: WorkerPool | None = None
         self._draining = False
+        # when the drain ends, absolute; -inf if it was cut
+        self._drain_until = INF
         self._connections: set[ConnectionBase] = set()
         self._accepted = 0
         self._requests = 0
         self._background = 0
         self._reasons: Counter[Reason] = Counter()
         self._worst_lateness = 0.0
-        self._shutdown = trio.Event()
-        self._quiet = trio.Event()
+        self._quiet = Event()
 
     @property
     def timeouts(self) -> Timeouts:
@@ -108,12 +118,13 @@ class HttpServer(ConnectionOwner):
         self,
         listeners: Iterable[Listener],
         *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        task_status: Any = None,
     ) -> None:
         """Serve until `shutdown`, and then until all connections and handlers are done or the drain's deadline has cut
         them.
 
-        The listeners are closed when the drain begins, or when this is cancelled.
+        The listeners are closed when the drain begins, or when this is cancelled. `task_status.started()` is called
+        once connections are accepted: trio and anyio pass it when this is started with `start`.
         """
         try:
             await self._serve(listeners, task_status)
@@ -128,10 +139,17 @@ class HttpServer(ConnectionOwner):
         if not self._draining:
             self._draining = True
             now = self._clock.now()
+            self._drain_until = now + self.timeouts.drain
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):
                 connection.drain(now)
             self._shutdown.set()
+
+    def cut(self) -> None:
+        """End the drain now: reset what is left, as at the drain's deadline. No effect before `shutdown`."""
+        if self._draining:
+            self._drain_until = -INF
+            self._quiet.set()
 
     def connections(self) -> list[ConnectionInfo]:
         """Describe every open connection, the oldest first."""
@@ -183,20 +201,20 @@ class HttpServer(ConnectionOwner):
         """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
 
-    async def _serve(self, listeners: Iterable[Listener], task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as workers:
-            pool = self._pool = WorkerPool(workers, self._poller)
+    async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
+        async with open_contained_tasks() as tasks:
+            pool = self._pool = WorkerPool(tasks, self._poller)
             try:
-                async with trio.open_nursery() as acceptors:
+                async with open_group() as acceptors:
                     for listener in listeners:
                         acceptors.start_soon(self._accept, listener)
-                    task_status.started()
+                    if task_status is not None:
+                        task_status.started()
                     await self._shutdown.wait()
-                    acceptors.cancel_scope.cancel()
+                    acceptors.cancel()
                 await self._drain()
             finally:
                 pool.close()
-                workers.cancel_scope.cancel()
 
     async def _accept(self, listener: Listener) -> None:
         async with listener:
@@ -230,10 +248,9 @@ class HttpServer(ConnectionOwner):
 
     async def _drain(self) -> None:
         """Wait until nothing is left, and reset what is left at the drain's deadline."""
-        deadline = self._clock.now() + self.timeouts.drain
-        with trio.CancelScope(deadline=deadline):
-            while self._busy:
-                self._quiet = trio.Event()
-                await self._quiet.wait()
+        while self._busy and self._clock.now() < self._drain_until:
+            self._quiet = Event()
+            await self._quiet.wait_until(self._drain_until)
         for connection in list(self._connections):
-            connection.expired(RULES["drain"], self._clock.now() - deadline)
+            late = 0.0 if self._drain_until == -INF else self._clock.now() - self._drain_until
+            connection.expired(RULES["drain"], late)

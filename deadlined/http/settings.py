@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ..poll import Clock
+from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
 from .timeouts import INF, Limits, Timeouts
@@ -28,6 +29,9 @@ class Settings:
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
     clock: Clock
+    # a client that leaves cancels its handler
+    cancel_on_disconnect: bool
+    draining: Draining
     keep_alive_line: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,8 @@
-"""Streams, listeners and datagram sockets for trio, with Go's deadlines."""
+"""Streams, listeners and datagram sockets for trio and asyncio, with Go's deadlines."""
 
 from __future__ import annotations
+
+import trio
 
 from .conn import Conn
 from .datagram import PacketConn, open_udp
@@ -26,3 +28,6 @@ __all__ = [
     "open_unix_stream",
     "serve_tcp",
 ]
+
+# for those who ask with isinstance(); the class itself knows no event loop
+trio.abc.HalfCloseableStream.register(TlsConn)

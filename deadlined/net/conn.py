@@ -1,4 +1,4 @@
-"""A byte stream with deadlines: Go's net.Conn as a stream of trio.
+"""A byte stream with deadlines: Go's net.Conn, on trio and on asyncio.
 
 Facts      A non-blocking call says at once whether it can be served. The kernel reports the next edge only after a call
            has said "would block".
@@ -19,10 +19,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
-from trio.lowlevel import checkpoint
 
 from ..poll import OK, PARKED
-from ..runtime import ReadyCallback, ScheduledCheckpoint, current_pump, yield_shielded
+from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, closed_error
 from .side import Side, require_open
 
@@ -44,9 +43,9 @@ class Conn(trio.abc.HalfCloseableStream):
     """A connected stream socket whose reads and writes end by their deadlines. Make it with `open_tcp_stream`,
     `open_unix_stream`, `Listener.accept` or `Conn.from_socket`.
 
-    A deadline is an absolute time on the run's clock (`trio.current_time()`); `inf`, the default, is none. It applies
-    to the pending and to all future operations of its direction, and stays until it is moved: an idle timeout is a
-    read deadline that is moved after every read. Any task of the run may set one, at the cost of a store:
+    A deadline is an absolute time on the event loop's clock (`deadlined.current_time()`); `inf`, the default, is
+    none. It applies to the pending and to all future operations of its direction, and stays until it is moved: an idle
+    timeout is a read deadline that is moved after every read. Any task of the loop may set one, at the cost of a store:
 
         set_read_deadline(when)     `receive_some` and the other reads raise DeadlineExceeded at `when`
         set_write_deadline(when)    the same for `send_all` and the other writes
@@ -71,14 +70,13 @@ class Conn(trio.abc.HalfCloseableStream):
         "__weakref__": None,
         "_desc": None,
         "_ended": None,
-        "_pump": None,
+        "_host": None,
         "_reading": None,
         "_socket": None,
-        "_turn": None,
         "_writing": None,
-        "set_read_deadline": "Set the read deadline: absolute seconds on the run's clock; `inf` is none.",
+        "set_read_deadline": "Set the read deadline: absolute seconds on the loop's clock; `inf` is none.",
         "set_read_timeout": "Set the read deadline, in seconds from now; at or below 0 it expires at once.",
-        "set_write_deadline": "Set the write deadline: absolute seconds on the run's clock; `inf` is none.",
+        "set_write_deadline": "Set the write deadline: absolute seconds on the loop's clock; `inf` is none.",
         "set_write_timeout": "Set the write deadline, in seconds from now; at or below 0 it expires at once.",
     }
 
@@ -88,16 +86,15 @@ class Conn(trio.abc.HalfCloseableStream):
     set_write_timeout: Callable[[float], None]
 
     def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
-        pump = current_pump()
-        self._desc = pump.open(socket.fileno())
+        host = current_host()
+        self._desc = host.open(socket.fileno())
         # on a unix socket a read ends where a descriptor was passed, even if more bytes follow (unix(7))
         self._desc.read.eof_or_urgent_seen = not is_tcp
         self._socket = socket
-        self._pump = pump
-        self._reading = Side("read", self._desc.read)
-        self._writing = Side("write", self._desc.write)
+        self._host = host
+        self._reading = Side("read", self._desc.read, host)
+        self._writing = Side("write", self._desc.write, host)
         self._ended = False
-        self._turn: ScheduledCheckpoint | None = None
         # the halves' own methods, because a forwarding call would cost more than the method
         self.set_read_deadline = self._desc.read.set_deadline
         self.set_write_deadline = self._desc.write.set_deadline
@@ -154,8 +151,7 @@ class Conn(trio.abc.HalfCloseableStream):
             data = None
             if side.half.ready:
                 # bytes are waiting: the checkpoint may come first
-                turn = self._turn = self._turn or ScheduledCheckpoint(side.half)
-                side.woken(await turn)
+                side.woken(await side.turn())
                 data = self._receive(size)
             elif not side.half.drained or side.half.check() != OK:
                 await side.begin()
@@ -166,7 +162,7 @@ class Conn(trio.abc.HalfCloseableStream):
             if 0 < len(data) < size:
                 side.half.drain()
             if not side.slept:
-                await yield_shielded
+                await side.finish()
             return data
         finally:
             side.leave()
@@ -193,7 +189,7 @@ class Conn(trio.abc.HalfCloseableStream):
             if not isinstance(data, bytes) or self._offer(side, data) < len(data):
                 await self._send_remaining(side, data)
             if not side.slept:
-                await yield_shielded
+                await side.finish()
         finally:
             side.leave()
 
@@ -206,7 +202,7 @@ class Conn(trio.abc.HalfCloseableStream):
             while not _writable(self._socket):
                 side.woken(await side.parking)
             if not side.slept:
-                await yield_shielded
+                await side.finish()
         finally:
             side.leave()
 
@@ -215,7 +211,7 @@ class Conn(trio.abc.HalfCloseableStream):
         side = self._writing
         side.enter()
         try:
-            await checkpoint()
+            await self._host.checkpoint()
             self.shutdown_write()
         finally:
             side.leave()
@@ -224,13 +220,14 @@ class Conn(trio.abc.HalfCloseableStream):
         """Close at once; pending operations raise ClosedResourceError. The kernel still delivers the bytes in its
         buffer if the peer reads them. Idempotent."""
         self.close()
-        await checkpoint()
+        await self._host.checkpoint()
 
     def close(self) -> None:
-        """Do what `aclose` does, without the checkpoint. May be called from a callback and after the run."""
+        """Do what `aclose` does, without the checkpoint. May be called from callbacks, and after the event loop has
+        ended."""
         self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
         self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
-        self._pump.close(self._desc)
+        self._host.close(self._desc)
         self._socket.close()
 
     def abort(self) -> None:
@@ -306,6 +303,21 @@ class Conn(trio.abc.HalfCloseableStream):
         """Wait without a task: True if `callback.on_ready()` will be called once, when the connection may be readable,
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
+
+    def cancel_call(self) -> None:
+        """Forget the callback of `call_when_readable`. No effect if there is none."""
+        self._reading.half.unpark()
+
+    @property
+    def peer_has_left(self) -> bool:
+        """True once the kernel has reported that the peer has ended its side or the connection is broken, even if bytes
+        of the peer are still unread."""
+        return self._reading.half.hangup_seen
+
+    @property
+    def was_reset(self) -> bool:
+        """True if the kernel has an error of the connection that no operation has raised yet. Forgets the error."""
+        return self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR) != 0
 
     def resume_readable(self, callback: ReadyCallback) -> bool:
         """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called

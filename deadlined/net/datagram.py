@@ -7,9 +7,8 @@ import socket as stdlib
 from typing import Any
 
 import trio
-from trio.lowlevel import checkpoint
 
-from ..runtime import current_pump, yield_shielded
+from ..runtime import current_host
 from .side import Side, require_open
 
 # bytes; UDP's length field allows no more
@@ -23,11 +22,11 @@ class PacketConn(trio.abc.AsyncResource):
 
     def __init__(self, socket: stdlib.socket) -> None:
         socket.setblocking(False)
-        self._pump = current_pump()
-        self._desc = self._pump.open(socket.fileno())
+        self._host = current_host()
+        self._desc = self._host.open(socket.fileno())
         self._socket = socket
-        self._reading = Side("read", self._desc.read)
-        self._writing = Side("write", self._desc.write)
+        self._reading = Side("read", self._desc.read, self._host)
+        self._writing = Side("write", self._desc.write, self._host)
 
     @property
     def socket(self) -> stdlib.socket:
@@ -35,13 +34,13 @@ class PacketConn(trio.abc.AsyncResource):
         return self._socket
 
     def set_read_deadline(self, when: float) -> None:
-        """Set the deadline of pending and future `receive_from`: absolute seconds on the run's clock; `inf` is none.
+        """Set the deadline of pending and future `receive_from`: absolute seconds on the loop's clock; `inf` is none.
         ClosedResourceError once closed."""
         require_open(self._desc.read)
         self._desc.read.set_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Set the deadline of pending and future `send_to`: absolute seconds on the run's clock; `inf` is none.
+        """Set the deadline of pending and future `send_to`: absolute seconds on the loop's clock; `inf` is none.
         ClosedResourceError once closed."""
         require_open(self._desc.write)
         self._desc.write.set_deadline(when)
@@ -82,7 +81,7 @@ class PacketConn(trio.abc.AsyncResource):
                 except BlockingIOError:
                     side.woken(await side.parking)
             if not side.slept:
-                await yield_shielded
+                await side.finish()
             return received
         finally:
             side.leave()
@@ -99,15 +98,15 @@ class PacketConn(trio.abc.AsyncResource):
             while not self._try_send(data, address):
                 side.woken(await side.parking)
             if not side.slept:
-                await yield_shielded
+                await side.finish()
         finally:
             side.leave()
 
     async def aclose(self) -> None:
         """Close; pending operations raise ClosedResourceError. Idempotent."""
-        self._pump.close(self._desc)
+        self._host.close(self._desc)
         self._socket.close()
-        await checkpoint()
+        await self._host.checkpoint()
 
     def _try_send(self, data: bytes, address: Address) -> bool:
         try:
@@ -145,7 +144,7 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
 
 async def _resolve(host: str | None, port: int, flags: int = 0) -> list[tuple[int, Address]]:
     """Look up the families and addresses of a name, the preferred one first."""
-    found = await trio.socket.getaddrinfo(host, port, type=stdlib.SOCK_DGRAM, flags=flags)
+    found = await current_host().getaddrinfo(host, port, stdlib.SOCK_DGRAM, flags)
     return [(family, address) for family, _, _, _, address in found]
 
 

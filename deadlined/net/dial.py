@@ -1,4 +1,4 @@
-"""Outgoing connections under a deadline. Trio races the addresses of a name (happy eyeballs, RFC 8305).
+"""Outgoing connections under a deadline, which includes the name look-up.
 
 A non-blocking connect to a unix socket never waits: it succeeds or fails, with EAGAIN if the listener's queue is full.
 No event tells when there is room again, so it is tried again after 5 ms, and then at growing intervals.
@@ -10,11 +10,13 @@ import math
 import socket as stdlib
 import ssl
 from pathlib import Path
-
-import trio
+from typing import Any
 
 from ..errors import DeadlineExceeded
+from ..runtime import Event, checkpoint, current_host, current_time, open_group
+from ..timing import sleep_until
 from .conn import Conn
+from .race import AddressInfo, Race, why_nobody_answered
 from .tls import TlsConn
 
 # seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
@@ -29,15 +31,15 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     DeadlineExceeded (op "connect") at `deadline`, absolute seconds, which includes the name look-up; at or before now
     it is raised at once. OSError if no address can be reached. NaN is a ValueError.
     """
-    with _connecting(deadline) as scope:
-        stream = await trio.open_tcp_stream(host, port)
-        socket = _detach(stream.socket)
-        try:
-            return Conn.from_socket(socket)
-        except BaseException:
-            socket.close()
-            raise
-    raise _exceeded(scope)
+    if not isinstance(port, int):
+        raise TypeError(f"port must be an int, not {port!r}")
+    await _require_time(deadline)
+    race = Race(await _look_up(host, port, deadline), deadline)
+    conn = await race.run()
+    if conn is None:
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+        raise why_nobody_answered(f"{name}:{port}", deadline, race.errors)
+    return conn
 
 
 async def open_tls_stream(
@@ -73,20 +75,19 @@ async def open_tls_stream(
 
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
     """Connect to a unix socket. Waits while the listener's queue is full. Errors as `open_tcp_stream`."""
-    with _connecting(deadline) as scope:
-        await trio.lowlevel.checkpoint()
-        delay = _RETRY_FIRST
-        socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
-        try:
-            socket.setblocking(False)
-            while not _connects(socket, str(path)):
-                await trio.sleep(delay)
-                delay = min(2 * delay, _RETRY_MOST)
-            return Conn.from_socket(socket)
-        except BaseException:
-            socket.close()
-            raise
-    raise _exceeded(scope)
+    await _require_time(deadline)
+    delay = _RETRY_FIRST
+    socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
+    try:
+        socket.setblocking(False)
+        while not _connects(socket, str(path)):
+            await sleep_until(min(current_time() + delay, deadline))
+            _require_left(deadline)
+            delay = min(2 * delay, _RETRY_MOST)
+        return Conn.from_socket(socket)
+    except BaseException:
+        socket.close()
+        raise
 
 
 def _connects(socket: stdlib.socket, path: str) -> bool:
@@ -98,19 +99,51 @@ def _connects(socket: stdlib.socket, path: str) -> bool:
     return True
 
 
-def _connecting(deadline: float) -> trio.CancelScope:
-    return trio.CancelScope(deadline=deadline)
+async def _require_time(deadline: float) -> None:
+    """Raise DeadlineExceeded if `deadline` has come, ValueError if it is NaN. A checkpoint."""
+    if deadline != deadline:
+        raise ValueError("a deadline must not be NaN; use inf for none")
+    await checkpoint()
+    _require_left(deadline)
 
 
-def _exceeded(scope: trio.CancelScope) -> DeadlineExceeded:
-    return DeadlineExceeded("connect", scope.deadline)
+def _require_left(deadline: float) -> None:
+    if deadline <= current_time():
+        raise DeadlineExceeded("connect", deadline)
 
 
-def _detach(socket: trio.socket.SocketType) -> stdlib.socket:
-    """Take the descriptor from trio into a socket of the standard library."""
-    family, type_, proto = socket.family, socket.type, socket.proto
-    return stdlib.socket(family, type_, proto, fileno=socket.detach())
+async def _look_up(host: str | bytes, port: int, deadline: float) -> list[AddressInfo]:
+    """Return the addresses of a name. OSError if there are none; DeadlineExceeded at `deadline`."""
+    look_up = _LookUp(host, port)
+    if deadline == math.inf:
+        await look_up.run()
+    else:
+        async with open_group() as group:
+            group.start_soon(look_up.run)
+            await look_up.done.wait_until(deadline)
+            group.cancel()
+    if look_up.error is not None:
+        raise look_up.error
+    if not look_up.done.is_set():
+        raise DeadlineExceeded("connect", deadline)
+    return look_up.found
 
 
-# for those who ask with isinstance(); the class itself knows no event loop
-trio.abc.HalfCloseableStream.register(TlsConn)
+class _LookUp:
+    """One look-up of a name, whose outcome is kept."""
+
+    def __init__(self, host: str | bytes, port: int) -> None:
+        self._name = (host, port)
+        self.done = Event()
+        self.found: list[Any] = []
+        self.error: Exception | None = None
+
+    async def run(self) -> None:
+        """Look the name up, and set `done`."""
+        host, port = self._name
+        try:
+            self.found = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, 0)
+        except Exception as error:
+            # a group would wrap it
+            self.error = error
+        self.done.set()

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from trio.lowlevel import checkpoint
 
-from ..runtime import ScheduledCheckpoint, current_pump, yield_shielded
+from ..runtime import checkpoint, current_host
 from .conn import Conn, set_options
 from .errors import broken_error
+from .race import AddressInfo
 from .side import Side, require_open
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
@@ -58,9 +58,6 @@ _SKIPPED = frozenset(
 # not promise it
 _INHERITS = sys.platform == "linux"
 
-# a result of `getaddrinfo`: family, type, protocol, canonical name, address
-AddressInfo = tuple[int, int, int, str, Any]
-
 _log = logging.getLogger("deadlined.net")
 
 
@@ -71,10 +68,10 @@ class Listener(trio.abc.Listener[Conn]):
     def __init__(
         self, socket: stdlib.socket, unlink: Callable[[], object] | None = None, has_options: bool = False
     ) -> None:
-        self._pump = current_pump()
-        self._desc = self._pump.open(socket.fileno())
+        self._host = current_host()
+        self._desc = self._host.open(socket.fileno())
         self._socket = socket
-        self._accepting = Side("accept", self._desc.read)
+        self._accepting = Side("accept", self._desc.read, self._host)
         # removes the file of a unix socket
         self._unlink = unlink
         # the options of a `Conn` were set before listen()
@@ -96,7 +93,7 @@ class Listener(trio.abc.Listener[Conn]):
         return self._socket
 
     def set_deadline(self, when: float) -> None:
-        """Set the deadline of pending and future accepts: absolute seconds on the run's clock; `inf` is none.
+        """Set the deadline of pending and future accepts: absolute seconds on the loop's clock; `inf` is none.
 
         They fail at `when` even if a connection is waiting. Do not use it under `trio.serve_listeners`, which ends when
         an accept fails. ClosedResourceError once closed.
@@ -128,11 +125,11 @@ class Listener(trio.abc.Listener[Conn]):
                         delay = await self._back_off(error, delay)
                     elif error.errno in _SKIPPED:
                         # an error that persists must leave room for other tasks, a cancellation and a deadline
-                        side.woken(await ScheduledCheckpoint(side.half))
+                        side.woken(await side.turn())
                     else:
                         raise broken_error(error) from error
             if not side.slept:
-                await yield_shielded
+                await side.finish()
             return conn
         finally:
             side.leave()
@@ -170,23 +167,25 @@ class Listener(trio.abc.Listener[Conn]):
     async def _back_off(self, shortage: OSError, delay: float) -> float:
         """Wait `delay` seconds, or until the deadline or a close; return the next delay."""
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
-        with trio.move_on_after(delay):
-            # readiness does not end this wait: the listener is ready all the time
-            while True:
-                self._accepting.woken(await self._accepting.parking)
+        # readiness does not end this wait: the listener is ready all the time
+        await self._accepting.pause(self._host.clock.now() + delay)
         return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:
         """Stop listening; a pending accept raises ClosedResourceError. The file of a unix socket is removed unless it
         was replaced. Idempotent."""
-        self._pump.close(self._desc)
+        self.close()
+        await self._host.checkpoint()
+
+    def close(self) -> None:
+        """Do what `aclose` does, without the checkpoint. May be called after the event loop has ended."""
+        self._host.close(self._desc)
         try:
             if self._unlink is not None:
                 unlink, self._unlink = self._unlink, None
                 unlink()
         finally:
             self._socket.close()
-        await checkpoint()
 
 
 async def open_tcp_listeners(
@@ -200,15 +199,14 @@ async def open_tcp_listeners(
     """
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
-    addresses = await trio.socket.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    addresses = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     listeners: list[Listener] = []
     try:
         for socket, address in sockets_for(addresses):
             listeners.append(_listen(socket, address, backlog, reuse_port))
     except BaseException:
-        with trio.CancelScope(shield=True):
-            for listener in listeners:
-                await listener.aclose()
+        for listener in listeners:
+            listener.close()
         raise
     return listeners
 
@@ -259,9 +257,8 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mo
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
     file = Path(path)
-    if await trio.Path(file).is_socket() and not await _answers(file):
-        with contextlib.suppress(FileNotFoundError):
-            await trio.Path(file).unlink()
+    await checkpoint()
+    _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
@@ -269,6 +266,13 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mo
     except BaseException:
         socket.close()
         raise
+
+
+def _remove_stale(file: Path) -> None:
+    """Remove a socket file on which no process listens."""
+    if file.is_socket() and not _answers(file):
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
 
 
 def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
@@ -307,11 +311,13 @@ def _identity(file: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-async def _answers(file: Path) -> bool:
+def _answers(file: Path) -> bool:
     """Whether a process listens on this socket; also True if that cannot be told."""
-    with trio.socket.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
+    with stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
+        # connecting to a unix socket succeeds or fails at once, with EAGAIN if the queue of the listener is full
+        probe.setblocking(False)
         try:
-            await probe.connect(str(file))
+            probe.connect(str(file))
         except ConnectionRefusedError:
             return False
         except OSError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-import trio
-
+from ..runtime import open_group
 from .conn import Conn
 from .listener import Listener, open_tcp_listeners
 
@@ -14,6 +14,7 @@ from .listener import Listener, open_tcp_listeners
 _ACCEPTED_PER_TURN = 32
 
 Handler = Callable[[Conn], Awaitable[object]]
+StartSoon = Callable[..., object]
 
 
 async def serve_tcp(
@@ -22,30 +23,45 @@ async def serve_tcp(
     *,
     host: str | bytes | None = None,
     backlog: int | None = None,
-    handler_nursery: trio.Nursery | None = None,
-    task_status: trio.TaskStatus[list[Listener]] = trio.TASK_STATUS_IGNORED,
+    handler_nursery: Any = None,
+    task_status: Any = None,
 ) -> None:
     """Serve TCP connections until cancelled: run `handler(conn)` in its own task and close `conn` after it.
 
-    It is `trio.serve_tcp` with a `Conn` in place of a stream. An exception of a handler ends the server.
-    `task_status.started` receives the listeners: start it with `nursery.start`.
+    It is `trio.serve_tcp` with a `Conn` in place of a stream, for both event loops. An exception of a handler ends the
+    server. `handler_nursery`, a nursery of trio, a task group of anyio or an `asyncio.TaskGroup`, is where the tasks of
+    the handlers belong; None means the server's own. `task_status.started` receives the listeners: trio and anyio
+    pass it when the server is started with `start`.
     """
     listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
-    async with trio.open_nursery() as nursery:
+    try:
+        async with open_group() as group:
+            start_soon = group.start_soon if handler_nursery is None else _starter(handler_nursery)
+            for listener in listeners:
+                group.start_soon(_accept_all, listener, start_soon, handler)
+            if task_status is not None:
+                task_status.started(listeners)
+    finally:
         for listener in listeners:
-            nursery.start_soon(_accept_all, listener, handler_nursery or nursery, handler)
-        task_status.started(listeners)
+            listener.close()
 
 
-async def _accept_all(listener: Listener, nursery: trio.Nursery, handler: Handler) -> None:
-    async with listener:
-        while True:
-            conn: Conn | None = await listener.accept()
-            accepted = 0
-            while conn is not None:
-                nursery.start_soon(_handle, handler, conn)
-                accepted += 1
-                conn = listener.try_accept() if accepted < _ACCEPTED_PER_TURN else None
+def _starter(nursery: Any) -> StartSoon:
+    """Return the function that starts a task in `nursery`, whichever library's it is."""
+    if hasattr(nursery, "start_soon"):
+        start_soon: StartSoon = nursery.start_soon
+        return start_soon
+    return lambda function, *args: nursery.create_task(function(*args))
+
+
+async def _accept_all(listener: Listener, start_soon: StartSoon, handler: Handler) -> None:
+    while True:
+        conn: Conn | None = await listener.accept()
+        accepted = 0
+        while conn is not None:
+            start_soon(_handle, handler, conn)
+            accepted += 1
+            conn = listener.try_accept() if accepted < _ACCEPTED_PER_TURN else None
 
 
 async def _handle(handler: Handler, conn: Conn) -> None:

@@ -1,15 +1,15 @@
 """One direction of a socket: the task that uses it, how an operation waits, and the errors it raises.
 
-Every operation of this package has the same shape, which keeps both trio's contract and Go's rules:
+Every operation of this package has the same shape, which keeps both the event loop's contract and Go's rules:
 
     side.enter()                                    one task at a time, else BusyResourceError
     await side.begin()                              a cancelled operation does nothing; closed beats expired beats ready
     try; if the kernel says "would block"           side.woken(await side.parking), and try again
-    if not side.slept: await yield_shielded         the checkpoint of an operation that did not sleep
+    if not side.slept: await side.finish()          the checkpoint of an operation that did not sleep
     side.leave()                                    in a finally
 
-Where bytes are known to be waiting, a `ScheduledCheckpoint` before the call replaces the two checkpoints around it. A
-send does not do this: its peer would wait for the extra turn.
+Where bytes are known to be waiting, a `turn` before the call replaces the two checkpoints around it. A send does not do
+this: its peer would wait for the extra turn. On an event loop that `yields_first`, `begin` is such a turn.
 
 Each await costs an object and a call. So the pattern is written out where it is used, and a function that would only
 await another one returns that one's awaitable.
@@ -18,29 +18,28 @@ await another one returns that one's awaitable.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Final
-
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, OK, Half
-from ..runtime import Parking, yield_shielded
+from ..runtime import Host, Parking, Turn
+from ..timers import Timer
+from ..timers.timer import INF
 from .errors import BrokenResourceError, BusyResourceError, closed_error
-
-# a name of this module, which compiled code finds faster than another's
-_checkpoint_if_cancelled: Final = checkpoint_if_cancelled
 
 
 class Side:
     """The read, write or accept side of one socket."""
 
-    __slots__ = ("_busy", "_op", "half", "parking", "sent", "slept")
+    __slots__ = ("_busy", "_host", "_op", "_turn", "half", "parking", "sent", "slept")
 
-    def __init__(self, op: str, half: Half) -> None:
+    def __init__(self, op: str, half: Half, host: Host) -> None:
         self._op: str = op
+        self._host: Host = host
+        # made when needed: many sides never need it
+        self._turn: Turn | None = None
         self._busy: bool = False
         self.half: Half = half
-        self.parking: Parking = Parking(half)
+        self.parking: Parking = host.parking(half)
         # the current operation has been a checkpoint already
         self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
@@ -64,8 +63,21 @@ class Side:
     def begin(self) -> Awaitable[None]:
         """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
         of the side. It is no checkpoint otherwise."""
+        if self._host.yields_first:
+            return self._begin_after_turn()
         state = self.half.reset()
-        return _checkpoint_if_cancelled() if state == OK else self._refuse(state)
+        return self._host.checkpoint_if_cancelled() if state == OK else self._refuse(state)
+
+    def turn(self) -> Turn:
+        """Return an awaitable that is a checkpoint before the operation, and returns the state of the half after it.
+        Give the state to `woken`."""
+        if self._turn is None:
+            self._turn = self._host.turn(self.half)
+        return self._turn
+
+    def finish(self) -> Awaitable[None]:
+        """Return an awaitable that lets other tasks run, and raises nothing. Only if the operation has not `slept`."""
+        return self._host.finish()
 
     def woken(self, state: int) -> None:
         """Record that the operation has slept. Raises DeadlineExceeded or another error unless `state` is OK."""
@@ -79,7 +91,7 @@ class Side:
         try:
             half = self.half
             if half.ready or half.expired or half.event_error:
-                await checkpoint()
+                await self._host.checkpoint()
             self.woken(await self.parking)
         finally:
             self._busy = False
@@ -92,9 +104,24 @@ class Side:
         if state != OK:
             self._fail(state)
 
+    async def pause(self, until: float) -> None:
+        """Sleep until `until`, absolute seconds; readiness does not end it. DeadlineExceeded or ClosedResourceError if
+        the deadline comes first, or a close."""
+        timer = Timer(_unblock, self.half)
+        self._host.set_timer(timer, until)
+        try:
+            while self._host.clock.now() < until:
+                self.woken(await self.parking)
+        finally:
+            timer.arg = None
+            self._host.set_timer(timer, INF)
+
+    async def _begin_after_turn(self) -> None:
+        self.woken(await self.turn())
+
     async def _refuse(self, state: int) -> None:
-        await _checkpoint_if_cancelled()
-        await yield_shielded
+        await self._host.checkpoint_if_cancelled()
+        await self._host.finish()
         self._fail(state)
 
     def _fail(self, state: int) -> None:
@@ -103,6 +130,10 @@ class Side:
         if state == EXPIRED:
             raise DeadlineExceeded(self._op, self.half.missed, self.sent)
         raise BrokenResourceError("the kernel reports an error on this descriptor")
+
+
+def _unblock(half: Half, seq: int, lateness: float) -> None:
+    half.unblock(True)
 
 
 def require_open(half: Half) -> None:

@@ -48,7 +48,7 @@ class TlsConn:
     The context is set to refuse renegotiation. `received` are bytes that were read from `conn` before.
     """
 
-    __slots__ = ("__weakref__", "_core", "_https_compatible", "_unsent", "conn", "handed_over")
+    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_unsent", "conn", "handed_over")
 
     def __init__(
         self,
@@ -67,6 +67,9 @@ class TlsConn:
         self._core: TlsCore = TlsCore(ssl_context, server_side, server_hostname)
         # ciphertext that the kernel has not taken
         self._unsent: bytes = b""
+        # session tickets, which go with the first bytes that are sent: a client that closes without having read them
+        # would reset the connection, and the server might lose what it has sent (python-trio/trio#819)
+        self._held: bytes = b""
         if received:
             self._core.feed(received)
 
@@ -239,6 +242,7 @@ class TlsConn:
         """Go on with the handshake as far as that needs no wait, whatever the deadlines. True if it is done and sent;
         if not, wait until the connection is writable if anything is `unsent`, else until it is readable."""
         core = self._core
+        begun = not core.shaken
         try:
             while not core.shake():
                 data = self.conn.receive_ready() if self._push() else None
@@ -248,6 +252,8 @@ class TlsConn:
         except BrokenResourceError:
             self._answer()
             raise
+        if begun and core.ssl_object.server_side and core.ssl_object.version() == "TLSv1.3":
+            self._held = core.take()
         return self._push()
 
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
@@ -322,7 +328,8 @@ class TlsConn:
     def _encrypt(self, view: memoryview, start: int) -> int:
         """Encrypt up to BATCH bytes from `start` on, and return where they end."""
         last = min(len(view), start + BATCH)
-        pieces = [self._unsent]
+        pieces = [self._unsent, self._held]
+        self._held = b""
         while start < last:
             start += self._core.write(view[start : min(start + PIECE, last)])
             pieces.append(self._core.take())
@@ -332,7 +339,8 @@ class TlsConn:
     def _push(self) -> bool:
         """Hand ciphertext to the kernel, whatever the deadline. True if none is left."""
         if self._core.has_output:
-            self._unsent += self._core.take()
+            self._unsent += self._held + self._core.take()
+            self._held = b""
         if self._unsent:
             taken = self.conn.send_ready(self._unsent)
             self.handed_over += taken

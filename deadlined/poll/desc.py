@@ -45,6 +45,7 @@ class Half(Timer):
         "eof_or_urgent_seen",
         "event_error",
         "expired",
+        "hangup_seen",
         "missed",
         "poller",
         "ready",
@@ -66,6 +67,8 @@ class Half(Timer):
         # after the bytes that were read there may be more without a further edge, the peer's end or what follows urgent
         # data: from now on every operation must be tried
         self.eof_or_urgent_seen: bool = False
+        # the peer has ended its side, or the connection is broken; bytes may still be waiting
+        self.hangup_seen: bool = False
         # what sleeps here, an opaque token for the poller's `wake`
         self.waiter: Any = None
 

@@ -125,6 +125,10 @@ class Poller:
             del self._descs[desc.fd]
             self._deregister(desc.fd)
 
+    def is_open(self) -> bool:
+        """Return True until `shutdown` or `disown` is called."""
+        return not self._closed
+
     def wake_deadline(self, alarm: float = INF) -> float:
         """Return the time at which the sleeper must call `poll` even if the port reports nothing. From now on it is
         kicked if that time changes.
@@ -227,6 +231,8 @@ class Poller:
         read.event_error = mask & ERROR != 0
         if mask & (HANGUP | URGENT):
             read.eof_or_urgent_seen = True
+            if mask & HANGUP:
+                read.hangup_seen = True
         if mask & READ:
             read.unblock(True)
         if mask & WRITE:

@@ -1,4 +1,4 @@
-"""The host: the pump that polls in a run of trio, and how tasks sleep and wake."""
+"""The host: the event loop that runs us, trio's or asyncio's, and the pump that polls in it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,45 @@ import sys
 if sys.platform == "win32":
     raise ImportError("deadlined needs a POSIX system (epoll or kqueue); on Windows, run it inside WSL or a container")
 
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled
+from trio.lowlevel import enable_ki_protection as protected_from_interrupts
 
-from .context import RunInContextCopy, TaskContext
-from .guard import AbandonedGenerators, Generators, TaskGuard
-from .parking import Parking, ReadyCallback, ScheduledCheckpoint, TaskParker, yield_shielded
-from .pump import Pump, RuntimeStatistics, call_soon, current_pump, statistics
-from .suspend_hook import with_suspend_hook
-from .waiter import Waiter
+from .current import (
+    call_soon,
+    checkpoint,
+    current_host,
+    current_time,
+    open_contained_tasks,
+    open_group,
+    statistics,
+)
+from .event import Event
+from .host import Group, Host, Parking, ReadyCallback, RuntimeStatistics, Turn, Waiter
+from .loops import LOOPS, require_loop, run
+from .on_trio.interrupts import protect_from_interrupts
+from .tasks import ContainedTask, ContainedTasks
 
 __all__ = [
-    "AbandonedGenerators",
-    "Generators",
+    "LOOPS",
+    "ContainedTask",
+    "ContainedTasks",
+    "Event",
+    "Group",
+    "Host",
     "Parking",
-    "Pump",
     "ReadyCallback",
-    "RunInContextCopy",
     "RuntimeStatistics",
-    "ScheduledCheckpoint",
-    "TaskContext",
-    "TaskGuard",
-    "TaskParker",
+    "Turn",
     "Waiter",
     "call_soon",
     "checkpoint",
-    "checkpoint_if_cancelled",
-    "current_pump",
+    "current_host",
+    "current_time",
+    "open_contained_tasks",
+    "open_group",
+    "protected_from_interrupts",
+    "require_loop",
+    "run",
     "statistics",
-    "with_suspend_hook",
-    "yield_shielded",
 ]
+
+protect_from_interrupts()

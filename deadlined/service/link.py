@@ -10,9 +10,8 @@ import signal
 import socket as stdlib
 from collections.abc import Callable
 
-import trio
-
 from ..net import BrokenResourceError, Conn
+from ..runtime import Event
 
 # sent by a supervisor that got a second signal: cut the drain short
 END = b"e"
@@ -38,7 +37,7 @@ class Link:
             while await self._receive(conn):
                 end()
             signal.raise_signal(signal.SIGTERM)
-            await trio.sleep_forever()
+            await Event().wait()
 
     async def _receive(self, conn: Conn) -> bytes:
         """Return the next byte, or b"" when the supervisor is gone."""

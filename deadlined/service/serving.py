@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
-import trio
-
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..runtime import current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
 from .certificates import server_context
@@ -50,8 +49,10 @@ class ServeConfig:
     log_level: str = "info"
     access_log: bool = True
     http: str = "auto"
+    loop: str = "trio"
     queue: str = "heap4"
     precise: bool = False
+    cancel_on_disconnect: bool = True
     workers: int = 1
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
@@ -76,11 +77,12 @@ def serve(config: ServeConfig) -> int:
     app: App = page if config.app is None else load_app(config.app)
     context = _ssl_context(config)
     _require_parser(config.http)
+    _require_loop(config.loop)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        trio.run(_Service(config, log, access, link, out).run, app, page, context)
+        run(config.loop, _Service(config, log, access, link, out).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -136,7 +138,7 @@ class _Service:
                 handler = garbage.watching(AsgiHandler(app, state))
                 server = page.server = self._server(handler, context)
                 ended = await self._serve_until_drained(server, listeners)
-                lifespan.grace = max(ended - trio.current_time(), _LEAST_GRACE)
+                lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
             # frameworks send a whole traceback, whose last line says what is wrong
             *details, why = str(error).strip().splitlines()
@@ -147,9 +149,8 @@ class _Service:
             write_last_lines_to(self._out)
             if self._access is not None:
                 self._access.flush()
-            with trio.CancelScope(shield=True):
-                for listener in listeners:
-                    await listener.aclose()
+            for listener in listeners:
+                listener.close()
         statistics = server.statistics()
         self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
 
@@ -161,17 +162,18 @@ class _Service:
             ssl_context=context,
             observer=self._access,
             parser=self._config.http,
+            cancel_on_disconnect=self._config.cancel_on_disconnect,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
         """Serve until a signal has drained the server; return the drain's deadline."""
         drain = self._config.timeouts.drain
         link = self._link
-        ends = trio.current_time()
+        ends = current_time()
 
         def begin(name: str) -> None:
             nonlocal ends
-            ends = trio.current_time() + drain
+            ends = current_time() + drain
             now = server.statistics()
             seconds = None if drain == float("inf") else drain
             self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
@@ -179,21 +181,20 @@ class _Service:
 
         def end() -> None:
             nonlocal ends
-            ends = trio.current_time()
-            everything.cancel()
+            ends = current_time()
+            server.cut()
 
-        async with trio.open_nursery() as nursery:
-            everything = nursery.cancel_scope
+        async with open_group() as group:
             # a worker process is ended by its supervisor
             with Stopper(drain, begin, end if link is None else None):
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:
-                    self._log("listening", url=_url(self._config, listener), pid=os.getpid())
+                    self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())
                 if link is not None:
                     link.report_ready()
-                    nursery.start_soon(link.follow, end)
+                    group.start_soon(link.follow, end)
                 await server.serve(listeners)
-            everything.cancel()
+            group.cancel()
         return ends
 
 
@@ -229,6 +230,14 @@ def _require_parser(name: str) -> None:
     except ImportError:
         hint = "pip install 'deadlined[fast]', or choose --http h11"
         raise StartupError(f"--http {name}: {name} is not installed; {hint}", WRONG_ARGUMENTS) from None
+
+
+def _require_loop(name: str) -> None:
+    try:
+        require_loop(name)
+    except ImportError:
+        hint = "pip install 'deadlined[fast]', or choose --loop asyncio"
+        raise StartupError(f"--loop {name}: {name} is not installed; {hint}", WRONG_ARGUMENTS) from None
 
 
 def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:

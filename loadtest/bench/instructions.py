@@ -49,25 +49,29 @@ PATIENCE: Final = 180.0
 _MARK: Final = "getloadavg"
 _COUNT: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
+# what a case may need that an environment may lack
+MODULES: Final = {"httptools", "starlette", "uvloop"}
+
 # asked of an environment that is given with --python
 _QUESTION: Final = (
     "import json; from importlib.util import find_spec; from deadlined.timers import COMPILED; "
-    "print(json.dumps([COMPILED, *(name for name in ('httptools', 'starlette') if find_spec(name))]))"
+    "print(json.dumps([COMPILED, *(name for name in ('httptools', 'starlette', 'uvloop') if find_spec(name))]))"
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """An application of counted.py, the parser, and how many connections ask at once."""
+    """An application of counted.py, the parser, how many connections ask at once, and the event loop."""
 
     app: str
     parser: str
     connections: int = 1
+    loop: str = "trio"
 
     @property
     def needs(self) -> set[str]:
         """The modules that this case cannot do without."""
-        return {self.app, self.parser} & {"starlette", "httptools"}
+        return {self.app, self.parser, self.loop} & MODULES
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -77,6 +81,12 @@ CASES: Final[Mapping[str, Case]] = {
     "hello, h11, 64 at once": Case("hello", "h11", BURST),
     "hello, httptools, 64 at once": Case("hello", "httptools", BURST),
     "Starlette JSON, 64 at once": Case("starlette", "httptools", BURST),
+    "hello, httptools, 64 at once, asyncio": Case("hello", "httptools", BURST, "asyncio"),
+    "hello, httptools, 64 at once, uvloop": Case("hello", "httptools", BURST, "uvloop"),
+    "Starlette JSON, asyncio": Case("starlette", "httptools", 1, "asyncio"),
+    "Starlette JSON, uvloop": Case("starlette", "httptools", 1, "uvloop"),
+    "Starlette JSON, 64 at once, asyncio": Case("starlette", "httptools", BURST, "asyncio"),
+    "Starlette JSON, 64 at once, uvloop": Case("starlette", "httptools", BURST, "uvloop"),
 }
 
 
@@ -94,7 +104,7 @@ class Build:
 
 def here() -> list[Build]:
     """Return the builds of this environment, compiled and pure."""
-    modules = frozenset(name for name in ("httptools", "starlette") if find_spec(name))
+    modules = frozenset(name for name in MODULES if find_spec(name))
     return [
         Build(found.name, sys.executable, builds.environment(found.name), modules, found.missing)
         for found in builds.contestants()
@@ -197,6 +207,8 @@ def _callgrind(files: Path) -> list[str]:
 
 def _serve(python: str, case: Case) -> list[str]:
     options = ["--no-access-log", "--http", case.parser, "--host", "127.0.0.1", "--port", "0"]
+    if case.loop != "trio":
+        options += ["--loop", case.loop]
     return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options]
 
 

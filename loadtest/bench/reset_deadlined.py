@@ -23,7 +23,7 @@ import trio
 
 from deadlined import Conn
 from deadlined.poll import Clock, FakePort, Poller
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from deadlined.timers import COMPILED, Timer
 
 from .measured import finish, fresh_median, median, spread_times
@@ -68,7 +68,7 @@ async def live(number: int, operations: int, rounds: int, way: str) -> None:
 def _others(number: int) -> list[Conn]:
     """Arm `number` other deadlines, at times around the measured one."""
     now = trio.current_time()
-    pump = current_pump()
+    pump = current_host()
     conns: list[Conn] = []
     times = spread_times(number, HOUR / 4, 2 * HOUR)
     while len(times) >= 2 and len(conns) < CONNECTIONS:
@@ -120,7 +120,7 @@ def _later_held(conn: Conn) -> Callable[[int], None]:
 
 
 def _least() -> Callable[[int], None]:
-    clock = current_pump().clock
+    clock = current_host().clock
     idle = _Idle()
     read = trio.lowlevel.current_clock().current_time
 

@@ -16,7 +16,7 @@ from trio.lowlevel import checkpoint_if_cancelled
 
 import deadlined
 from deadlined import Conn
-from deadlined.runtime import yield_shielded
+from deadlined.runtime.on_trio.parking import yield_shielded
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
 

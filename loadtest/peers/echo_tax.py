@@ -19,7 +19,7 @@ import trio
 
 import deadlined
 from deadlined import Conn
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 
 from .tax import Meter
 
@@ -75,7 +75,7 @@ async def together(load: Load, conn: Conn) -> None:
 
 async def clock(load: Load, conn: Conn) -> None:
     """Echo until the peer ends, and read the clock as often as `deadlines` does."""
-    clock = current_pump().clock
+    clock = current_host().clock
     while True:
         if load.on:
             clock.now()

@@ -147,7 +147,7 @@ async def test_starlette_can_ask_whether_its_client_has_left() -> None:
             asked.append(await request.is_disconnected())
         return PlainTextResponse("")
 
-    async with serving(cast(App, Starlette(routes=[Route("/", home)]))) as served:
+    async with serving(cast(App, Starlette(routes=[Route("/", home)])), cancel_on_disconnect=False) as served:
         async with served.client() as client:
             await client.send(GET)
             await asked_once.wait()

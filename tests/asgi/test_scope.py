@@ -143,10 +143,10 @@ async def test_without_a_lifespan_the_state_is_empty() -> None:
     assert (await scope_of(GET))["state"] == {}
 
 
-async def test_the_extension_offers_its_four_names_as_keys_and_as_attributes() -> None:
+async def test_the_extension_offers_its_names_as_keys_and_as_attributes() -> None:
     extension = (await scope_of(GET))["extensions"]["deadlined"]
     assert isinstance(extension, Mapping)
-    names = {"set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline"}
+    names = {"set_read_deadline", "set_write_deadline", "set_handler_deadline", "deadline", "draining"}
     assert set(extension) == names
     assert len(extension) == len(names)
     assert all(extension[name] == getattr(extension, name) for name in names)

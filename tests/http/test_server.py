@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Reason, Timeouts
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.handlers import KIB, after
 from tests.support.http import (
     CHUNKED_POST,
@@ -377,7 +377,7 @@ async def test_a_request_makes_no_task_no_scope_and_no_heap_entry(
 
         monkeypatch.setattr(trio.CancelScope, "__enter__", entering)
         trio.lowlevel.add_instrument(spawns)
-        timers = current_pump()._poller.timers
+        timers = current_host().poller.timers
         stored = len(timers)
         for _ in range(100):
             await client.send(post(10) + b"hello")

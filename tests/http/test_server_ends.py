@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Phase, Reason, ResponseError, Timeouts
 from deadlined.http.dates import DateLine
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.handlers import HUGE, Handler, slow
 from tests.support.http import (
     CHUNKED_POST,
@@ -155,8 +155,12 @@ async def test_a_client_that_closes_is_noted(data: bytes, autojump_clock: MockCl
         assert (record.reason, record.lateness) == (Reason.CLIENT_CLOSED, 0.0)
 
 
-async def test_a_half_closed_client_still_gets_its_response(autojump_clock: MockClock) -> None:
-    async with serving(slow) as site:
+@pytest.mark.parametrize(("handler", "cancels"), [(slow, False), (hello, True)], ids=["sleeps", "does not sleep"])
+async def test_a_half_closed_client_still_gets_its_response(
+    handler: Handler, cancels: bool, autojump_clock: MockClock
+) -> None:
+    """Its end looks like that of a client that has left, so a handler that sleeps is cancelled by default."""
+    async with serving(handler, cancel_on_disconnect=cancels) as site:
         client = await site.connect()
         await client.send(GET)
         await client.conn.send_eof()
@@ -385,7 +389,7 @@ async def test_the_statistics_tell_of_every_connection(autojump_clock: MockClock
 
 
 async def test_the_date_is_made_anew_each_second(autojump_clock: MockClock) -> None:
-    dates = DateLine(current_pump().clock)
+    dates = DateLine(current_host().clock)
     line = dates.current()
     assert dates.current() is line
     await trio.sleep(1)

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Phase, Reason
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.handlers import HUGE, slow
 from tests.support.http import GET, LAST_GET, Site, answer, echo, endless, only, post, serving, whole_body
 from tests.support.net import assert_heap_is_sound
@@ -77,7 +77,7 @@ async def go_to(client: ByHand, step: str) -> None:
 async def test_a_client_that_leaves_at_any_step_ends_one_connection(
     step: str, leave: str, autojump_clock: MockClock
 ) -> None:
-    before = len(current_pump()._poller._descs)
+    before = len(current_host().poller._descs)
     async with serving(echo, tls=True) as site:
         client = await by_hand(site)
         await go_to(client, step)
@@ -108,18 +108,20 @@ async def test_a_client_that_leaves_at_any_step_ends_one_connection(
         assert site.server.statistics().open == 1
     client.conn.close()
     # the listener and the clients are gone
-    assert len(current_pump()._poller._descs) <= before
+    assert len(current_host().poller._descs) <= before
 
 
-@pytest.mark.parametrize("notify", [True, False], ids=["close_notify", "only FIN"])
-async def test_a_half_closed_client_still_gets_its_response(notify: bool, autojump_clock: MockClock) -> None:
-    async with serving(slow, tls=True) as site:
+@pytest.mark.parametrize("ends", ["close_notify", "FIN", "both"])
+async def test_a_half_closed_client_still_gets_its_response(ends: str, autojump_clock: MockClock) -> None:
+    """A FIN looks like that of a client that has left, for which a handler that sleeps is cancelled by default."""
+    async with serving(slow, tls=True, cancel_on_disconnect=ends == "close_notify") as site:
         client = await connected(site)
         await client.send(GET)
-        if notify:
+        if ends != "FIN":
             client.core.end()
             await client.conn.send_all(client.core.take())
-        await client.conn.send_eof()
+        if ends != "close_notify":
+            await client.conn.send_eof()
         assert (await client.receive()).startswith(b"HTTP/1.1 200 ")
         assert await site.reason() is Reason.CLIENT_CLOSED
 

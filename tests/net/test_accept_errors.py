@@ -16,8 +16,7 @@ from trio.testing import MockClock
 
 from deadlined import DeadlineExceeded, Listener, open_tcp_stream
 from deadlined.net.listener import _SKIPPED as SKIPPED
-from deadlined.poll import PollDesc
-from deadlined.runtime import Pump, current_pump
+from deadlined.runtime import current_host
 from tests.support.net import (
     BACKOFF,
     LOCALHOST,
@@ -28,6 +27,7 @@ from tests.support.net import (
     local_listener,
     past,
 )
+from tests.support.poll import refuse_to_watch
 
 
 @pytest.mark.parametrize("number", sorted(SKIPPED), ids=errno.errorcode.get)
@@ -78,21 +78,13 @@ async def test_a_connection_that_the_event_queue_does_not_take_is_closed(
         await open_tcp_stream(LOCALHOST, port) as refused,
         await open_tcp_stream(LOCALHOST, port) as served,
     ):
-        watch = Pump.open
-        failures = [number]
-
-        def open_(pump: Pump, fd: int) -> PollDesc:
-            if failures:
-                raise OSError(failures.pop(), "the event queue is full")
-            return watch(pump, fd)
-
-        monkeypatch.setattr(Pump, "open", open_)
-        descriptors = current_pump().statistics().poller.descriptors
+        refuse_to_watch(monkeypatch, OSError(number, "the event queue is full"))
+        descriptors = current_host().statistics().poller.descriptors
         if way == "try_accept":
             assert listener.try_accept() is None
         async with await listener.accept() as server:
             assert server.socket.getpeername() == served.socket.getsockname()
-            assert current_pump().statistics().poller.descriptors == descriptors + 1
+            assert current_host().statistics().poller.descriptors == descriptors + 1
         assert await refused.receive_some() == b""
         [record] = caplog.records
         assert record.levelno == logging.WARNING
@@ -101,11 +93,8 @@ async def test_a_connection_that_the_event_queue_does_not_take_is_closed(
 
 @pytest.mark.parametrize("way", ["accept", "try_accept"])
 async def test_a_connection_is_closed_whatever_setting_it_up_raises(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_(pump: Pump, fd: int) -> PollDesc:
-        raise ZeroDivisionError("not foreseen")
-
     async with local_listener() as (listener, port), await open_tcp_stream(LOCALHOST, port) as client:
-        monkeypatch.setattr(Pump, "open", open_)
+        refuse_to_watch(monkeypatch, ZeroDivisionError("not foreseen"))
         with pytest.raises(ZeroDivisionError) as caught:
             listener.try_accept() if way == "try_accept" else await listener.accept()
         # kept alive by its frames until here: the end comes from a close, not from the collector

@@ -16,8 +16,6 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_stream
-from deadlined.poll import PollDesc
-from deadlined.runtime import Pump
 from tests.support.net import (
     HOUR,
     INF,
@@ -35,6 +33,7 @@ from tests.support.net import (
     unix_pair,
     unix_sockets,
 )
+from tests.support.poll import refuse_to_watch
 
 # a deadline is a field of the connection
 
@@ -415,6 +414,10 @@ async def test_a_buffer_is_free_again_after_the_operation(autojump_clock: MockCl
 # taking over a socket
 
 
+def no_room() -> OSError:
+    return OSError(errno.ENOSPC, "the event queue is full")
+
+
 async def test_from_socket_wants_a_stream_and_leaves_another_socket_alone() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         with pytest.raises(ValueError, match="SOCK_STREAM"):
@@ -425,7 +428,7 @@ async def test_from_socket_wants_a_stream_and_leaves_another_socket_alone() -> N
 async def test_a_socket_that_cannot_be_watched_stays_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = unix_sockets()
     with one, other, monkeypatch.context() as broken:
-        broken.setattr(Pump, "open", no_room)
+        refuse_to_watch(broken, no_room())
         with pytest.raises(OSError, match="the event queue is full"):
             Conn.from_socket(one)
         broken.undo()
@@ -441,7 +444,7 @@ async def test_a_dialled_connection_that_cannot_be_watched_is_closed(
     with socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET) as listening:
         listening.bind(("127.0.0.1", 0) if kind == "tcp" else str(tmp_path / "s"))
         listening.listen()
-        monkeypatch.setattr(Pump, "open", no_room)
+        refuse_to_watch(monkeypatch, no_room())
         with pytest.raises(OSError, match="the event queue is full") as caught:
             if kind == "tcp":
                 await open_tcp_stream(*listening.getsockname())
@@ -452,10 +455,6 @@ async def test_a_dialled_connection_that_cannot_be_watched_is_closed(
             peer.settimeout(5)
             assert peer.recv(1) == b""
         del caught
-
-
-def no_room(pump: Pump, fd: int) -> PollDesc:
-    raise OSError(errno.ENOSPC, "the event queue is full")
 
 
 @over_tcp_and_unix

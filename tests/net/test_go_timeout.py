@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_udp
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.net import (
     HOUR,
     INF,
@@ -419,7 +419,7 @@ async def keep_open(task_status: trio.TaskStatus[Conn]) -> None:
 async def test_nonpollable_deadline() -> None:
     """os: TestNonpollableDeadline: a regular file cannot have deadlines, and that is what the error says."""
     with tempfile.TemporaryFile() as file, pytest.raises(io.UnsupportedOperation, match="deadline"):
-        current_pump().open(file.fileno())
+        current_host().open(file.fileno())
 
 
 async def test_racy_read() -> None:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, statistics
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from deadlined.timers import SCHEMES, Timers
 from tests.support.net import HOUR, INF, Attempt, after, fails_at_its_deadline, past, unix_pair
 
@@ -124,10 +124,10 @@ async def test_a_queue_that_does_not_exist_is_named_with_those_that_do(monkeypat
     with pytest.raises(
         ValueError, match=r"DEADLINED_QUEUE: unknown timer queue 'wheal': choose one of hashed, .*wheel"
     ):
-        current_pump()
+        current_host()
 
 
 async def test_an_empty_variable_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEADLINED_QUEUE", "")
-    found = current_pump().statistics()
+    found = current_host().statistics()
     assert found.poller.timers.queue == "heap4"

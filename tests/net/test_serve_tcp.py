@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from deadlined import Conn, Listener, open_tcp_stream, serve_tcp
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.net import LOCALHOST, Troubled, port_of
 
 
@@ -57,13 +57,13 @@ async def test_serve_tcp_accepts_all_that_wait_in_one_turn(nursery: trio.Nursery
     served: list[int] = []
 
     async def count(conn: Conn) -> None:
-        served.append(current_pump().statistics().poller.descriptors)
+        served.append(current_host().statistics().poller.descriptors)
 
     async def serve(task_status: trio.TaskStatus[list[Listener]]) -> None:
         await serve_tcp(count, 0, host=LOCALHOST, task_status=task_status)
 
     (listener,) = await nursery.start(serve)
-    before = current_pump().statistics().poller.descriptors
+    before = current_host().statistics().poller.descriptors
     with ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(socket.create_connection(listener.socket.getsockname()))

@@ -14,7 +14,7 @@ from trio.testing import MockClock, check_half_closeable_stream, check_two_way_s
 
 from deadlined import Conn, DeadlineExceeded, TlsConn, open_tcp_listeners, open_tls_stream
 from deadlined.net.tls import BATCH
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.net import INF, LOCALHOST, SERVER_NAME, certificates, port_of, tcp_pair, tcp_sockets, unix_pair
 from tests.support.tls import ByHand, only_tls_12, shake_hands, tls_pair
 
@@ -283,6 +283,36 @@ async def test_half_closes_cross() -> None:
         assert not server.truncated
 
 
+async def test_a_client_that_reads_nothing_can_say_something_and_leave() -> None:
+    """Session tickets that lie unread in its socket would make its close a reset."""
+    async with tcp_pair() as (near, far):
+        client = ByHand(near)
+        server = TlsConn(far, certificates().server, server_side=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.do_handshake)
+            await client.shake_hands()
+        await client.send(b"goodbye")
+        client.core.end()
+        await near.send_all(client.core.take())
+        await near.aclose()
+        assert [piece async for piece in server] == [b"goodbye"]
+
+
+async def test_session_tickets_come_with_the_first_bytes() -> None:
+    async with tcp_pair() as (near, far):
+        client = ByHand(near)
+        server = TlsConn(far, certificates().server, server_side=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.do_handshake)
+            await client.shake_hands()
+        assert client.core.ssl_object.session is None or not client.core.ssl_object.session.has_ticket
+        await server.send_all(b"hello")
+        assert await client.receive() == b"hello"
+        session = client.core.ssl_object.session
+        assert session is not None
+        assert session.has_ticket
+
+
 async def test_a_reset_breaks_both_directions() -> None:
     async with tls_pair() as (client, server):
         client.abort()
@@ -318,14 +348,14 @@ async def refused(stream: TlsConn, words: str) -> None:
 
 
 async def test_nothing_is_left_in_the_event_queue() -> None:
-    before = len(current_pump()._poller._descs)
+    before = len(current_host().poller._descs)
     for end in ("aclose", "close", "abort"):
         async with tls_pair() as (client, server):
             for stream in (client, server):
                 closing = getattr(stream, end)()
                 if closing is not None:
                     await closing
-    assert len(current_pump()._poller._descs) == before
+    assert len(current_host().poller._descs) == before
 
 
 async def test_bytes_that_were_read_before_are_given_to_tls() -> None:

@@ -10,7 +10,7 @@ import trio
 from trio.lowlevel import checkpoint, current_task
 from trio.testing import MockClock
 
-from deadlined.runtime import RunInContextCopy
+from deadlined.runtime.on_trio.context import RunInContextCopy
 
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 

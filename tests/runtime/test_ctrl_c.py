@@ -12,7 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import deadlined
 from deadlined.poll import CLOSED, Half, PollDesc
-from deadlined.runtime import ScheduledCheckpoint, TaskParker, current_pump, yield_shielded
+from deadlined.runtime import current_host
+from deadlined.runtime.on_trio.parking import TaskParker, TrioTurn, yield_shielded
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.poll import assert_sound, conn_pair, socket_pair
@@ -45,7 +46,7 @@ class TestControlC:
                 start = trio.current_time()
                 await expect_timeout(conn, conn.read_deadline)
                 assert trio.current_time() > start
-                assert_sound(current_pump()._poller, conn._desc, peer._desc)
+                assert_sound(current_host().poller, conn._desc, peer._desc)
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
 
@@ -82,7 +83,7 @@ class TestControlC:
                 assert left == ["left"]
                 await peer.send_all(b"still here")
                 assert await conn.receive_some() == b"still here"
-                assert_sound(current_pump()._poller, conn._desc, peer._desc)
+                assert_sound(current_host().poller, conn._desc, peer._desc)
 
         trio.run(main)
 
@@ -103,7 +104,7 @@ class TestControlC:
         async def main() -> None:
             step = 0
             async with conn_pair() as (conn, peer):
-                pump, half = current_pump(), conn._desc.read
+                pump, half = current_host(), conn._desc.read
                 while True:
                     reached: list[str] = []
                     interrupted = False
@@ -116,7 +117,7 @@ class TestControlC:
                         interrupted = True
                     assert interrupted == bool(reached)
                     assert counts().poller.parked == 0, reached
-                    assert_sound(pump._poller, conn._desc, peer._desc)
+                    assert_sound(pump.poller, conn._desc, peer._desc)
                     if not reached:
                         break
                     step += 1
@@ -134,14 +135,14 @@ class TestControlC:
 
         async def main() -> None:
             step = 0
-            half = Half(current_pump()._poller)
+            half = Half(current_host().poller)
             while True:
                 reached: list[str] = []
                 interrupted = False
                 parker = TaskParker(lambda: None)
                 ways: dict[str, Awaitable[object]] = {
                     "yield shielded": yield_shielded,
-                    "scheduled checkpoint": ScheduledCheckpoint(half),
+                    "scheduled checkpoint": TrioTurn(half),
                     "task parker": parker,
                 }
                 try:
@@ -180,7 +181,7 @@ class TestControlC:
         start = trio.current_time()
         reached: list[str] = []
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
-            pump, desc = current_pump(), conn._desc
+            pump, desc = current_host(), conn._desc
             peer.set_deadline(start + 20)
             if operation != "first":
                 conn.set_deadline(start + 10)
@@ -194,15 +195,15 @@ class TestControlC:
                     "later": lambda: desc.read.set_deadline(start + 15),
                     "cleared": lambda: desc.read.set_deadline(math.inf),
                     "past": lambda: desc.read.set_deadline(start - 1),
-                    "close": lambda: pump._poller.close(desc),
-                    "open": lambda: opened.append(pump._poller.open(fresh.fileno())),
+                    "close": lambda: pump.poller.close(desc),
+                    "open": lambda: opened.append(pump.poller.open(fresh.fileno())),
                 }
                 with interrupted_at(step, reached):
                     act[operation]()
                 if reached:
                     with pytest.raises(KeyboardInterrupt):
                         await trio.sleep_forever()
-                assert_sound(pump._poller, desc, peer._desc, *opened)
+                assert_sound(pump.poller, desc, peer._desc, *opened)
                 expected = {"first": start + 10, "earlier": start + 5, "later": start + 15, "past": start - 1}
                 assert desc.read.deadline == expected.get(operation, start + 10 if operation == "open" else math.inf)
                 assert (desc.read.check() == CLOSED) == (operation == "close")

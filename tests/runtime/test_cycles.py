@@ -14,7 +14,9 @@ from contextvars import copy_context
 import pytest
 import trio
 
-from deadlined.runtime import Parking, RunInContextCopy, TaskParker, with_suspend_hook
+from deadlined.runtime.on_trio.context import RunInContextCopy
+from deadlined.runtime.on_trio.parking import TaskParker, TrioParking
+from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
 from tests.support.net import unix_pair
 
 Task = Callable[[], Awaitable[None]]
@@ -96,7 +98,7 @@ async def test_a_parked_task_that_is_cancelled_leaves_no_cycle(autojump_clock: t
         waits: list[Task] = [
             conn.wait_readable,
             lambda: wait_at(TaskParker(lambda: None)),
-            lambda: wait_at(Parking(conn._desc.read)),
+            lambda: wait_at(TrioParking(conn._desc.read)),
         ]
         for wait in waits:
             with leaves_no_garbage():

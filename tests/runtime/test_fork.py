@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.poll import conn_pair, socket_pair
 from tests.support.runtime import HOUR, exit_status_of, expect_timeout, in_thread, run_once
 
@@ -41,7 +41,7 @@ class TestFork:
         await self.fork_beside_a_reader(child)
 
     async def test_the_child_opens_nothing_with_its_parents_pump(self, autojump_clock: MockClock) -> None:
-        pump = current_pump()
+        pump = current_host()
 
         def child(conn: Conn) -> None:
             with socket_pair() as (left, _), pytest.raises(OSError, match="closed"):

@@ -13,8 +13,8 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn
 from deadlined.poll import CLOSED, EXPIRED, OK, Half
-from deadlined.runtime import Parking, ScheduledCheckpoint, TaskParker, yield_shielded
-from deadlined.runtime.waking import WOKEN
+from deadlined.runtime.on_trio.parking import TaskParker, TrioParking, TrioTurn, yield_shielded
+from deadlined.runtime.on_trio.waking import WOKEN
 from tests.support.poll import conn_pair
 from tests.support.runtime import HOUR, park
 
@@ -48,7 +48,7 @@ async def test_a_connection_that_has_slept_leaves_no_cycle() -> None:
 
     def kept() -> int:
         # a closed half whose entry waits to be swept is the queue's, and what else it held is gone
-        things = [thing for thing in gc.get_objects() if isinstance(thing, (Half, Parking))]
+        things = [thing for thing in gc.get_objects() if isinstance(thing, (Half, TrioParking))]
         return sum(not (isinstance(thing, Half) and thing.zombie and thing.arg is None) for thing in things)
 
     async def sleep_once() -> None:
@@ -114,7 +114,7 @@ class TestScheduledCheckpoint:
     async def test_it_is_a_checkpoint_and_returns_the_state_of_the_half(self) -> None:
         async with conn_pair() as (conn, _):
             half = conn._desc.read
-            turn = ScheduledCheckpoint(half)
+            turn = TrioTurn(half)
             for _ in range(2):
                 with assert_checkpoints():
                     assert await turn == OK
@@ -125,7 +125,7 @@ class TestScheduledCheckpoint:
 
     async def test_a_task_that_is_cancelled_already_does_not_go_on(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = ScheduledCheckpoint(conn._desc.read)
+            turn = TrioTurn(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await turn
@@ -137,13 +137,13 @@ class TestScheduledCheckpoint:
     async def test_a_task_that_is_cancelled_meanwhile_does_not_go_on(self) -> None:
         seen: list[str] = []
 
-        async def take(turn: ScheduledCheckpoint) -> None:
+        async def take(turn: TrioTurn) -> None:
             for number in range(3):
                 await turn
                 seen.append(f"turn {number}")
 
         async with conn_pair() as (conn, _), trio.open_nursery() as nursery:
-            nursery.start_soon(take, ScheduledCheckpoint(conn._desc.read))
+            nursery.start_soon(take, TrioTurn(conn._desc.read))
             # begun, whichever task trio lets run first
             while not seen:
                 await trio.lowlevel.checkpoint()
@@ -155,7 +155,7 @@ class TestScheduledCheckpoint:
 
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = ScheduledCheckpoint(conn._desc.read)
+                turn = TrioTurn(conn._desc.read)
                 with trio.CancelScope() as scope:
                     await turn
                     scope.cancel()
@@ -166,7 +166,7 @@ class TestScheduledCheckpoint:
 
     async def test_a_shielded_one_is_not_cancelled(self) -> None:
         async with conn_pair() as (conn, _):
-            turn = ScheduledCheckpoint(conn._desc.read)
+            turn = TrioTurn(conn._desc.read)
             with trio.CancelScope() as scope:
                 scope.cancel()
                 with trio.CancelScope(shield=True):
@@ -177,7 +177,7 @@ class TestScheduledCheckpoint:
     def test_ctrl_c_that_comes_meanwhile_is_raised(self) -> None:
         async def main() -> None:
             async with conn_pair() as (conn, _):
-                turn = ScheduledCheckpoint(conn._desc.read)
+                turn = TrioTurn(conn._desc.read)
                 await turn
                 trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
                 for _ in range(100):

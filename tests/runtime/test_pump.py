@@ -21,7 +21,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import CLOSED, EXPIRED, OK, Half, PollDesc
-from deadlined.runtime import Pump, current_pump
+from deadlined.runtime import Host, current_host
+from deadlined.runtime.on_trio import TrioHost, current_trio_host
 from deadlined.timers import Timer
 from tests.support.poll import assert_sound, conn_pair, many_descriptors, socket_pair
 from tests.support.runtime import HOUR, SURELY, counts, exit_status_of, expect_timeout, in_thread, run_once, wait
@@ -68,7 +69,7 @@ class TestWaiting:
             assert half.waiter is None
             # trio would not survive a second wake
             assert peer.try_send(b"x") == 1
-            current_pump()._poller.poll(0.0)
+            current_host().poller.poll(0.0)
 
     async def test_a_coroutine_that_is_closed_while_it_is_parked_leaves_nobody_there(self) -> None:
         async with conn_pair() as (conn, _):
@@ -81,11 +82,11 @@ class TestWaiting:
 
     async def test_a_cancellation_after_the_wake_loses_no_readiness(self) -> None:
         async with conn_pair() as (conn, peer), trio.open_nursery() as nursery:
-            pump, half = current_pump(), conn._desc.read
+            pump, half = current_host(), conn._desc.read
             nursery.start_soon(wait, half)
             await wait_all_tasks_blocked()
             assert peer.try_send(b"x") == 1
-            pump._poller.poll(0.0)
+            pump.poller.poll(0.0)
             nursery.cancel_scope.cancel()
             await wait_all_tasks_blocked()
             assert await conn.receive_some() == b"x"
@@ -103,7 +104,7 @@ class TestWaiting:
     async def test_a_task_that_waits_while_it_is_closed_sees_it_closed(self) -> None:
         outcomes: list[int] = []
         with socket_pair() as (left, _):
-            pump = current_pump()
+            pump = current_host()
             desc = pump.open(left.fileno())
 
             async def outcome_of(half: Half) -> None:
@@ -147,7 +148,7 @@ class TestWaiting:
                     await wait_all_tasks_blocked()
                     assert first_peer.try_send(b"first") == 5
                     assert second_peer.try_send(b"second") == 6
-                    current_pump()._poller.poll(0.0)
+                    current_host().poller.poll(0.0)
                     number = second.socket.fileno()
                     second.close()
                     assert os.dup(new_end.fileno()) == number
@@ -165,7 +166,7 @@ class TestWaiting:
 
         start = trio.current_time()
         async with conn_pair() as (conn, peer):
-            current_pump()._poller.timers.modify(Timer(crash), start + 1)
+            current_host().poller.timers.modify(Timer(crash), start + 1)
             conn.set_read_deadline(start + 1)
             peer.set_read_deadline(start + 2)
             with caplog.at_level(logging.ERROR, logger="deadlined.timers"):
@@ -228,7 +229,7 @@ class TestFairness:
             received.append(await conn.receive_some())
 
         with many_descriptors(1100), ExitStack() as stack:
-            pump = current_pump()
+            pump = current_host()
             descs: list[PollDesc] = []
             conns: list[tuple[Conn, Conn]] = []
             async with trio.open_nursery() as nursery:
@@ -276,7 +277,7 @@ class TestFairness:
             assert (found.poller.expired, found.poller.stale) == (0, 0)
             assert found.poller.timers.stored <= 2  # a reset to earlier files the entry anew, it makes no second one
             assert found.poller.timers.zombies == 0
-            assert_sound(current_pump()._poller, conn._desc, peer._desc)
+            assert_sound(current_host().poller, conn._desc, peer._desc)
 
 
 class TestClock:
@@ -307,7 +308,7 @@ class TestClock:
 
     def is_steady(self, clock: trio.abc.Clock | None) -> bool:
         async def main() -> bool:
-            return current_pump().clock.steady
+            return current_host().clock.steady
 
         return trio.run(main, clock=clock)
 
@@ -317,9 +318,9 @@ class TestRuns:
 
     async def test_the_pump_never_blocks_the_run(self, autojump_clock: MockClock) -> None:
         """It polls what is there; the sleep is trio's. It may be woken for something that is gone by then."""
-        pump = current_pump()
+        pump = current_host()
         waits: list[float] = []
-        port = pump._poller.port
+        port = pump.poller.port
 
         class Watched:
             def __getattr__(self, name: str) -> Any:
@@ -330,7 +331,7 @@ class TestRuns:
                 return port.wait(0.0)
 
         async with conn_pair() as (conn, peer):
-            pump._poller.port = Watched()
+            pump.poller.port = Watched()
             conn.set_read_deadline(5.0)
             await expect_timeout(conn, 5.0)
             await peer.send_all(b"x")
@@ -341,14 +342,14 @@ class TestRuns:
 
     def test_outside_of_a_run_there_is_no_pump(self) -> None:
         with pytest.raises(RuntimeError):
-            current_pump()
+            current_host()
         with pytest.raises(RuntimeError):
             statistics()
 
     async def test_it_is_started_by_the_first_use(self) -> None:
         assert statistics() is None
-        pump = current_pump()
-        assert current_pump() is pump
+        pump = current_host()
+        assert current_host() is pump
         assert counts().poller.descriptors == 0
 
     def test_it_cannot_be_started_once_the_run_ends(self) -> None:
@@ -360,7 +361,7 @@ class TestRuns:
                 yield
             finally:
                 with pytest.raises(RuntimeError):
-                    current_pump()
+                    current_host()
                 refused.append(True)
 
         async def main() -> AsyncIterator[None]:
@@ -385,7 +386,7 @@ class TestRuns:
 
     def test_runs_in_two_threads_at_once(self) -> None:
         both = threading.Barrier(2, timeout=SURELY)
-        pumps: list[Pump] = []
+        pumps: list[Host] = []
 
         def run() -> None:
             pumps.append(run_once(between=both.wait))
@@ -418,8 +419,8 @@ class TestRuns:
             assert conn.socket.fileno() == -1
 
     def test_a_run_that_ends_at_once_ends_its_pump(self) -> None:
-        async def main() -> Pump:
-            return current_pump()
+        async def main() -> Host:
+            return current_host()
 
         pump = trio.run(main)
         with pytest.raises(OSError, match="closed"):
@@ -442,15 +443,15 @@ except ImportError as error:
         )
 
 
-def run_once_precisely() -> Pump:
+def run_once_precisely() -> Host:
     """A run on the real clock, with a deadline."""
 
-    async def main() -> Pump:
+    async def main() -> Host:
         async with conn_pair() as (conn, _):
             conn.set_read_timeout(0.001)
             with pytest.raises(DeadlineExceeded):
                 await conn.receive_some()
-        return current_pump()
+        return current_host()
 
     return trio.run(main)
 
@@ -464,7 +465,7 @@ class TestPrecision:
         monkeypatch.setenv("DEADLINED_PRECISE", "1")
 
     async def test_a_deadline_passes_and_never_early(self) -> None:
-        assert current_pump()._timer is not None
+        assert current_trio_host().pump._timer is not None
         async with conn_pair() as (conn, _):
             for timeout in (0.0001, 0.0015, 0.01):
                 deadline = trio.current_time() + timeout
@@ -489,7 +490,7 @@ class TestPrecision:
         assert trio.current_time() >= deadline
 
     async def test_virtual_time_needs_no_kernel(self, autojump_clock: MockClock) -> None:
-        assert current_pump()._timer is None
+        assert current_trio_host().pump._timer is None
         async with conn_pair() as (conn, _):
             conn.set_read_timeout(3600)
             with pytest.raises(DeadlineExceeded):
@@ -497,13 +498,14 @@ class TestPrecision:
             assert trio.current_time() == 3600
 
     def test_the_timer_ends_with_the_run(self) -> None:
-        timer = run_once_precisely()._timer
+        host = run_once_precisely()
+        assert isinstance(host, TrioHost)
+        timer = host.pump._timer
         assert timer is not None
         assert timer.fileno() == -1
 
     async def test_a_forked_child_lets_go_of_the_timer_and_the_parent_keeps_its_deadlines(self) -> None:
-        pump = current_pump()
-        timer = pump._timer
+        timer = current_trio_host().pump._timer
         assert timer is not None
         number = timer.fileno()
 
@@ -524,4 +526,4 @@ class TestPrecision:
     async def test_an_invalid_value_of_the_variable_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEADLINED_PRECISE", "maybe")
         with pytest.raises(ValueError, match=r"DEADLINED_PRECISE is 1 or 0, not 'maybe'"):
-            current_pump()
+            current_host()

@@ -17,7 +17,8 @@ import trio
 from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.runtime import RunInContextCopy, with_suspend_hook
+from deadlined.runtime.on_trio.context import RunInContextCopy
+from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.net import HOUR

@@ -6,7 +6,7 @@ from contextvars import ContextVar, copy_context
 
 import trio
 
-from deadlined.runtime import TaskContext
+from deadlined.runtime.on_trio.context import TaskContext
 
 
 class TestTaskContext:

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from tests.support.poll import conn_pair
 from tests.support.runtime import HOUR, SURELY, counts, expect_timeout, seconds_to_next_deadline
 
@@ -113,7 +113,7 @@ class TestVirtualTime:
 
     async def test_short_connections_kick_it_once_where_time_passes_by_itself(self) -> None:
         """Each has a deadline for as long as it lives, and the next one's is no earlier than the first one's was."""
-        current_pump()
+        current_host()
         await wait_all_tasks_blocked()
         for _ in range(20):
             async with conn_pair() as (conn, other):

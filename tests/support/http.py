@@ -292,6 +292,7 @@ async def serving(
     limits: Limits | None = None,
     tls: bool = False,
     observer: Observer | None = None,
+    cancel_on_disconnect: bool = True,
 ) -> AsyncIterator[Site]:
     """Serve `handler` until the block ends; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
@@ -303,6 +304,7 @@ async def serving(
         ssl_context=context,
         observer=observer or records,
         parser=Choice.name,
+        cancel_on_disconnect=cancel_on_disconnect,
     )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     scope = trio.CancelScope()

@@ -18,7 +18,7 @@ import trustme
 
 from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
 from deadlined.poll import Poller
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 from deadlined.timers.heap4 import Heap4
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ async def count_sleeps(operation: Callable[[], Awaitable[object]]) -> int:
 
 def assert_heap_is_sound() -> None:
     """Check the timer heap of this run: in order, each entry at its index, no pending timer without an entry."""
-    poller: Poller = current_pump()._poller
+    poller: Poller = current_host().poller
     heap = poller.timers._queue
     assert isinstance(heap, Heap4)
     keys, stored = heap._keys, heap._timers

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
 from deadlined import Conn
-from deadlined.poll import PARKED, FakePort, Half, PollDesc, Poller
+from deadlined.poll import PARKED, FakePort, Half, PollDesc, Poller, Port
+from deadlined.runtime import current_host
 from deadlined.timers.heap4 import Heap4
 
 INF = math.inf
@@ -133,3 +134,25 @@ def move(target: Half | PollDesc, when: float) -> object:
 def entry(half: Half) -> tuple[float, float, int]:
     """Everything that the queue knows of a half's deadline."""
     return half.when, half.key, half.order
+
+
+class RefusingPort:
+    """A port that refuses to watch descriptors: it raises `errors` in turn, and serves as `port` after them."""
+
+    def __init__(self, port: Port, errors: Sequence[Exception]) -> None:
+        self._port = port
+        self._errors = list(errors)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def register(self, fd: int) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+        self._port.register(fd)
+
+
+def refuse_to_watch(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+    """Let the running event loop's poller raise `errors` in turn when it is to watch a descriptor."""
+    poller = current_host().poller
+    monkeypatch.setattr(poller, "port", RefusingPort(poller.port, errors))

@@ -15,7 +15,8 @@ from trio.testing import MockClock
 
 from deadlined import Conn, DeadlineExceeded, statistics
 from deadlined.poll import Half
-from deadlined.runtime import Parking, Pump, RuntimeStatistics, TaskParker, current_pump
+from deadlined.runtime import Host, RuntimeStatistics, current_host
+from deadlined.runtime.on_trio.parking import TaskParker, TrioParking
 from tests.support.poll import conn_pair
 
 HOUR = 3600.0
@@ -26,7 +27,7 @@ SURELY = 60.0  # seconds of real time: by then, or something is broken
 
 async def wait(half: Half) -> int:
     """Park in the half."""
-    return await Parking(half)
+    return await TrioParking(half)
 
 
 def counts() -> RuntimeStatistics:
@@ -47,10 +48,10 @@ async def expect_timeout(conn: Conn, when: float) -> None:
     assert trio.current_time() == when
 
 
-def run_once(between: Callable[[], object] = bool) -> Pump:
+def run_once(between: Callable[[], object] = bool) -> Host:
     """Run trio with a deadline and an echo; call `between` in the middle."""
 
-    async def main() -> Pump:
+    async def main() -> Host:
         start = trio.current_time()
         async with conn_pair() as (conn, peer):
             between()
@@ -60,7 +61,7 @@ def run_once(between: Callable[[], object] = bool) -> Pump:
             conn.set_read_deadline(math.inf)
             await peer.send_all(b"echo")
             assert await conn.receive_some() == b"echo"
-        return current_pump()
+        return current_host()
 
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -161,6 +161,7 @@ async def serving(
     limits: Limits | None = None,
     ssl_context: ssl.SSLContext | None = None,
     timeouts: Timeouts | None = None,
+    cancel_on_disconnect: bool = True,
 ) -> AsyncIterator[Served]:
     """Serve `app` on the loopback interface until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
@@ -172,6 +173,7 @@ async def serving(
         ssl_context=ssl_context,
         observer=served,
         parser=Choice.name,
+        cancel_on_disconnect=cancel_on_disconnect,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve, [listener])

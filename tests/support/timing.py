@@ -5,25 +5,25 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from deadlined.runtime import current_pump
+from deadlined.runtime import current_host
 
 
 def stored_entries() -> int:
     """Return the number of entries in this run's heap, stopped ones included."""
-    return len(current_pump()._poller.timers)
+    return len(current_host().poller.timers)
 
 
 def pending_entries() -> int:
     """Return the number of entries in this run's heap that are not stopped."""
-    timers = current_pump()._poller.timers
+    timers = current_host().poller.timers
     return len(timers) - timers.zombies
 
 
 def poll_now() -> None:
     """Do what the pump does when it wakes, without letting another task run."""
-    pump = current_pump()
-    pump._poller.poll(0.0)
-    pump._kick(pump._poller.wake_deadline())
+    pump = current_host()
+    pump.poller.poll(0.0)
+    pump.poller.kick(pump.poller.wake_deadline())
 
 
 def jump_and_poll(clock: MockClock, seconds: float) -> None:

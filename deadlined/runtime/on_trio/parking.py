@@ -18,24 +18,14 @@ from typing import Any, Final
 
 from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
-from ..poll import PARKED, Half
+from ...poll import PARKED, Half
+from ..host import Parking, ReadyCallback, Turn
 from .waking import WOKEN
 
 # names of this module, which compiled code finds faster than another's
 _WOKEN: Final = WOKEN
 _current_task: Final = current_task
 _reschedule: Final = reschedule
-
-
-class ReadyCallback:
-    """A waiter that is called instead of a task that is woken. An abstract base class."""
-
-    __slots__ = ()
-
-    def on_ready(self) -> None:
-        """Record that the half may be ready, has expired or was closed. Called by the pump, at most once per park. Must
-        not block or raise."""
-        raise NotImplementedError
 
 
 def wake(waiter: Task | ReadyCallback) -> None:
@@ -46,12 +36,8 @@ def wake(waiter: Task | ReadyCallback) -> None:
         _reschedule(waiter, _WOKEN)
 
 
-class Parking:
-    """Where the tasks that wait for `half` sleep, one at a time.
-
-    `await parking` sleeps until the half is ready, expired or closed, and returns the state (a constant of `poll`). It
-    is a checkpoint only if it sleeps. A cancellation is raised and leaves the half unchanged.
-    """
+class TrioParking(Parking):
+    """Where tasks of trio wait for `half`."""
 
     __slots__ = ("_half", "_trap")
 
@@ -115,12 +101,10 @@ def _abort_with(on_cancel: Callable[[], object], _: Any) -> Abort:
     return Abort.SUCCEEDED
 
 
-class ScheduledCheckpoint:
-    """A checkpoint before an operation on `half`, in one step of trio's loop: other tasks run, and a cancellation that
-    is pending or comes meanwhile is raised. For one task at a time.
+class TrioTurn(Turn):
+    """A checkpoint before an operation on `half`, in one step of trio's loop.
 
-    `await` returns the result of `half.reset()` after it. It costs less than `checkpoint_if_cancelled` before the
-    operation and `yield_shielded` after it.
+    It costs less than `checkpoint_if_cancelled` before the operation and `yield_shielded` after it.
     """
 
     __slots__ = ("_cancellation", "_half", "_trap")

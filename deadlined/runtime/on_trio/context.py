@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from trio.lowlevel import Task, current_task
 
-from ..timers import COMPILED
+from ...timers import COMPILED
 from .suspend_hook import interruptible
 
 # a name of this module, which compiled code finds faster than another's

@@ -1,0 +1,37 @@
+"""One run of a handler in the task of its connection: what it raises is passed on, what it abandons is closed."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from .base import ConnectionTask
+from .errors import ResponseError, is_disconnect
+from .exchange import Exchange
+from .settings import Handler
+from .state import DEAD
+
+
+async def run_handler(
+    task: ConnectionTask, handler: Handler, exchange: Exchange, failed: Callable[[Exchange, BaseException], None]
+) -> None:
+    """Run `handler(exchange)` in `task`. Call `failed` with an Exception that it raises, or if it returns before its
+    response is complete; not if it was told that the peer is gone. Other BaseExceptions pass.
+
+    Then close the async generators that it has abandoned.
+    """
+    try:
+        await task.run_handler(handler, exchange)
+        if not (exchange.writer.complete or exchange.link == DEAD):
+            raise ResponseError("the application returned before its response was complete")
+    except Exception as error:
+        if not is_disconnect(error):
+            failed(exchange, error)
+    except BaseException as error:
+        # cancelled: the frames of the traceback would keep abandoned generators from being closed here
+        traceback.clear_frames(error.__traceback__)
+        raise
+    finally:
+        closing = task.close_generators()
+        if closing is not None:
+            await closing

@@ -1,0 +1,135 @@
+"""Connecting to the first address of a name that answers: happy eyeballs (RFC 8305).
+
+Facts      A name has several addresses, of two families. One that is not reachable may answer nothing for minutes.
+Answer     An attempt begins when the one before has failed, or has not answered within 250 ms (section 5). The families
+           take turns (section 4). The first connection wins; the others are closed.
+Cost       A task per attempt, unless there is only one address.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as stdlib
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from typing import Any
+
+from ..errors import DeadlineExceeded
+from ..runtime import Event, current_time, open_group
+from .conn import Conn
+
+# seconds; the "Connection Attempt Delay" that RFC 8305 recommends
+_DELAY = 0.25
+
+# a result of `getaddrinfo`: family, type, protocol, canonical name, address
+AddressInfo = tuple[int, int, int, str, Any]
+
+
+class Race:
+    """One race to `addresses`. Each attempt ends at `deadline`, absolute seconds."""
+
+    def __init__(self, addresses: Sequence[AddressInfo], deadline: float) -> None:
+        self._addresses = interleaved(addresses)
+        self._deadline = deadline
+        self._winner: Conn | None = None
+        self._running = 0
+        # set when an attempt has ended
+        self._ended = Event()
+        self.errors: list[OSError] = []
+
+    async def run(self) -> Conn | None:
+        """Return the first connection, None if every attempt has failed; `errors` says why."""
+        if len(self._addresses) == 1:
+            await self._attempt(self._addresses[0])
+            return self._winner
+        async with open_group() as attempts:
+            for address in self._addresses:
+                self._running += 1
+                attempts.start_soon(self._attempt, address)
+                await self._wait_for_an_end(current_time() + _DELAY)
+                if self._winner is not None:
+                    break
+            while self._winner is None and self._running:
+                await self._wait_for_an_end(self._deadline + _DELAY)
+            attempts.cancel()
+        return self._winner
+
+    async def _wait_for_an_end(self, until: float) -> None:
+        self._ended = Event()
+        await self._ended.wait_until(until)
+
+    async def _attempt(self, address: AddressInfo) -> None:
+        try:
+            conn = await connect(address, self._deadline)
+        except OSError as error:
+            self.errors.append(error)
+        else:
+            if self._winner is None:
+                self._winner = conn
+            else:
+                conn.close()
+        self._running -= 1
+        self._ended.set()
+
+
+def interleaved(addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
+    """Return the addresses with their families in turns, in the order in which each family comes."""
+    families: dict[int, list[AddressInfo]] = {}
+    for address in addresses:
+        families.setdefault(address[0], []).append(address)
+    return [address for address in chain(*zip_longest(*families.values())) if address is not None]
+
+
+async def connect(address: AddressInfo, deadline: float) -> Conn:
+    """Connect to one address. OSError as connect(2); DeadlineExceeded at `deadline`, absolute seconds."""
+    family, kind, proto, _, name = address
+    socket = stdlib.socket(family, kind, proto)
+    try:
+        socket.setblocking(False)
+        code = socket.connect_ex(name)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+        # registered only now: an event queue reports a socket that is not connecting as hung up
+        conn = Conn.from_socket(socket)
+    except BaseException:
+        socket.close()
+        raise
+    try:
+        conn.set_write_deadline(deadline)
+        await _wait_connected(conn)
+    except BaseException:
+        conn.close()
+        raise
+    conn.set_write_deadline(float("inf"))
+    return conn
+
+
+async def _wait_connected(conn: Conn) -> None:
+    while True:
+        await conn.wait_writable()
+        code = conn.socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        if _is_connected(conn.socket):
+            return
+
+
+def _is_connected(socket: stdlib.socket) -> bool:
+    try:
+        socket.getpeername()
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            return False
+        raise
+    return True
+
+
+def why_nobody_answered(where: str, deadline: float, errors: Sequence[OSError]) -> OSError:
+    """Return the error of a race that nobody has won: DeadlineExceeded if an attempt was cut by the deadline."""
+    if any(isinstance(error, DeadlineExceeded) for error in errors):
+        return DeadlineExceeded("connect", deadline)
+    failure = OSError(f"all attempts to connect to {where} failed: {'; '.join(str(error) for error in errors)}")
+    failure.errno = errors[0].errno if errors else None
+    failure.__cause__ = ExceptionGroup(str(failure), list(errors)) if errors else None
+    return failure

@@ -1,0 +1,74 @@
+"""The host of the event loop that runs now, and what a program needs of it without holding it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from trio.lowlevel import in_trio_task
+
+from .host import Group, Host, RuntimeStatistics
+from .on_trio.host import current_trio_host, started_trio_host
+from .tasks import ContainedTasks
+
+
+def asyncio_runs() -> bool:
+    """Return True if the caller runs in an event loop of asyncio, and not in a task of trio that is its guest."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None and not in_trio_task()
+
+
+def current_host() -> Host:
+    """Return the host of the event loop that runs in this thread; the first call in a loop starts its pump.
+
+    RuntimeError without a running event loop, and in a run of trio whose main task has ended.
+    """
+    if asyncio_runs():
+        # asyncio is not imported for programs that do not use it
+        from .on_asyncio import current_asyncio_host
+
+        return current_asyncio_host()
+    return current_trio_host()
+
+
+def current_time() -> float:
+    """Return the time of the running event loop's clock, in seconds: the scale of all deadlines.
+
+    Under trio it is `trio.current_time()`, under asyncio and uvloop `time.monotonic()`. RuntimeError outside of an
+    event loop.
+    """
+    return current_host().clock.now()
+
+
+def statistics() -> RuntimeStatistics | None:
+    """Return the counts of the running event loop's pump; None if it was not started yet. RuntimeError outside of an
+    event loop."""
+    host: Host | None
+    if asyncio_runs():
+        from .on_asyncio import started_asyncio_host
+
+        host = started_asyncio_host()
+    else:
+        host = started_trio_host()
+    return None if host is None else host.statistics()
+
+
+async def checkpoint() -> None:
+    """Let other tasks run, and raise a pending cancellation."""
+    await current_host().checkpoint()
+
+
+def open_group() -> Group:
+    """Make a group of tasks: `async with open_group() as group`."""
+    return current_host().group()
+
+
+def open_contained_tasks() -> ContainedTasks:
+    """Make an owner of contained tasks: `async with open_contained_tasks() as tasks`."""
+    return current_host().contained_tasks()
+
+
+def call_soon() -> Callable[..., None]:
+    """Return a function `call(function, *args)` for signal handlers and other threads: this event loop will call
+    `function(*args)` soon."""
+    return current_host().call_soon_from_anywhere

@@ -1,0 +1,41 @@
+"""A group of tasks: asyncio's TaskGroup."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..host import Group
+
+
+class AsyncioGroup(Group):
+    """A TaskGroup whose tasks can be cancelled together."""
+
+    __slots__ = ("_group", "_tasks")
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Group:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
+        await self._group.__aexit__(kind, error, traceback)
+        return None
+
+    def start_soon(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
+        task = self._group.create_task(_run(function, args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+async def _run(function: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
+    # create_task takes coroutines only, and compiled functions may return other awaitables
+    await function(*args)

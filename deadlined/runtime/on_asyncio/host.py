@@ -1,0 +1,174 @@
+"""Asyncio's host: what `host.py` asks of an event loop, by asyncio's public functions.
+
+Facts      A loop calls a function when a descriptor is readable (`add_reader`) and at a time (`call_later`). uvloop
+           caches its clock and counts in milliseconds.
+Hazard     By a cached clock a deadline would fire early. Moving an alarm with each deadline would cost as much as
+           asyncio's own timeouts. A loop tells nobody when it is closed.
+Answer     Time is `time.monotonic`, and an alarm that comes too early is set again. The alarm is moved only when the
+           poller kicks. The host ends with the loop's asynchronous generators, of which it is one; a loop that is
+           dropped without closing them drops the host with it.
+Cost       Two microseconds per lone wake on uvloop, three on asyncio's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any, Final
+
+from ...poll import Clock, Half, Poller, open_port
+from ...poll.timerfd import TimerFd
+from ..forking import Inherited
+from ..host import Group, Host, Parking, Turn, Waiter
+from ..options import chosen_queue, wants_precision
+from ..tasks import ContainedTasks
+from .group import AsyncioGroup
+from .lifetime import at_end_of_loop
+from .tasks import AsyncioTasks
+from .waiting import AsyncioParking, AsyncioTurn, AsyncioWaiter, Checkpoint, wake
+
+_CHECKPOINT: Final = Checkpoint()
+
+# where a loop keeps its host
+_ATTRIBUTE: Final = "_deadlined_host"
+
+
+class AsyncioHost(Host):
+    """The host of one event loop of asyncio."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.library = "asyncio"
+        self.yields_first = True
+        clock = clock_of(loop)
+        queue = chosen_queue()
+        precise = clock.steady and wants_precision()
+        super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
+        self.loop: Final[Any] = loop
+        # uvloop counts in whole milliseconds
+        self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
+        # takes the place of the loop's alarm, in the poller's own event queue; None unless it is asked for
+        self._timer: TimerFd | None = TimerFd() if precise else None
+        if self._timer is not None:
+            self.poller.open(self._timer.fileno())
+        # when the alarm rings, inf if it is not set
+        self._alarm_at = math.inf
+        self._alarm: Any = None
+        # callbacks run in it: they must not keep the variables of whoever opened the first connection
+        self._context: Final = Context()
+        self._context.run(loop.add_reader, self.poller.port.fileno(), self._poll)
+        # closes the event queue in a forked child
+        self._inherited = Inherited(self.disown, self.poller.is_open)
+        self._lifetime = at_end_of_loop(self.shut_down)
+        self._set_alarm()
+
+    def kick(self, when: float) -> None:
+        """Let the alarm ring at `when`. Called by the poller."""
+        self.kicks += 1
+        self._ring_at(when)
+
+    def shut_down(self) -> None:
+        """Close the poller. Idempotent."""
+        if self.poller.is_open():
+            self.loop.remove_reader(self.poller.port.fileno())
+            self._cancel_alarm()
+            self.poller.shutdown()
+            self._close_timer()
+
+    def disown(self) -> None:
+        """Close the descriptors in a forked child, where the parent's loop does not continue."""
+        self.poller.disown()
+        self._close_timer()
+
+    def parking(self, half: Half) -> Parking:
+        return AsyncioParking(half, self.loop)
+
+    def turn(self, half: Half) -> Turn:
+        return AsyncioTurn(half)
+
+    def checkpoint(self) -> Awaitable[None]:
+        return _CHECKPOINT
+
+    def waiter(self) -> Waiter:
+        return AsyncioWaiter(self.loop)
+
+    def group(self) -> Group:
+        return AsyncioGroup()
+
+    def contained_tasks(self) -> ContainedTasks:
+        return AsyncioTasks(self.loop)
+
+    def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
+        self.loop.call_soon_threadsafe(function, *args)
+
+    async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
+        found: list[Any] = await self.loop.getaddrinfo(host, port, type=kind, flags=flags)
+        return found
+
+    def _poll(self) -> None:
+        """Process events and due deadlines. The loop calls it when the event queue is readable."""
+        self.poller.poll(0.0)
+        self._set_alarm()
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._alarm_at = math.inf
+        self._poll()
+
+    def _set_alarm(self) -> None:
+        when = self.poller.wake_deadline(self._alarm_at)
+        if when != self._alarm_at:
+            self._ring_at(when)
+
+    def _ring_at(self, when: float) -> None:
+        self._alarm_at = when
+        delay = when - self.clock.now()
+        if self._timer is not None:
+            self._timer.arm(delay)
+            return
+        self._cancel_alarm()
+        if when < math.inf:
+            if self._rounds:
+                delay = math.ceil(delay * 1000.0) / 1000.0
+            self._alarm = self.loop.call_later(max(delay, 0.0), self._ring, context=self._context)
+
+    def _cancel_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _close_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+
+
+def clock_of(loop: AbstractEventLoop) -> Clock:
+    """Return the clock of deadlines in `loop`: `time.monotonic`, or the loop's own if it has replaced that."""
+    if loop_has_own_clock(loop):
+        return Clock(loop.time)
+    same = time.get_clock_info("perf_counter").implementation == time.get_clock_info("monotonic").implementation
+    return Clock(time.monotonic, 0.0 if same else None)
+
+
+def loop_has_own_clock(loop: AbstractEventLoop) -> bool:
+    """Return True if the loop's class is Python's own with another `time`, for example a virtual one of tests."""
+    return isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is not asyncio.BaseEventLoop.time
+
+
+def current_asyncio_host() -> AsyncioHost:
+    """Return the host of the running event loop; the first call makes it. RuntimeError without a running loop."""
+    loop = asyncio.get_running_loop()
+    host: AsyncioHost | None = getattr(loop, _ATTRIBUTE, None)
+    if host is None or not host.poller.is_open():
+        host = AsyncioHost(loop)
+        setattr(loop, _ATTRIBUTE, host)
+    return host
+
+
+def started_asyncio_host() -> AsyncioHost | None:
+    """Return the host of the running event loop if it was made. RuntimeError without a running loop."""
+    host: AsyncioHost | None = getattr(asyncio.get_running_loop(), _ATTRIBUTE, None)
+    return host

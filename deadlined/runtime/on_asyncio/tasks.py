@@ -1,0 +1,174 @@
+"""Asyncio's contained tasks: one task per run of foreign code.
+
+Facts      Programs tell requests apart by `asyncio.current_task()` (SQLAlchemy's scoped sessions, for example), and
+           cancel tasks by it. A SystemExit or KeyboardInterrupt that leaves a task leaves the event loop as well.
+           A task that swallows its cancellation goes on.
+Hazard     A task that ran two requests would mix them up, and a cancellation that comes late would hit the next one.
+Answer     A task runs foreign code once. No exception leaves it but KeyboardInterrupt, which is the operator's. The
+           block cancels what is left again and again until all tasks have ended.
+Cost       A task per request, as in other servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from ..tasks import ContainedTask, ContainedTasks
+
+# seconds between two cancellations of the tasks that are left at the end
+_CANCEL_AGAIN: Final = 0.1
+
+# a name of this module, which compiled code finds faster than another's
+_current_task: Final = asyncio.current_task
+
+
+class AsyncioTasks(ContainedTasks):
+    """The tasks of one owner. Each runs in a copy of the context of the code that makes this object."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.reuses = False
+        self.loop: Final[Any] = loop
+        self.origin: Final[Context] = copy_context()
+        self._tasks: set[AsyncioTask] = set()
+        # tasks that are to be looked at in the next step of the loop, because they may have suspended
+        self._watched: list[AsyncioTask] = []
+        self._closed = False
+
+    async def __aenter__(self) -> ContainedTasks:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
+        """Cancel the tasks until all have ended. A cancellation of the caller meanwhile is raised at the end."""
+        self._closed = True
+        interrupted: asyncio.CancelledError | None = None
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            try:
+                await asyncio.wait([task.task for task in self._tasks], timeout=_CANCEL_AGAIN)
+                # the tasks' callbacks run after this one's wake
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as cancelled:
+                interrupted = cancelled
+        if interrupted is not None:
+            raise interrupted
+        return None
+
+    def new(
+        self,
+        body: Callable[[], Awaitable[None]],
+        before_suspend: Callable[[], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> ContainedTask:
+        return AsyncioTask(self, body, before_suspend, ended)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self.loop.call_soon(function, context=self.origin)
+
+    def started(self, task: AsyncioTask) -> None:
+        """Note that `task` exists."""
+        self._tasks.add(task)
+
+    def over(self, task: AsyncioTask) -> bool:
+        """Note that `task` has ended. Return False if the whole block ends."""
+        self._tasks.discard(task)
+        return not self._closed
+
+    def watch(self, task: AsyncioTask) -> None:
+        """Look at `task` in the next step of the loop."""
+        if not self._watched:
+            self.call_soon(self._look_at_watched)
+        self._watched.append(task)
+
+    def _look_at_watched(self) -> None:
+        watched, self._watched = self._watched, []
+        for task in watched:
+            task.look()
+
+
+class AsyncioTask(ContainedTask):
+    """One task. `body` is its coroutine."""
+
+    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_fresh", "_tasks", "task")
+
+    def __init__(
+        self,
+        tasks: AsyncioTasks,
+        body: Callable[[], Awaitable[None]],
+        before_suspend: Callable[[], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> None:
+        self._tasks: Final = tasks
+        self._body: Final = body
+        self._before_suspend: Final = before_suspend
+        self._ended: Final = ended
+        self._failure: BaseException | None = None
+        # no foreign code has run in the task yet
+        self._fresh = True
+        self.task: Any = None
+
+    def start(self) -> None:
+        tasks = self._tasks
+        # not by the loop's task factory, which may run the first step at once
+        self.task = Task(self._run(), loop=tasks.loop, context=tasks.origin.copy())
+        self.task.add_done_callback(self._on_done, context=tasks.origin)
+        tasks.started(self)
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def entered(self) -> None:
+        """Do nothing."""
+
+    def left(self) -> None:
+        """Do nothing."""
+
+    def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
+        self._fresh = False
+        return function(argument)
+
+    @property
+    def fresh(self) -> bool:
+        return self._fresh
+
+    @property
+    def runs_now(self) -> bool:
+        return _current_task() is self.task
+
+    def close_generators(self) -> Awaitable[None] | None:
+        """Return None: the event loop closes abandoned async generators in tasks of their own."""
+        return None
+
+    def check(self) -> bool:
+        """Return True: nothing runs in the task that could be harmed."""
+        return True
+
+    def watch(self) -> None:
+        self._tasks.watch(self)
+
+    def look(self) -> None:
+        """Call `before_suspend` if the task has suspended."""
+        if not self.task.done():
+            self._before_suspend()
+
+    async def _run(self) -> None:
+        try:
+            await self._body()
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            # a SystemExit would leave the event loop
+            self._failure = error
+
+    def _on_done(self, task: Any) -> None:
+        """Tell how the task has ended, also if it was cancelled before its first step."""
+        failure, self._failure = self._failure, None
+        if not task.cancelled() and task.exception() is not None:
+            failure = task.exception()
+        if self._tasks.over(self):
+            self._ended(failure)

@@ -1,0 +1,101 @@
+"""How a task of asyncio sleeps: each sleep is a future.
+
+Facts      A task that awaits a future is stepped again when the future is done. A cancellation cancels the future; if
+           that is done already, the next step raises.
+Hazard     A cancellation between a wake and the next step would lose what the wake has brought.
+Answer     A wake of a half brings nothing: readiness stays in the half until an operation consumes it. A checkpoint
+           comes before an operation, never after one.
+Cost       A future per sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ...poll import PARKED, Half
+from ..host import Parking, ReadyCallback, Turn, Waiter
+
+
+def wake(waiter: Any) -> None:
+    """Let a future's task go on, or call the callback that waits instead of one."""
+    if isinstance(waiter, ReadyCallback):
+        waiter.on_ready()
+    elif not waiter.done():
+        # a task that was cancelled leaves its future behind until it runs
+        waiter.set_result(None)
+
+
+class AsyncioParking(Parking):
+    """Where tasks of asyncio wait for `half`."""
+
+    __slots__ = ("_half", "_loop")
+
+    def __init__(self, half: Half, loop: AbstractEventLoop) -> None:
+        self._half: Half = half
+        self._loop: Any = loop
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        half = self._half
+        future = self._loop.create_future()
+        status = half.park(future)
+        while status == PARKED:
+            try:
+                yield from future
+            except BaseException:
+                half.unpark()
+                raise
+            future = self._loop.create_future()
+            status = half.resume(future)
+        return status
+
+
+class AsyncioTurn(Turn):
+    """A checkpoint before an operation on `half`."""
+
+    __slots__ = ("_half",)
+
+    def __init__(self, half: Half) -> None:
+        self._half: Half = half
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        # asyncio steps a task again that yields None
+        yield None
+        return self._half.reset()
+
+
+class Checkpoint:
+    """`await checkpoint` lets other tasks run, and raises a pending cancellation."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield None
+
+
+class AsyncioWaiter(Waiter):
+    """One sleep of a task of asyncio."""
+
+    __slots__ = ("_future", "_value")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._future: Future[None] = loop.create_future()
+        self._value = math.inf
+
+    async def park(self, on_cancel: Callable[[], object]) -> float:
+        try:
+            await self._future
+        except asyncio.CancelledError:
+            if self._future.cancelled():
+                # it may have been cancelled some steps ago: nothing can have woken it since
+                on_cancel()
+            raise
+        return self._value
+
+    def wake(self, value: float) -> None:
+        self._value = value
+        if not self._future.done():
+            self._future.set_result(None)

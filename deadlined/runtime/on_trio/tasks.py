@@ -1,0 +1,201 @@
+"""Trio's contained tasks: an inner task that runs foreign code, and an outer one that waits for it.
+
+Facts      In trio a task that fails cancels the tasks of its nursery. Making a task costs more instructions than a
+           small request; waking one costs a seventh of it.
+Answer     Each inner task has a nursery of its own, in an outer task that catches what ends it. An inner task runs
+           foreign code again if its scope stack and its nurseries are those that it began with (`guard.py`).
+Cost       Two tasks, which are kept. One call per suspension.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any, Final
+
+import trio
+from trio.lowlevel import checkpoint_if_cancelled, current_trio_token
+
+from ..tasks import ContainedTask, ContainedTasks
+from .context import RunInContextCopy, TaskContext
+from .guard import AbandonedGenerators, Generators, TaskGuard
+from .parking import TaskParker
+from .suspend_hook import with_suspend_hook
+
+_log: Final = logging.getLogger("deadlined.runtime")
+
+
+class TrioTasks(ContainedTasks):
+    """The outer tasks' nursery. Foreign code runs in copies of the context of the code that makes this object."""
+
+    def __init__(self) -> None:
+        self.reuses = True
+        self.origin: Final = copy_context()
+        self.generators: Final = AbandonedGenerators()
+        self._manager = trio.open_nursery()
+        self._nursery: trio.Nursery | None = None
+        self._token = current_trio_token()
+
+    async def __aenter__(self) -> ContainedTasks:
+        self._nursery = await self._manager.__aenter__()
+        self.generators.install()
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
+        assert self._nursery is not None
+        self.generators.remove()
+        self._nursery.cancel_scope.cancel()
+        return await self._manager.__aexit__(kind, error, traceback)
+
+    def new(
+        self,
+        body: Callable[[], Awaitable[None]],
+        before_suspend: Callable[[], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> ContainedTask:
+        return TrioTask(self, body, before_suspend, ended)
+
+    def start_soon(self, function: Callable[..., Awaitable[object]]) -> None:
+        """Start an outer task."""
+        assert self._nursery is not None
+        self._nursery.start_soon(function)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._token.run_sync_soon(function)
+
+
+class TrioTask(ContainedTask):
+    """An inner and an outer task. `body` is the inner one's coroutine."""
+
+    __slots__ = (
+        "_abandoned",
+        "_before_suspend",
+        "_body",
+        "_context",
+        "_ended",
+        "_guard",
+        "_nursery",
+        "_parker",
+        "_tasks",
+    )
+
+    def __init__(
+        self,
+        tasks: TrioTasks,
+        body: Callable[[], Awaitable[None]],
+        before_suspend: Callable[[], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> None:
+        self._tasks: Final = tasks
+        self._body: Final[Any] = body
+        self._before_suspend: Final = before_suspend
+        self._ended: Final = ended
+        self._nursery: trio.Nursery | None = None
+        # made in `entered`, because they belong to the task that makes them
+        self._context: TaskContext | None = None
+        self._guard: TaskGuard | None = None
+        self._parker: TaskParker | None = None
+        # async generators that foreign code has abandoned since the task last suspended
+        self._abandoned: Generators = []
+
+    def start(self) -> None:
+        self._tasks.start_soon(self._run)
+
+    def cancel(self) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    def entered(self) -> None:
+        self._context = TaskContext(self._tasks.origin)
+        self._guard = TaskGuard()
+        self._abandoned = self._tasks.generators.collect()
+
+    def left(self) -> None:
+        self._tasks.generators.forget(self._abandoned)
+
+    def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
+        return RunInContextCopy(self._tasks.origin, function, argument)
+
+    @property
+    def fresh(self) -> bool:
+        return True
+
+    @property
+    def runs_now(self) -> bool:
+        return self._context is not None and self._context.runs_now
+
+    def close_generators(self) -> Awaitable[None] | None:
+        return self._close_abandoned() if self._abandoned else None
+
+    def check(self) -> bool:
+        guard = self._guard
+        if guard is None or guard.intact:
+            return True
+        guard.abandon()
+        return False
+
+    def watch(self) -> None:
+        """Do nothing: the hook is called in any case."""
+
+    def park(self, on_cancel: Callable[[], object]) -> Awaitable[None]:
+        if self._parker is None:
+            self._parker = TaskParker(on_cancel)
+        if self._context is not None:
+            # the context of what ran last would be kept alive
+            self._context.renew()
+        return self._parker
+
+    def wake(self) -> None:
+        if self._parker is not None:
+            self._parker.wake()
+
+    async def _run(self) -> None:
+        """Run the inner task until it ends: the outer one.
+
+        Exceptions of the inner task are passed on and not raised, except KeyboardInterrupt, which is meant for the
+        program whichever task it hits. A cancellation of the whole block passes.
+        """
+        failure: BaseException | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(with_suspend_hook, self._body(), self._on_suspend)
+        except BaseException as error:
+            failure = error
+        if failure is not None and _is_interrupt(failure):
+            raise KeyboardInterrupt from failure
+        try:
+            # leave here if the whole block was cancelled
+            await checkpoint_if_cancelled()
+            self._ended(failure)
+        finally:
+            # its traceback refers to this frame
+            failure = None
+
+    def _on_suspend(self) -> None:
+        if self._abandoned:
+            # they cannot wait for the end of foreign code: let the host close them, as in any other task
+            self._tasks.generators.hand_over(self._abandoned)
+        self._before_suspend()
+
+    async def _close_abandoned(self) -> None:
+        """Close the abandoned async generators, the latest first, and those that are abandoned meanwhile. A
+        cancellation is raised when all are closed."""
+        cancelled: BaseException | None = None
+        while self._abandoned:
+            generator = self._abandoned.pop()
+            try:
+                await generator.aclose()
+            except Exception:
+                _log.exception("an async generator failed as it was closed")
+            except BaseException as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_interrupt(inner) for inner in error.exceptions)
+    return isinstance(error, KeyboardInterrupt)

@@ -1,0 +1,113 @@
+"""Tasks that run foreign code, each of which contains what that code does to it: the protocol.
+
+Facts      A handler is foreign code. It may suspend for ever, leave scopes and task groups open in its task, cancel the
+           task, or raise anything.
+Hazard     What is left in a task harms the code that runs there next. What ends a task may end the tasks around it.
+Answer     A contained task ends alone: whatever ends it is passed to a callback. It says itself whether it may run
+           foreign code again (`fresh`). Trio's tasks may if the code before has left them as it found them; asyncio's
+           may not, because a program may tell requests apart by their tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+class ContainedTask:
+    """A task whose end and whose failures concern no other task. Made by `ContainedTasks.new`. An abstract base class.
+
+    The task's own coroutine calls `entered` at its beginning and `left` at its end.
+    """
+
+    def start(self) -> None:
+        """Let the task run, in a later step of the event loop."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Cancel the task, and the tasks of groups that were left open in it."""
+        raise NotImplementedError
+
+    def entered(self) -> None:
+        """Note that the task has begun."""
+        raise NotImplementedError
+
+    def left(self) -> None:
+        """Note that the task ends."""
+        raise NotImplementedError
+
+    def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
+        """Return an awaitable that runs foreign code, `function(argument)`, in a copy of the context variables of the
+        tasks' maker. Await it in this task, which must be `fresh`."""
+        raise NotImplementedError
+
+    @property
+    def fresh(self) -> bool:
+        """True if foreign code may be run in the task."""
+        raise NotImplementedError
+
+    @property
+    def runs_now(self) -> bool:
+        """True if the calling task is this one."""
+        raise NotImplementedError
+
+    def close_generators(self) -> Awaitable[None] | None:
+        """Return an awaitable that closes the async generators which foreign code has abandoned, None if there are
+        none that the task must close itself."""
+        raise NotImplementedError
+
+    def check(self) -> bool:
+        """Return True if foreign code, which has returned, has left nothing open in the task. Otherwise cancel what
+        it has left; the task must then end."""
+        raise NotImplementedError
+
+    def watch(self) -> None:
+        """Call `before_suspend` if the task does not end its present step of work without suspending."""
+        raise NotImplementedError
+
+    def park(self, on_cancel: Callable[[], object]) -> Awaitable[None]:
+        """Return an awaitable that sleeps until `wake`. Only if `ContainedTasks.reuses`.
+
+        If a cancellation comes before the wake, `on_cancel` is called at once. It must prevent any later call of `wake`
+        and must not raise.
+        """
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Wake the task, which is parked. Call it once per sleep."""
+        raise NotImplementedError
+
+
+class ContainedTasks:
+    """All contained tasks of one owner: `async with open_contained_tasks() as tasks`. An abstract base class.
+
+    The block ends when all tasks have ended; it cancels them first.
+    """
+
+    # a task can run foreign code again, and can be parked in between
+    reuses: bool
+
+    async def __aenter__(self) -> ContainedTasks:
+        raise NotImplementedError
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
+        raise NotImplementedError
+
+    def new(
+        self,
+        body: Callable[[], Awaitable[None]],
+        before_suspend: Callable[[], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> ContainedTask:
+        """Make a task, to be started with `start`.
+
+        `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension, or, if
+        `reuses` is False, only after `ContainedTask.watch`, and soon after the suspension. `ended(failure)` is called
+        once the task has ended, with its exception, or None if it has returned or was cancelled; not if the whole block
+        was cancelled. Neither must raise.
+        """
+        raise NotImplementedError
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call `function()` in a later step of the event loop."""
+        raise NotImplementedError

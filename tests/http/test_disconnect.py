@@ -1,0 +1,247 @@
+"""A client that leaves cancels its handler: when, and when not. Over TCP and TLS, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from deadlined.http import Exchange, Reason
+from deadlined.http.policy import DISCONNECT_GRACE
+from tests.support.http import GET, Client, Site, answer, hello, only, post, serving
+
+Handler = Callable[[Exchange], Awaitable[object]]
+Leave = Callable[[Client], object]
+
+HOUR = 3600.0
+
+
+class Watched:
+    """A handler that runs `act`, and notes when it was cancelled, or returned."""
+
+    def __init__(self, act: Handler) -> None:
+        self._act = act
+        self.cancelled: list[float] = []
+        self.returned: list[float] = []
+
+    async def __call__(self, exchange: Exchange) -> None:
+        try:
+            await self._act(exchange)
+        except trio.Cancelled:
+            self.cancelled.append(trio.current_time())
+            raise
+        self.returned.append(trio.current_time())
+
+
+async def sleeps(exchange: Exchange) -> None:
+    await trio.sleep(HOUR)
+
+
+async def streams(exchange: Exchange) -> None:
+    exchange.start(200, [])
+    await exchange.send(b"first", True)
+    await trio.sleep(HOUR)
+
+
+async def reads_a_piece_and_sleeps(exchange: Exchange) -> None:
+    await exchange.receive()
+    await trio.sleep(HOUR)
+
+
+async def answers_and_works_on(exchange: Exchange) -> None:
+    await answer(exchange)
+    await trio.sleep(10)
+
+
+async def leave_after(site: Site, seconds: float, leave: Leave, data: bytes = GET) -> Client:
+    client = await site.connect()
+    await client.send(data)
+    await trio.sleep(seconds)
+    leave(client)
+    return client
+
+
+def close(client: Client) -> None:
+    client.conn.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    ("act", "data"),
+    [
+        (sleeps, GET),
+        (streams, GET),
+        (sleeps, post(5)),
+        (sleeps, post(5) + b"hello"),
+        (reads_a_piece_and_sleeps, post(9) + b"hello"),
+    ],
+    ids=["sleeps", "streams", "body not read", "body not read that came", "body read in part"],
+)
+@pytest.mark.parametrize(
+    ("leave", "reason"), [(close, Reason.CLIENT_CLOSED), (Client.reset, Reason.CLIENT_RESET)], ids=["closes", "resets"]
+)
+async def test_a_client_that_leaves_cancels_its_handler_at_once(
+    leave: Leave, reason: Reason, act: Handler, data: bytes, tls: bool, autojump_clock: MockClock
+) -> None:
+    handler = Watched(act)
+    async with serving(handler, tls=tls) as site:
+        await leave_after(site, 4, leave, data)
+        # a close with unread bytes is a reset, too
+        assert await site.reason() is (Reason.CLIENT_RESET if act is streams else reason)
+        assert handler.cancelled == [4.0]
+        assert site.server.statistics().background == 0
+
+
+async def test_a_server_may_leave_its_handlers_alone(autojump_clock: MockClock) -> None:
+    handler = Watched(sleeps)
+    async with serving(handler, cancel_on_disconnect=False) as site:
+        await leave_after(site, 4, close)
+        await site.ended()
+        assert (handler.cancelled, handler.returned) == ([], [HOUR])
+
+
+async def test_a_handler_that_is_told_has_a_moment_to_return(autojump_clock: MockClock) -> None:
+    told: list[float] = []
+
+    async def tidies_up(exchange: Exchange) -> None:
+        await exchange.wait_disconnected()
+        told.append(trio.current_time())
+        await trio.sleep(DISCONNECT_GRACE / 2)
+
+    handler = Watched(tidies_up)
+    async with serving(handler) as site:
+        await leave_after(site, 4, close)
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert told == [4.0]
+        assert (handler.cancelled, handler.returned) == ([], [4 + DISCONNECT_GRACE / 2])
+
+
+async def test_a_handler_that_is_told_and_goes_on_is_cancelled_after_a_moment(autojump_clock: MockClock) -> None:
+    """As behind a middleware that keeps the news to itself."""
+
+    async def hides(exchange: Exchange) -> None:
+        await exchange.wait_disconnected()
+        await trio.sleep(HOUR)
+
+    handler = Watched(hides)
+    async with serving(handler) as site:
+        await leave_after(site, 4, close)
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert handler.cancelled == [4 + DISCONNECT_GRACE]
+
+
+async def test_what_a_handler_does_after_its_response_is_not_cancelled(autojump_clock: MockClock) -> None:
+    handler = Watched(answers_and_works_on)
+    async with serving(handler) as site:
+        client = await leave_after(site, 4, close)
+        del client
+        await trio.sleep(HOUR)
+        assert (handler.cancelled, handler.returned) == ([], [10.0])
+
+
+async def test_a_handler_that_ignores_its_cancellation_does_not_hold_the_connection(autojump_clock: MockClock) -> None:
+    ended: list[float] = []
+
+    async def stubborn(exchange: Exchange) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(100)
+        ended.append(trio.current_time())
+
+    async with serving(stubborn) as site:
+        await leave_after(site, 4, close)
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert trio.current_time() == 4.0
+        assert site.server.statistics().background == 1
+        await trio.sleep(HOUR)
+        assert ended == [100.0]
+        assert site.server.statistics().background == 0
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_next_request_is_not_taken_for_the_end(tls: bool, autojump_clock: MockClock) -> None:
+    async def slow(exchange: Exchange) -> None:
+        await trio.sleep(5)
+        await answer(exchange)
+
+    handler = Watched(slow)
+    async with serving(handler, tls=tls) as site:
+        client = await site.connect()
+        for _ in range(3):
+            await client.send(GET)
+            await trio.sleep(1)
+        assert [(await client.response()).status for _ in range(3)] == [200] * 3
+        assert handler.cancelled == []
+        await client.send(GET + GET)
+        await trio.sleep(1)
+        close(client)
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert len(handler.cancelled) == 1
+
+
+async def test_the_deadline_of_the_head_does_not_matter_any_more(autojump_clock: MockClock) -> None:
+    handler = Watched(sleeps)
+    async with serving(handler, only(read_header=2.0)) as site:
+        await leave_after(site, 10, close)
+        await site.ended()
+        assert handler.cancelled == [10.0]
+
+
+@pytest.mark.parametrize(("act", "answered"), [(hello, True), (sleeps, False)], ids=["answers", "sleeps"])
+async def test_an_end_that_comes_with_the_request(act: Handler, answered: bool, autojump_clock: MockClock) -> None:
+    """A handler that need not wait answers; one that waits is cancelled, as by any other end."""
+    handler = Watched(act)
+    async with serving(handler) as site:
+        client = await site.connect()
+        site.server.statistics()
+        client.conn.try_send(GET)
+        client.conn.shutdown_write()
+        if answered:
+            assert (await client.response()).status == 200
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert len(handler.cancelled) == (0 if answered else 1)
+        assert trio.current_time() == 0.0
+
+
+async def test_a_handler_that_sends_to_a_client_that_does_not_read_is_told_by_its_send(
+    autojump_clock: MockClock,
+) -> None:
+    errors: list[OSError] = []
+
+    async def floods(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        try:
+            while True:
+                await exchange.send(bytes(65536), True)
+        except OSError as error:
+            errors.append(error)
+
+    handler = Watched(floods)
+    async with serving(handler) as site:
+        await leave_after(site, 4, Client.reset)
+        assert await site.reason() is Reason.CLIENT_RESET
+        assert len(errors) == 1
+        assert handler.cancelled == []
+
+
+async def test_the_beginning_of_a_drain_is_told_to_handlers(autojump_clock: MockClock) -> None:
+    begun: list[float] = []
+
+    async def until_the_drain(exchange: Exchange) -> None:
+        assert not exchange.draining.is_set()
+        exchange.start(200, [])
+        await exchange.send(b"event", True)
+        await exchange.draining
+        begun.append(trio.current_time())
+        await exchange.send(b"goodbye", False)
+
+    async with serving(until_the_drain, only(drain=30.0)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        await trio.sleep(7)
+        site.server.shutdown()
+        assert (await client.response()).body == b"eventgoodbye"
+        assert await site.reason() is Reason.DONE
+        assert begun == [7.0]
