@@ -16,6 +16,7 @@ from . import __version__
 from .http import PARSERS, Limits, Timeouts
 from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
+from .service.certificates import VERSIONS
 from .service.units import amount, duration, show_amount, show_duration
 from .timers import COMPILED, SCHEMES
 
@@ -148,6 +149,32 @@ def main() -> None:
 )
 @click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Certificate for TLS (PEM).")
 @click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Private key, if it is not in --certfile.")
+@click.option(
+    "--key-password-file",
+    metavar="FILE",
+    envvar="DEADLINED_KEY_PASSWORD_FILE",
+    help="Password of the private key, in the first line.",
+)
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    envvar="DEADLINED_CLIENT_CA",
+    help="Authorities (PEM); each client must have a certificate of one of them.",
+)
+@click.option(
+    "--ciphers",
+    metavar="LIST",
+    envvar="DEADLINED_CIPHERS",
+    help="OpenSSL's list of cipher suites for TLS 1.2; those of TLS 1.3 are fixed.",
+)
+@click.option(
+    "--tls-min",
+    type=click.Choice(sorted(VERSIONS)),
+    default="1.2",
+    show_default=True,
+    envvar="DEADLINED_TLS_MIN",
+    help="Least version of TLS.",
+)
 @click.option(
     "--workers",
     type=click.IntRange(1),

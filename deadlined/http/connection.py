@@ -4,8 +4,8 @@ Facts      A client may stop sending or reading at any byte.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
            one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through the transport with the deadline of its phase. `policy` decides what an expiry means,
-           and `base` does it at once, whatever the handler is doing. In the clear, a connection from which no byte of
-           the next request was read is unattended: it has no task, and the poller calls `on_ready`.
+           and `base` does it at once, whatever the handler is doing. A connection from which no byte of the handshake
+           or of the next request was read is unattended: it has no task, and the poller calls `on_ready`.
 Cost       A task while there is something to do. Two fields are stored when a phase begins.
 """
 
@@ -28,6 +28,7 @@ from .handling import run_handler
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
+from .secure import Tls
 from .settings import Settings
 from .state import (
     BYTES_CAME,
@@ -50,7 +51,6 @@ from .state import (
     Reason,
     may_be_unattended,
 )
-from .transport import Tls
 from .wire import Request
 
 
@@ -70,13 +70,13 @@ class Connection(ConnectionBase):
     # called by the server, its workers and the poller
 
     def start(self) -> None:
-        """Begin to serve: ask for a task if the connection needs TLS or bytes have come, else wait without a task."""
+        """Begin to serve: wait without a task for the first byte. In the clear, look first whether it has come."""
         if self.state == HANDSHAKE:
-            self._owner.schedule(self)
+            self._expect(Phase.HANDSHAKE, policy.handshake_deadline(self.accepted, self.timeouts))
+            if not self._become_unattended():
+                self._owner.schedule(self)
             return
-        deadline, _ = policy.header_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HEADER, deadline)
-        self.conn.set_read_deadline(deadline)
+        self._expect(Phase.HEADER, policy.header_deadline(self.accepted, self.timeouts)[0])
         try:
             data = self.transport.receive_ready()
         except (BrokenResourceError, ClosedResourceError):
@@ -194,25 +194,27 @@ class Connection(ConnectionBase):
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:
-        context = self.settings.ssl_context
-        assert context is not None
         deadline = policy.handshake_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HANDSHAKE, deadline)
         try:
-            result = await tls_handshake(self.conn, context, deadline)
+            result = await tls_handshake(self.conn, self.settings.ssl_context, deadline, self.peer)
         except DeadlineExceeded as late:
-            if late.deadline < deadline:
-                # `drain` has set an earlier one
-                self._end(Reason.DONE)
-            else:
-                self.expired(RULES["handshake"], self.clock.now() - late.deadline)
+            self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
         if isinstance(result, Tls):
             self.transport = result
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
+            self._expect(Phase.HEADER, policy.header_deadline(self._began_at, self.timeouts)[0])
+            if result.can_be_unattended and self.conn.drained:
+                self._become_unattended()
         else:
+            self._unread = result is Reason.PROTOCOL_ERROR  # a close that is a reset would discard TLS's alert
             self._end(result)
+
+    def _expect(self, phase: Phase, deadline: float) -> None:
+        """Enter `phase`, in which bytes must come by `deadline`."""
+        self.enter(phase, deadline)
+        self.conn.set_read_deadline(deadline)
 
     def _become_unattended(self) -> bool:
         """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
@@ -255,10 +257,9 @@ class Connection(ConnectionBase):
         """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
         cannot be unattended, or bytes of the next request may be there."""
         now = self.clock.now()
-        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
-        self.conn.set_read_deadline(self.deadline)
         return self._become_unattended()
 
     async def _wait_idle(self) -> None:

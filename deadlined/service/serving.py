@@ -8,7 +8,6 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TextIO
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
@@ -17,6 +16,7 @@ from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
+from .certificates import server_context
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .link import Link
@@ -42,6 +42,10 @@ class ServeConfig:
     uds_mode: int = 0o666
     certfile: str | None = None
     keyfile: str | None = None
+    key_password_file: str | None = None
+    client_ca: str | None = None
+    ciphers: str | None = None
+    tls_min: str = "1.2"
     log_level: str = "info"
     access_log: bool = True
     http: str = "auto"
@@ -237,18 +241,14 @@ def _require_loop(name: str) -> None:
 
 
 def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
-    if config.certfile is None:
-        if config.keyfile is not None:
-            raise StartupError("--keyfile needs --certfile", WRONG_ARGUMENTS)
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(config.certfile, config.keyfile)
-    except OSError as error:
-        files = " and ".join(str(Path(name)) for name in (config.certfile, config.keyfile) if name)
-        raise StartupError(f"cannot use the certificate in {files}: {error}", WRONG_ARGUMENTS) from None
-    return context
+    return server_context(
+        config.certfile,
+        config.keyfile,
+        key_password_file=config.key_password_file,
+        client_ca=config.client_ca,
+        ciphers=config.ciphers,
+        tls_min=config.tls_min,
+    )
 
 
 def _url(config: ServeConfig, listener: Listener) -> str:
