@@ -35,6 +35,9 @@ _SCALE = 0.01
 # libuv opens a pipe for signals once per process, which is not a leak of the first test
 uvloop.new_event_loop().close()
 
+# seconds of real time for which the kernel may take its time to deliver what was sent, before virtual time jumps
+_KERNEL = 0.002
+
 Operation = Callable[..., Awaitable[Any]]
 Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -45,10 +48,10 @@ class _JumpingSelector(selectors.EpollSelector):
     now = float(2**20)  # seconds; so large that adding and subtracting the tests' seconds is exact
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if not found and timeout is None:
-            return super().select(None)
-        if not found and timeout is not None and timeout > 0:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        found = super().select(_KERNEL)
+        if not found:
             self.now += timeout
         return found
 
@@ -251,7 +254,7 @@ in_virtual_time = on_loops("trio", "asyncio")
 def run_on(loop: Loop, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run the test, and check what it leaves behind."""
     if loop.is_trio:
-        trio.run(_check_leftovers, test, clock=MockClock(autojump_threshold=0))
+        trio.run(_check_leftovers, test, clock=MockClock(autojump_threshold=_KERNEL))
         return
     errors: list[dict[str, Any]] = []
     factory = SteppedLoop if loop.is_virtual else uvloop.new_event_loop
