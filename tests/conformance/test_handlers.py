@@ -253,6 +253,28 @@ async def test_the_handler_deadline_cuts_any_wait_in_any_task(
 
 @on_each_loop
 @pytest.mark.parametrize("way", WAYS)
+async def test_a_client_in_the_middle_of_its_body_can_read_the_504(loop: Loop, way: str) -> None:
+    """The close lingers, and reads what the client sends, as soon as the tasks of the handler have left the socket."""
+    nested = way_of(loop, way)
+
+    async def handler(exchange: Exchange) -> None:
+        await nested(lambda: whole_body(exchange))
+
+    async with site_of(loop, handler, handler=5) as (site, _):
+        client = await site.connect()
+        await client.send(post(1000) + b"some")
+        await site.until(lambda: site.server.statistics().requests or site.connections)
+        await loop.settle()
+        await client.send(b"more")
+        await loop.settle()
+        await client.send(b"more")
+        assert (await client.response("POST")).status == 504
+        await client.conn.send_eof()
+        assert await client.end() == "eof"
+
+
+@on_each_loop
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_client_that_leaves_ends_a_receive_in_any_task(loop: Loop, way: str) -> None:
     nested = way_of(loop, way)
     ends: list[str] = []
