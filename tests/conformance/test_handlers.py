@@ -20,6 +20,9 @@ from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, answer, hello, post, whole_body
 
+Way = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+Ways = dict[str, Way]
+
 _variable: contextvars.ContextVar[str] = contextvars.ContextVar("conformance", default="none")
 
 
@@ -56,7 +59,12 @@ async def test_each_request_has_variables_of_its_own_in_each_step(loop: Loop, ho
             await tasks.start(in_child, found).wait()
         found.append(_variable.get())
         called = loop.event()
-        after_func(0, lambda: (found.append(_variable.get()), called.set()))
+
+        def call() -> None:
+            found.append(_variable.get())
+            called.set()
+
+        after_func(0, call)
         await called.wait()
         if not loop.is_virtual:
             found.append(await anyio.to_thread.run_sync(_variable.get))
@@ -84,9 +92,6 @@ async def test_each_request_has_variables_of_its_own_in_each_step(loop: Loop, ho
 
 @on_each_loop
 async def test_variables_reach_threads(loop: Loop) -> None:
-    if loop.is_virtual:
-        # virtual time would pass while the thread runs; that nothing else waits for it
-        pass
     seen: list[str] = []
 
     async def handler(exchange: Exchange) -> None:
@@ -151,7 +156,7 @@ async def test_a_registry_by_task_does_not_mix_up_requests(loop: Loop) -> None:
 # task groups, scopes and time limits
 
 
-def _nested(loop: Loop) -> dict[str, Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]]:
+def _nested(loop: Loop) -> Ways:
     """Return ways to run an operation under a time limit that does not pass, in child tasks and in scopes."""
 
     async def plain(operation: Callable[[], Awaitable[Any]]) -> Any:
@@ -186,7 +191,7 @@ def _nested(loop: Loop) -> dict[str, Callable[[Callable[[], Awaitable[Any]]], Aw
     async def both(operation: Callable[[], Awaitable[Any]]) -> Any:
         return await group(lambda: wait_for(operation))
 
-    ways = {"plain": plain, "anyio group": anyio_group, "anyio scope": anyio_scope}
+    ways: Ways = {"plain": plain, "anyio group": anyio_group, "anyio scope": anyio_scope}
     if not loop.is_trio:
         ways |= {"TaskGroup": group, "wait_for": wait_for, "timeout": timeout, "both": both}
     return ways
@@ -195,7 +200,7 @@ def _nested(loop: Loop) -> dict[str, Callable[[Callable[[], Awaitable[Any]]], Aw
 WAYS = ["plain", "anyio group", "anyio scope", "TaskGroup", "wait_for", "timeout", "both"]
 
 
-def way_of(loop: Loop, name: str) -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
+def way_of(loop: Loop, name: str) -> Way:
     ways = _nested(loop)
     if name not in ways:
         pytest.skip("a way of asyncio")
@@ -320,6 +325,30 @@ async def test_a_time_limit_in_a_handler_passes_there_and_nowhere_else(loop: Loo
         await client.send(post(3))
         await loop.sleep(1)
         assert (await client.response("POST")).body == b"7"
+
+
+@on_each_loop
+async def test_a_time_limit_around_a_send_resets_the_connection(loop: Loop) -> None:
+    seen: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        try:
+            with anyio.fail_after(loop.seconds(5)):
+                await exchange.send(bytes(2**24), False)
+        except TimeoutError:
+            task = None if loop.is_trio else asyncio.current_task()
+            seen.append(f"{task.cancelling() if task else 0} left")
+            raise
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        # a piece of a response is missing: nothing can follow it
+        await site.until(lambda: seen)
+        assert seen == ["0 left"]
+        assert await client.end() == "reset"
+        assert await site.reason() == Reason.SERVER_ERROR
 
 
 @on_asyncio

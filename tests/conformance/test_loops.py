@@ -7,10 +7,13 @@ import contextvars
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,20 @@ def test_loops_in_several_threads_do_not_meet(loop: str) -> None:
     run(loop, beside)
 
 
+@each_loop
+def test_loops_run_in_several_threads_at_once(loop: str) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        together = threading.Barrier(4, timeout=20)
+
+        def work() -> str:
+            together.wait()
+            return [run(loop, use) for _ in range(5)][-1]
+
+        assert {future.result() for future in [threads.submit(work) for _ in range(4)]} == {
+            "trio" if loop == "trio" else "asyncio"
+        }
+
+
 @each_asyncio
 def test_a_loop_may_run_again_and_keeps_its_connections(new_loop: NewLoop) -> None:
     loop = new_loop()
@@ -125,8 +142,6 @@ def test_a_loop_may_run_again_and_keeps_its_connections(new_loop: NewLoop) -> No
 
 
 async def open_pair() -> tuple[Conn, Conn]:
-    import socket
-
     one, other = socket.socketpair()
     return Conn.from_socket(one), Conn.from_socket(other)
 

@@ -215,6 +215,33 @@ async def test_the_statistics_count_descriptors_and_waiters(loop: Loop) -> None:
         assert await conn.receive_some() == b"kept"
 
 
+@on_each_loop
+async def test_a_descriptor_that_was_closed_behind_its_back_harms_nobody_who_gets_its_number(loop: Loop) -> None:
+    async with loop.tasks() as tasks:
+        one, other = socket.socketpair()
+        leaked = Conn.from_socket(one)
+        number = one.fileno()
+        leaked.set_deadline(loop.after(5))
+        reading = tasks.start(leaked.receive_some)
+        await loop.settle()
+        one.close()
+        other.close()
+        first, second = socket.socketpair()
+        assert number in (first.fileno(), second.fileno())
+        async with Conn.from_socket(first) as conn, Conn.from_socket(second) as peer:
+            # the registration of the old one was stale
+            await reading.fails_with(ClosedResourceError)
+            await peer.send_all(b"new")
+            assert await conn.receive_some() == b"new"
+            await loop.sleep(10)
+            leaked.close()
+            await conn.send_all(b"still")
+            assert await peer.receive_some() == b"still"
+            found = statistics()
+            assert found is not None
+            assert found.poller.descriptors == 2
+
+
 # datagrams
 
 

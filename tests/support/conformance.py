@@ -103,6 +103,13 @@ class Running:
         assert self.error is None, self.error
         return self.result
 
+    def note_end(self) -> None:
+        """Note that the task has ended, which it may have before its first step."""
+        if self.ended is None:
+            self.cancelled = True
+            self.ended = current_time()
+            self._done.set()
+
     async def run(self, operation: Operation, args: tuple[Any, ...]) -> None:
         """Run the operation and keep its outcome."""
         try:
@@ -216,8 +223,7 @@ async def _task_set(loop: Loop) -> AsyncIterator[Tasks]:
         task = asyncio.create_task(running.run(operation, args))
         running._cancel = task.cancel
         running._done = asyncio.Event()
-        # a task that is cancelled before its first step never runs `running.run`
-        task.add_done_callback(lambda _: running._done.set())
+        task.add_done_callback(lambda _: running.note_end())
         started.append(task)
 
     try:
