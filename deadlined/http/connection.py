@@ -53,6 +53,10 @@ from .state import (
 )
 from .wire import Request
 
+# steps of the event loop that a cancelled handler has to leave the socket. On asyncio a cancellation takes two steps to
+# pass from a task to its child
+_STEPS_TO_LEAVE: Final = 16
+
 
 class Connection(ConnectionBase):
     """One connection of a server. The owner calls `start` once, and has a task call `run` after each `schedule`."""
@@ -190,7 +194,10 @@ class Connection(ConnectionBase):
             await self._handshake()
         else:
             # a cancelled handler may still wait for the socket: let it leave first
-            await checkpoint()
+            for _ in range(_STEPS_TO_LEAVE):
+                await checkpoint()
+                if not exchange.reads:
+                    break
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:

@@ -228,6 +228,11 @@ class ReceivingExchange:
         return not self._watching and is_reusable(self._body, self._response, self._link)
 
     @property
+    def reads(self) -> bool:
+        """True while a task of the handler waits for bytes of the socket."""
+        return self._receiving or self._watching
+
+    @property
     def detachable(self) -> bool:
         """True if the connection can go on while the handler is still running."""
         return is_detachable(self._response, self._link, self._receiving)

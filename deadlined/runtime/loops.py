@@ -25,7 +25,8 @@ def require_loop(name: str) -> None:
 
 
 def run(loop: str, main: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
-    """Run `main(*args)` in a new event loop, and return its result. Errors as `require_loop`, and those of `main`.
+    """Run `main(*args)` in a new event loop, and return its result. Errors as `require_loop`, those of `main`, and
+    RuntimeError inside of a running event loop.
 
     In asyncio and uvloop a call of `loop.stop()` does not end the run: it is logged, and the loop goes on.
     """
@@ -39,6 +40,8 @@ def _run_asyncio(name: str, main: Callable[..., Awaitable[ResultT]], args: tuple
     # not imported for programs that do not use it
     import asyncio
 
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("run() cannot be called while an event loop runs in this thread")
     factory = None if name == "asyncio" else import_module(name).new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         task = runner.get_loop().create_task(_await(main, args))

@@ -33,6 +33,9 @@ from .waiting import AsyncioParking, AsyncioTurn, AsyncioWaiter, Checkpoint, wak
 
 _CHECKPOINT: Final = Checkpoint()
 
+# seconds after which an alarm rings at the latest; it is set again if nothing is due then
+_FARTHEST: Final = 1e6
+
 # where a loop keeps its host
 _ATTRIBUTE: Final = "_deadlined_host"
 
@@ -110,8 +113,11 @@ class AsyncioHost(Host):
 
     def _poll(self) -> None:
         """Process events and due deadlines. The loop calls it when the event queue is readable."""
-        self.poller.poll(0.0)
-        self._set_alarm()
+        try:
+            self.poller.poll(0.0)
+        finally:
+            # also after a KeyboardInterrupt or SystemExit: the program may run the loop again, to clean up
+            self._set_alarm()
 
     def _ring(self) -> None:
         self._alarm = None
@@ -131,9 +137,10 @@ class AsyncioHost(Host):
             return
         self._cancel_alarm()
         if when < math.inf:
+            delay = min(max(delay, 0.0), _FARTHEST)
             if self._rounds:
                 delay = math.ceil(delay * 1000.0) / 1000.0
-            self._alarm = self.loop.call_later(max(delay, 0.0), self._ring, context=self._context)
+            self._alarm = self.loop.call_later(delay, self._ring, context=self._context)
 
     def _cancel_alarm(self) -> None:
         if self._alarm is not None:
