@@ -127,7 +127,7 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
-        # the poller calls `on_ready` if the peer stirs while a handler runs
+        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
         self._watched = False
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
