@@ -242,6 +242,9 @@ class ConnectionBase(ExchangeHost):
         """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
         if self.conn.read_deadline <= self.clock.now():
             self.conn.set_read_deadline(INF)
+            # while the deadline had passed, the readiness was not consumed
+            if self.conn.call_when_readable(self):
+                return True
         # the first call has consumed the readiness
         return self.conn.call_when_readable(self)
 
