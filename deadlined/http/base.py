@@ -127,7 +127,7 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
-        # the poller calls `on_ready` if the peer stirs while a handler runs
+        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
         self._watched = False
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
@@ -242,6 +242,9 @@ class ConnectionBase(ExchangeHost):
         """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
         if self.conn.read_deadline <= self.clock.now():
             self.conn.set_read_deadline(INF)
+            # while the deadline had passed, the readiness was not consumed
+            if self.conn.call_when_readable(self):
+                return True
         # the first call has consumed the readiness
         return self.conn.call_when_readable(self)
 

@@ -24,8 +24,8 @@ class Exchange(ReceivingExchange):
     """A request, its body to receive, and its response to send.
 
     `set_read_deadline`, `set_write_deadline` and `set_handler_deadline` replace the deadlines that follow from
-    `Timeouts`, for the rest of the exchange. They take absolute times on the run's clock, `inf` for none. A deadline
-    that has passed cannot be moved any more: the peer has been told.
+    `Timeouts`, for the rest of the exchange. They take absolute times on the event loop's clock, `inf` for none. A
+    deadline that has passed cannot be moved any more: the peer has been told.
     """
 
     __slots__ = ()

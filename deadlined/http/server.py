@@ -45,10 +45,10 @@ class HttpStatistics:
 class HttpServer(ConnectionOwner):
     """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
-    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a task that
-    serves the connection, in
-    a copy of the context variables of the caller of `serve`. An exception of it is logged and answered with 500 if no
-    response was started. Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
+    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a copy of
+    the context variables of the caller of `serve`: on asyncio in a task of its own, on trio in a task that serves one
+    request after another. An exception of it is logged and answered with 500 if no response was started. Cancelling its
+    task, or leaving scopes open in it, ends at most the handler's own request.
 
     `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools

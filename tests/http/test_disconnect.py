@@ -225,6 +225,33 @@ async def test_a_handler_that_sends_to_a_client_that_does_not_read_is_told_by_it
         assert handler.cancelled == []
 
 
+async def test_a_client_is_watched_after_a_send_in_which_it_has_sent_and_its_deadline_has_passed(
+    autojump_clock: MockClock,
+) -> None:
+    async def receives_sends_and_sleeps(exchange: Exchange) -> None:
+        await exchange.receive()
+        exchange.start(200, [])
+        await exchange.send(bytes(3_000_000), True)
+        await trio.sleep(HOUR)
+
+    handler = Watched(receives_sends_and_sleeps)
+    async with serving(handler, only(body_grace=5.0)) as site:
+        client = await site.connect()
+        await client.send(post(100))
+        for piece in (b"one", b"two"):
+            await trio.sleep(1)
+            await client.send(piece)
+        # the deadline for the rest of the body passes while the response waits for the client
+        await trio.sleep(10)
+        received = 0
+        while received < 3_000_000:
+            received += len(await client.conn.receive_some())
+        await trio.sleep(1)
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        assert handler.cancelled == [13.0]
+
+
 async def test_the_beginning_of_a_drain_is_told_to_handlers(autojump_clock: MockClock) -> None:
     begun: list[float] = []
 

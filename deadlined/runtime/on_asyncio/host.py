@@ -5,8 +5,8 @@ Facts      A loop calls a function when a descriptor is readable (`add_reader`) 
 Hazard     By a cached clock a deadline would fire early. Moving an alarm with each deadline would cost as much as
            asyncio's own timeouts. A loop tells nobody when it is closed.
 Answer     Time is `time.monotonic`, and an alarm that comes too early is set again. The alarm is moved only when the
-           poller kicks. The host ends with the loop's asynchronous generators, of which it is one; a loop that is
-           dropped without closing them drops the host with it.
+           poller kicks. The host holds an asynchronous generator, and ends when the loop closes its generators. A loop
+           that is dropped without closing them drops the host with it.
 Cost       Two microseconds per lone wake on uvloop, three on asyncio's loop.
 """
 
