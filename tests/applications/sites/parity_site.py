@@ -1,6 +1,6 @@
 """A site of plain ASGI and the shop behind it: the same answers are expected of every server."""
 
-# ruff: noqa: ASYNC110, ASYNC115, as people write it
+# ruff: noqa: ASYNC110, as people write it
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def told(value: Any) -> Any:
 async def scope_of(scope: Any, receive: Any, send: Any) -> None:
     body = await read(receive)
     seen = {"scope": told({**scope, "headers": list(scope["headers"])}), "body": told(body)}
+    seen["types"] = {key: type(value).__name__ for key, value in scope.items()}
     await respond(send, json.dumps(seen).encode(), (b"content-type", b"application/json"))
 
 

@@ -1,6 +1,6 @@
 """A site of Starlette, for trio and asyncio: anyio is what it shares between requests."""
 
-# ruff: noqa: ASYNC110, ASYNC115, as people write it
+# ruff: noqa: ASYNC115, as people write it
 
 from __future__ import annotations
 
