@@ -103,12 +103,15 @@ class LoopHint(logging.Handler):
 def hinting(loop: str, log: Log) -> Iterator[LoopHint]:
     """Search every exception that is logged, for one block."""
     handler = LoopHint(loop, log)
-    root = logging.getLogger()
-    root.addHandler(handler)
+    # the second, because some frameworks replace the handlers of the root
+    loggers = [logging.getLogger(), logging.getLogger("deadlined")]
+    for logger in loggers:
+        logger.addHandler(handler)
     try:
         yield handler
     finally:
-        root.removeHandler(handler)
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _needed(error: BaseException) -> str | None:

@@ -231,12 +231,23 @@ def test_one_line_is_written_in_all() -> None:
     assert Path(HERE).read_text().splitlines()[number - 1].strip() == "await asyncio.sleep(1)"
 
 
+def test_a_framework_may_replace_the_handlers_of_the_root() -> None:
+    lines = Lines()
+    root = logging.getLogger()
+    with hinting("trio", lines):
+        handlers, root.handlers[:] = root.handlers[:], []
+        logging.getLogger("deadlined.http").error("failed", exc_info=failure("trio", waits))
+        root.handlers[:] = handlers
+    assert len(lines.lines) == 1
+
+
 def test_afterwards_nothing_is_searched() -> None:
     lines = Lines()
     handlers = logging.getLogger().handlers[:]
     with hinting("trio", lines):
         assert len(logging.getLogger().handlers) == len(handlers) + 1
     assert logging.getLogger().handlers == handlers
+    assert logging.getLogger("deadlined").handlers == []
 
 
 def test_a_search_that_fails_does_not_harm_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
