@@ -108,10 +108,19 @@ def deadlined(site: str, loop: str, *options: str, lifespan: bool = True, **vari
             for line in lines
             if line.get("level") in ("warning", "error") and not EXPECTED.search(json.dumps(line))
         ]
-        assert (code, failures, server.err.lines) == (0, [], [])
+        assert (code, failures, server.err.lines) == (0, [], []), (code, failures, server.err.lines)
         told = [line["event"] for line in lines]
         assert [line["loop"] for line in lines if line["event"] == "listening"] == [loop]
         assert not lifespan or (told.count("site up"), told.count("site down")) == (1, 1)
+
+
+@contextmanager
+def on_the_wrong_loop(site: str, loop: str, *options: str) -> Iterator[Server]:
+    """Run `deadlined serve` with a site whose requests fail."""
+    command = (*COMMAND, "serve", f"tests.applications.sites.{site}", "--port=0", f"--loop={loop}", "--no-access-log")
+    with process('"listening"', *command, *options) as server:
+        server.wait_until_ready(server.out)
+        yield server
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""BlackSheep in the command, on asyncio and uvloop."""
+"""BlackSheep in the command, on every event loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.applications.running import ON_ASYNCIO, Server, deadlined
+from tests.applications.running import LOOPS, Server, deadlined
 
 
-@pytest.fixture(scope="module", params=ON_ASYNCIO)
+@pytest.fixture(scope="module", params=LOOPS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with deadlined("blacksheep_site:app", request.param) as server:
         yield server

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.applications.daemons import postgresql, redis_server
-from tests.applications.running import LOOPS, ON_ASYNCIO, Server, deadlined
+from tests.applications.running import ON_ASYNCIO, Server, deadlined
 
 ASKED = [{"method": "GET", "length": 0}, {"method": "POST", "length": 200_000}, 1000]
 
@@ -27,10 +27,10 @@ def database() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module", params=LOOPS)
-def plain(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The site without a cache and a database."""
-    with deadlined("clients_site:app", request.param) as server:
+@pytest.fixture(scope="module")
+def on_trio() -> Iterator[Server]:
+    """The site without what only asyncio has."""
+    with deadlined("clients_site:app", "trio") as server:
         yield server
 
 
@@ -46,11 +46,15 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)
 
 
-def test_httpx_asks_on_every_loop(plain: Server) -> None:
-    with httpx.Client(base_url=plain.url, trust_env=False, timeout=30) as client:
+def test_httpx_asks_on_trio(on_trio: Server) -> None:
+    with httpx.Client(base_url=on_trio.url, trust_env=False, timeout=30) as client:
         assert [client.get("/httpx").json() for _ in range(3)] == [ASKED] * 3
         assert client.get("/late/httpx").status_code == 504
         assert client.get("/httpx").json() == ASKED
+
+
+def test_httpx_asks(client: httpx.Client) -> None:
+    assert [client.get("/httpx").json() for _ in range(3)] == [ASKED] * 3
 
 
 def test_aiohttp_asks(client: httpx.Client) -> None:
@@ -85,7 +89,9 @@ def test_psycopg_stores_and_copies(client: httpx.Client, name: str) -> None:
 
 def test_many_requests_share_the_pools(client: httpx.Client, name: str) -> None:
     paths = [
-        f"/{kind}?name={name}-{number}" for number in range(8) for kind in ("asyncpg", "psycopg", "redis", "sqlite")
+        f"/{kind}?name={name}-{kind}-{number}"
+        for number in range(8)
+        for kind in ("asyncpg", "psycopg", "redis", "sqlite")
     ]
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(client.get, paths))

@@ -1,4 +1,4 @@
-"""A site of BlackSheep, for asyncio. It reads annotations as they are, so none is a string here."""
+"""A site of BlackSheep. It reads annotations as they are, so none is a string here."""
 
 import logging
 import threading

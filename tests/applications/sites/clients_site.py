@@ -3,6 +3,8 @@
 Pools and sessions belong to the lifespan, as their documentations want it. httpx knows trio, too.
 """
 
+# mypy: disable-error-code="import-untyped"
+
 from __future__ import annotations
 
 import asyncio
@@ -20,13 +22,13 @@ import asyncpg
 import httpx
 import psycopg
 import redis.asyncio
+import sniffio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from deadlined import current_time
-from deadlined.runtime import asyncio_runs
 
 log = logging.getLogger("site")
 
@@ -40,7 +42,7 @@ async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
     state: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
         state["browser"] = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
-        if asyncio_runs():
+        if sniffio.current_async_library() == "asyncio":
             await open_for_asyncio(stack, state)
         log.info("site up")
         yield state
