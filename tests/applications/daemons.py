@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -38,13 +39,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def as_user(name: str) -> list[str]:
-    """Return the beginning of a command that root runs as a user, and that ends with this process on Linux."""
+def tied(*user: str) -> list[str]:
+    """Return the beginning of a command that ends with this process also if this is killed; none where there is no
+    setpriv. `user`: options of setpriv for another user."""
     setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        return []
-    user = [f"--reuid={name}", f"--regid={name}", "--clear-groups"] if os.getuid() == 0 else []
-    return [setpriv, *user, "--pdeathsig=INT", "--"]
+    return [] if setpriv is None else [setpriv, *user, "--pdeathsig=INT", "--"]
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def daemon(sign: str, *command: str) -> Iterator[None]:
             yield
         finally:
             # a fast shutdown for PostgreSQL, any for redis
-            process.send_signal(2)
+            process.send_signal(signal.SIGINT)
             try:
                 process.wait(PATIENCE)
             finally:
@@ -74,7 +73,7 @@ def redis_server() -> Iterator[str]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
-        with daemon("Ready to accept connections", program, *options):
+        with daemon("Ready to accept connections", *tied(), program, *options):
             yield f"redis://127.0.0.1:{port}/0"
 
 
@@ -85,11 +84,12 @@ def postgresql() -> Iterator[str]:
     initdb, postgres = found("initdb", *debian), found("postgres", *debian)
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        prefix = as_user("postgres")
+        prefix = tied()
         if os.getuid() == 0:
-            assert prefix, "setpriv is required to run PostgreSQL as another user than root"
             user = pwd.getpwnam("postgres")
             os.chown(folder, user.pw_uid, user.pw_gid)
+            prefix = tied("--reuid=postgres", "--regid=postgres", "--clear-groups")
+            assert prefix, "setpriv is required to run PostgreSQL as another user than root"
         data = f"{folder}/data"
         options = ["--auth=trust", "--username=shop", "--no-sync", "--no-locale", "--encoding=UTF8"]
         made = subprocess.run([*prefix, initdb, *options, data], capture_output=True, text=True, cwd="/", check=False)
