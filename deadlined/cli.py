@@ -138,6 +138,12 @@ def main() -> None:
     envvar="DEADLINED_PORT",
     help="TCP port; 0 lets the system choose.",
 )
+@click.option(
+    "--factory",
+    is_flag=True,
+    envvar="DEADLINED_FACTORY",
+    help="APP is a function without arguments; what it returns is served.",
+)
 @click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket, not on TCP.")
 @click.option(
     "--uds-mode",
@@ -241,7 +247,7 @@ def main() -> None:
 @click.pass_context
 def serve_command(context: click.Context, /, **options: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
-    its own deadline.
+    its own deadline. It runs on trio unless --loop says otherwise; the log tells if it seems to need another loop.
 
     Without APP, serve a page that shows the server's own connections and their deadlines.
 
@@ -249,6 +255,8 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
     Examples:
       deadlined serve
       deadlined serve shop.web:app --host 0.0.0.0 --port 80
+      deadlined serve shop.web:app --loop asyncio
+      deadlined serve shop.web:make_app --factory
       deadlined serve shop.web:app --handler 30s --body-min-rate 2k --idle 2m
       deadlined serve shop.web:app --workers 4
 

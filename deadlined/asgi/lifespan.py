@@ -23,11 +23,14 @@ class Lifespan:
     served without a lifespan, and that is logged; one that returns before is, too. LifespanFailed if it sends
     `lifespan.startup.failed`. At the end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is
     cancelled.
+
+    `error` is what the application raised before it had started, None if nothing.
     """
 
     def __init__(self, app: App, grace: float = 5.0) -> None:
         self._app = app
         self.grace = grace
+        self.error: Exception | None = None
         self._state: dict[str, Any] = {}
         self._group: Group | None = None
         # what the application receives next
@@ -52,7 +55,7 @@ class Lifespan:
         if self._failure is not None:
             group.cancel()
             await group.__aexit__(None, None, None)
-            raise LifespanFailed(self._failure)
+            raise LifespanFailed(self._failure) from self.error
         return self._state
 
     async def __aexit__(
@@ -73,7 +76,9 @@ class Lifespan:
         except Exception as error:
             if self._complete:
                 _log.exception("the application's lifespan failed")
-            elif self._failure is None:
+                return
+            self.error = error
+            if self._failure is None:
                 _log.info("the application is served without a lifespan, it raised %r", error)
         finally:
             self._started.set()

@@ -354,12 +354,14 @@ class Connection(ConnectionBase):
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Log what the handler raised, and end the connection unless it has gone on without the handler."""
+        """Log what the handler raised, and end the connection unless the response is complete."""
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
         if exchange.link == LIVE:
-            self._perform(policy.on_handler_failure(exchange.response), "the application failed; its log says why")
+            action = policy.on_handler_failure(exchange.response)
+            if action is not None:
+                self._perform(action, "the application failed; its log says why")
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 

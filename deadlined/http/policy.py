@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .errors import BadRequest
-from .state import NONE, SENT, STARTED, Phase, Reason
+from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts
 
 # seconds by which the server closes later than the idle timeout that it advertises, so that a request which a client
@@ -109,12 +109,16 @@ def on_refusal(bad: BadRequest, response: int) -> Action:
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
-def on_handler_failure(response: int) -> Action:
+def on_handler_failure(response: int) -> Action | None:
     """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
-    because the peer could take it for complete."""
-    if response == NONE:
-        return Action(Reason.SERVER_ERROR, 500)
-    return Action(Reason.SERVER_ERROR, reset=response == STARTED)
+    because the peer could take it for complete.
+
+    None if it is complete: frameworks answer 500 themselves and raise then, and an end that no head has announced
+    would lose the peer's next request.
+    """
+    if response == SENT:
+        return None
+    return Action(Reason.SERVER_ERROR, 500) if response == NONE else Action(Reason.SERVER_ERROR, reset=True)
 
 
 def is_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> bool:

@@ -19,6 +19,7 @@ from .access import AccessLog
 from .certificates import server_context
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
+from .hints import LoopHint, hinting
 from .link import Link
 from .loading import load_app
 from .logs import Log, configure
@@ -36,6 +37,7 @@ class ServeConfig:
     """The options of `deadlined serve`."""
 
     app: str | None = None
+    factory: bool = False
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
@@ -63,6 +65,8 @@ def serve(config: ServeConfig) -> int:
 
     Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
     """
+    if config.factory and config.app is None:
+        raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
     access = AccessLog(out, after_func) if config.access_log else None
     log = _after(access, configure(config.log_level, out))
@@ -74,7 +78,7 @@ def serve(config: ServeConfig) -> int:
             return role
         link = role
     page = LivePage()
-    app: App = page if config.app is None else load_app(config.app)
+    app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
     _require_parser(config.http)
     _require_loop(config.loop)
@@ -82,7 +86,8 @@ def serve(config: ServeConfig) -> int:
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        run(config.loop, _Service(config, log, access, link, out).run, app, page, context)
+        with hinting(config.loop, log) as hint:
+            run(config.loop, _Service(config, log, access, link, out, hint).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -117,12 +122,21 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
 class _Service:
     """One serving process. `access` is None without an access log, `link` without a supervisor."""
 
-    def __init__(self, config: ServeConfig, log: Log, access: AccessLog | None, link: Link | None, out: TextIO) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        log: Log,
+        access: AccessLog | None,
+        link: Link | None,
+        out: TextIO,
+        hint: LoopHint,
+    ) -> None:
         self._config = config
         self._log = log
         self._access = access
         self._link = link
         self._out = out
+        self._hint = hint
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
@@ -134,6 +148,8 @@ class _Service:
         lifespan = Lifespan(app)
         try:
             async with lifespan as state:
+                if lifespan.error is not None:
+                    self._hint.search(lifespan.error)
                 tune_gc()
                 handler = garbage.watching(AsgiHandler(app, state))
                 server = page.server = self._server(handler, context)
@@ -144,7 +160,9 @@ class _Service:
             *details, why = str(error).strip().splitlines()
             if details:
                 self._log("startup failed", message=str(error))
-            raise StartupError(f"the application failed to start: {why}", FAILED) from None
+            needs = self._hint.search(error)
+            instead = "" if needs is None else f"; {needs}"
+            raise StartupError(f"the application failed to start: {why}{instead}", FAILED) from None
         finally:
             write_last_lines_to(self._out)
             if self._access is not None:
