@@ -242,6 +242,14 @@ def main() -> None:
     envvar="DEADLINED_ACCESS_LOG",
     help="Log a line per request and per connection.",
 )
+@click.option(
+    "--stall-log",
+    type=_DURATION,
+    default="1s",
+    show_default=True,
+    envvar="DEADLINED_STALL_LOG",
+    help="Log where the application blocks the event loop for so long, with its stack.",
+)
 @_quantities(Timeouts, _TIMEOUTS)
 @_quantities(Limits, _LIMITS)
 @click.pass_context
@@ -269,6 +277,8 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
     try:
         timeouts = Timeouts(**{field.name: options.pop(field.name) for field in fields(Timeouts)})
         limits = Limits(**{field.name: options.pop(field.name) for field in fields(Limits)})
+        if not options["stall_log"]:
+            raise ValueError("--stall-log must be above 0; off switches it off")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:

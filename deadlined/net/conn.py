@@ -12,6 +12,7 @@ Cost       A system call that finds nothing, when it is not known that the buffe
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket as stdlib
 import struct
@@ -22,7 +23,7 @@ import trio
 
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
-from .errors import broken_error, closed_error
+from .errors import broken_error, close_socket, closed_error
 from .side import Side, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -228,7 +229,7 @@ class Conn(trio.abc.HalfCloseableStream):
         self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
         self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
         self._host.close(self._desc)
-        self._socket.close()
+        close_socket(self._socket)
 
     def abort(self) -> None:
         """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read.
@@ -236,7 +237,9 @@ class Conn(trio.abc.HalfCloseableStream):
         No checkpoint. Idempotent. On a unix socket it is `close`.
         """
         if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
-            self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
+            # the program may have put another file behind the descriptor
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
         self.close()
 
     def shutdown_write(self) -> None:

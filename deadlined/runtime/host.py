@@ -126,6 +126,8 @@ class Host:
         self.poller: Final = poller
         self.clock: Final[Clock] = poller.clock
         self.kicks = 0
+        # the tasks that run in the loop and need the poller until they end
+        self.holds = 0
         # what the floors above keep for each event loop, by their own names
         self.locals: Final[dict[str, Any]] = {}
 
@@ -183,6 +185,11 @@ class Host:
 
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the event loop soon. For other threads and signal handlers."""
+        raise NotImplementedError
+
+    def end_child_on_return(self) -> None:
+        """End this process, a forked child, once it comes back into the event loop, and before it waits for events
+        there. Call it in the child, in any thread."""
         raise NotImplementedError
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:

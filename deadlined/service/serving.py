@@ -13,7 +13,7 @@ from typing import TextIO
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
-from ..runtime import current_time, open_group, require_loop, run
+from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
 from .certificates import server_context
@@ -25,6 +25,7 @@ from .loading import load_app
 from .logs import Log, configure
 from .output import guard_standard_streams, write_last_lines_to
 from .page import LivePage
+from .stalls import StallWatch
 from .stopping import Stopper
 from .workers import Supervisor, free_port
 
@@ -50,6 +51,7 @@ class ServeConfig:
     tls_min: str = "1.2"
     log_level: str = "info"
     access_log: bool = True
+    stall_log: float = 1.0
     http: str = "auto"
     loop: str = "trio"
     queue: str = "heap4"
@@ -69,7 +71,8 @@ def serve(config: ServeConfig) -> int:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
     access = AccessLog(out, after_func) if config.access_log else None
-    log = _after(access, configure(config.log_level, out))
+    unordered = configure(config.log_level, out)
+    log = _after(access, unordered)
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
@@ -87,7 +90,7 @@ def serve(config: ServeConfig) -> int:
     _raise_file_limit()
     try:
         with hinting(config.loop, log) as hint:
-            run(config.loop, _Service(config, log, access, link, out, hint).run, app, page, context)
+            run(config.loop, _Service(config, log, unordered, access, link, out, hint).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -120,12 +123,14 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
 
 
 class _Service:
-    """One serving process. `access` is None without an access log, `link` without a supervisor."""
+    """One serving process. `thread_log` may be called in other threads. `access` is None without an access log, `link`
+    without a supervisor."""
 
     def __init__(
         self,
         config: ServeConfig,
         log: Log,
+        thread_log: Log,
         access: AccessLog | None,
         link: Link | None,
         out: TextIO,
@@ -133,6 +138,7 @@ class _Service:
     ) -> None:
         self._config = config
         self._log = log
+        self._thread_log = thread_log
         self._access = access
         self._link = link
         self._out = out
@@ -204,7 +210,8 @@ class _Service:
 
         async with open_group() as group:
             # a worker process is ended by its supervisor
-            with Stopper(drain, begin, end if link is None else None):
+            stopper = Stopper(drain, begin, end if link is None else None)
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log):
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:
                     self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from ...poll import Clock, Half, Poller, open_port
 from ...poll.timerfd import TimerFd
-from ..forking import Inherited
+from ..forking import Inherited, end_child
 from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
@@ -51,6 +52,7 @@ class AsyncioHost(Host):
         precise = clock.steady and wants_precision()
         super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
         self.loop: Final[Any] = loop
+        self._thread = threading.get_ident()
         # uvloop counts in whole milliseconds
         self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
         # takes the place of the loop's alarm, in the poller's own event queue; None unless it is asked for
@@ -65,13 +67,18 @@ class AsyncioHost(Host):
         self._context.run(loop.add_reader, self.poller.port.fileno(), self._poll)
         # closes the event queue in a forked child
         self._inherited = Inherited(self.disown, self.poller.is_open)
-        self._lifetime = at_end_of_loop(self.shut_down)
+        self._lifetime = at_end_of_loop(self._end)
         self._set_alarm()
 
     def kick(self, when: float) -> None:
         """Let the alarm ring at `when`. Called by the poller."""
         self.kicks += 1
         self._ring_at(when)
+
+    def _end(self) -> None:
+        """Close the poller because the loop ends; not if a program has only closed the loop's generators."""
+        if not self.holds:
+            self.shut_down()
 
     def shut_down(self) -> None:
         """Close the poller. Idempotent."""
@@ -107,12 +114,20 @@ class AsyncioHost(Host):
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon_threadsafe(function, *args)
 
+    def end_child_on_return(self) -> None:
+        # in a child of another thread the loop does not run
+        if threading.get_ident() == self._thread:
+            self.loop.call_soon(end_child)
+
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         found: list[Any] = await self.loop.getaddrinfo(host, port, type=kind, flags=flags)
         return found
 
     def _poll(self) -> None:
         """Process events and due deadlines. The loop calls it when the event queue is readable."""
+        if not self.poller.is_open():
+            # a forked child may get here before it ends
+            return
         try:
             self.poller.poll(0.0)
         finally:
@@ -177,5 +192,10 @@ def current_asyncio_host() -> AsyncioHost:
 
 def started_asyncio_host() -> AsyncioHost | None:
     """Return the host of the running event loop if it was made. RuntimeError without a running loop."""
-    host: AsyncioHost | None = getattr(asyncio.get_running_loop(), _ATTRIBUTE, None)
+    return started_host_of(asyncio.get_running_loop())
+
+
+def started_host_of(loop: AbstractEventLoop) -> AsyncioHost | None:
+    """Return the host of `loop` if it was made."""
+    host: AsyncioHost | None = getattr(loop, _ATTRIBUTE, None)
     return host
