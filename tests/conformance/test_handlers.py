@@ -352,6 +352,32 @@ async def test_a_time_limit_around_a_send_resets_the_connection(loop: Loop) -> N
 
 
 @on_asyncio
+@pytest.mark.parametrize("how", ["cancelled", "drained"])
+async def test_a_handler_that_is_cut_has_time_to_clean_up(loop: Loop, how: str) -> None:
+    """Nothing but a second cancellation would prevent it: in asyncio a first one is raised only once."""
+    ends: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            await loop.forever()
+        finally:
+            # as a rollback in a database: real seconds, also where others are scaled
+            await asyncio.sleep(0.3)
+            ends.append("clean")
+
+    async with site_of(loop, handler, drain=1) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await site.until(lambda: site.server.statistics().phases.get(Phase.HANDLER))
+        if how == "cancelled":
+            site.serving.cancel()
+        else:
+            site.server.shutdown()
+        await site.serving.wait()
+        assert ends == ["clean"]
+
+
+@on_asyncio
 async def test_a_handler_that_cancels_its_own_task_is_answered_500(loop: Loop) -> None:
     async def handler(exchange: Exchange) -> None:
         task = asyncio.current_task()

@@ -228,6 +228,8 @@ async def test_the_pump_does_not_keep_the_variables_of_its_first_user(loop: Loop
             await sleep(loop.seconds(1))
             timer = Timer(loop.seconds(1))
             await timer.wait()
+            # the alarm that this sets stays when the connection is gone
+            conn.set_read_deadline(current_time() + 3600)
         return weakref.ref(token)
 
     async with loop.tasks() as tasks:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from deadlined import Conn, DeadlineExceeded, Timer, after_func, current_time, sleep_until
+from deadlined import DeadlineExceeded, Timer, after_func, sleep, sleep_until
 from deadlined.runtime import LOOPS, checkpoint, open_group, run
 from tests.support.conformance import SURELY
 from tests.support.net import unix_pair
@@ -20,10 +20,10 @@ each_loop = pytest.mark.parametrize("loop", LOOPS)
 MANY = 300
 LONGEST = 0.3
 
-Measure = Callable[[float], Awaitable[float]]
+Clock = Callable[[], float]
 
 
-def clock_of(loop: str) -> Callable[[], float]:
+def clock_of(loop: str) -> Clock:
     """Return a clock that no event loop caches."""
     return trio.current_time if loop == "trio" else time.monotonic
 
@@ -32,56 +32,61 @@ async def _keep_busy(until: list[bool]) -> None:
     """Occupy the loop in steps of different lengths, so that a cached clock is often old."""
     chance = random.Random(2)
     while not until:
-        end = time.monotonic() + chance.choice([0.0, 0.0, 0.0003, 0.0007, 0.002])
-        while time.monotonic() < end:
-            pass
+        _spin(chance.choice([0.0, 0.0, 0.0003, 0.0007, 0.002]))
         await checkpoint()
 
 
-async def _measure(measure: Measure, ends: list[tuple[float, float]], seconds: float) -> None:
-    due = current_time() + seconds
-    ends.append((due, await measure(due)))
+def _spin(seconds: float) -> None:
+    """Let time pass in the middle of a step, so that what the loop has cached is old."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+async def _read(clock: Clock, due: float, seconds: float) -> float:
+    async with unix_pair() as (conn, _):
+        conn.set_read_deadline(due)
+        with pytest.raises(DeadlineExceeded):
+            await conn.receive_some()
+        return clock()
+
+
+async def _sleep(clock: Clock, due: float, seconds: float) -> float:
+    await sleep(seconds)
+    return clock()
+
+
+async def _timer(clock: Clock, due: float, seconds: float) -> float:
+    await Timer(seconds).wait()
+    return clock()
+
+
+async def _function(clock: Clock, due: float, seconds: float) -> float:
+    called: list[float] = []
+    after_func(seconds, lambda: called.append(clock()))
+    while not called:
+        await sleep_until(due + 0.001)
+    return called[0]
 
 
 @each_loop
 @pytest.mark.parametrize("precise", ["0", "1"])
-@pytest.mark.parametrize("what", ["read", "sleep", "timer", "function"])
+@pytest.mark.parametrize("measure", [_read, _sleep, _timer, _function])
 def test_no_deadline_fires_early_in_a_busy_loop(
-    loop: str, what: str, precise: str, monkeypatch: pytest.MonkeyPatch
+    loop: str,
+    measure: Callable[[Clock, float, float], Awaitable[float]],
+    precise: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEADLINED_PRECISE", precise)
     clock = clock_of(loop)
-
-    async def read(due: float) -> float:
-        async with unix_pair() as (conn, _):
-            return await _fails(conn, due)
-
-    async def _fails(conn: Conn, due: float) -> float:
-        conn.set_read_deadline(due)
-        try:
-            await conn.receive_some()
-        except DeadlineExceeded:
-            return clock()
-        raise AssertionError("it received nothing")
-
-    async def sleeps(due: float) -> float:
-        await sleep_until(due)
-        return clock()
-
-    async def timer(due: float) -> float:
-        await Timer(due - current_time()).wait()
-        return clock()
-
-    async def function(due: float) -> float:
-        called: list[float] = []
-        after_func(due - current_time(), lambda: called.append(clock()))
-        while not called:
-            await sleep_until(due + 0.001)
-        return called[0]
-
-    measure = {"read": read, "sleep": sleeps, "timer": timer, "function": function}[what]
     chance = random.Random(3)
     ends: list[tuple[float, float]] = []
+
+    async def measure_one(seconds: float) -> None:
+        _spin(0.0002)
+        due = clock() + seconds
+        ends.append((due, await measure(clock, due, seconds)))
 
     async def main() -> None:
         over: list[bool] = []
@@ -89,12 +94,10 @@ def test_no_deadline_fires_early_in_a_busy_loop(
             group.start_soon(_keep_busy, over)
             async with open_group() as measures:
                 for _ in range(MANY):
-                    measures.start_soon(_measure, measure, ends, chance.uniform(0.0, LONGEST))
+                    measures.start_soon(measure_one, chance.uniform(0.0, LONGEST))
             over.append(True)
 
     run(loop, main)
     assert len(ends) == MANY
-    # `due - current_time()` is rounded when it is added to the clock again
-    early = [due - end for due, end in ends if end < due - 1e-6 * (what in ("timer", "function"))]
-    assert not early
+    assert not [due - end for due, end in ends if end < due]
     assert max(end - due for due, end in ends) < SURELY

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 
-# seconds between two cancellations of the tasks that are left at the end
-_CANCEL_AGAIN: Final = 0.1
+# seconds between two cancellations of the tasks that are left at the end. A second one would end what a task does to
+# clean up after the first, for example a rollback; a task that has swallowed the first one delays the end so long
+_CANCEL_AGAIN: Final = 1.0
 
 # a name of this module, which compiled code finds faster than another's
 _current_task: Final = asyncio.current_task
