@@ -50,6 +50,12 @@ CYCLES = {
     ),
 }
 
+# The two implementations of a host, which do not know each other: the modules that choose between them, and what they
+# know of the other modules of the runtime.
+HOSTS = ("deadlined.runtime.on_trio", "deadlined.runtime.on_asyncio")
+CHOOSERS = {"deadlined.runtime", "deadlined.runtime.current", "deadlined.runtime.loops"}
+SEAMS = tuple(f"deadlined.runtime.{name}" for name in ("forking", "host", "options", "tasks"))
+
 # shadowed by a script's own directory on sys.path, or read as the standard library's by everyone
 FORBIDDEN_NAMES = {"time", "socket", "queue", "select", "logging"}
 
@@ -152,6 +158,24 @@ def lowlevel_attributes(source: str) -> list[int]:
     ]
 
 
+def past_the_seams(found: Iterable[Import]) -> list[str]:
+    """Imports of a host by any module but those that choose one, and imports of the runtime by a host that are no seam.
+    Within a host imports are free."""
+    broken = []
+    for item in found:
+        here, there = within(item.module, HOSTS), within(item.target, HOSTS)
+        if there not in ("", here) and item.module not in CHOOSERS:
+            broken.append(f"{item.module}:{item.line} imports {item.target}, which is a host's own")
+        if here and not there and within(item.target, ("deadlined.runtime",)) and not within(item.target, SEAMS):
+            broken.append(f"{item.module}:{item.line} imports {item.target}, which is no seam of a host")
+    return broken
+
+
+def within(name: str, packages: Iterable[str]) -> str:
+    """Return the package or module of `packages` that `name` is, or lies in; "" if there is none."""
+    return next((package for package in packages if f"{name}.".startswith(f"{package}.")), "")
+
+
 def cycle(graph: dict[str, set[str]]) -> list[str]:
     """The modules of one import cycle, empty if there is none."""
     done: set[str] = set()
@@ -248,6 +272,11 @@ def test_nothing_above_net_reaches_the_low_level_of_trio_through_an_attribute() 
         for line in lowlevel_attributes(path.read_text())
     ]
     assert reached == []
+
+
+def test_the_hosts_are_reached_and_reach_the_runtime_through_the_seams_only() -> None:
+    assert past_the_seams(all_imports()) == []
+    assert all(any(within(item.module, (host,)) for item in all_imports()) for host in HOSTS)
 
 
 def test_the_timers_know_no_clock_and_do_no_io() -> None:
@@ -379,6 +408,40 @@ def test_the_checker_lets_trio_pass_where_it_belongs() -> None:
 def test_the_checker_sees_the_low_level_through_an_attribute() -> None:
     assert lowlevel_attributes("import trio\n\nasync def f():\n    await trio.lowlevel.checkpoint()") == [4]
     assert lowlevel_attributes("import trio\ntrio.current_time()\nother.lowlevel.checkpoint()") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.runtime.on_trio.host", "from ..host import Host"),
+        ("deadlined.runtime.on_trio.host", "from .pump import Pump"),
+        ("deadlined.runtime.on_trio.host", "from ...poll import Poller"),
+        ("deadlined.runtime.on_asyncio", "from .host import AsyncioHost"),
+        ("deadlined.runtime.current", "def late():\n    from .on_asyncio import current_asyncio_host"),
+        ("deadlined.runtime.event", "from .current import current_host"),
+        ("deadlined.net.conn", "from ..runtime import current_host"),
+    ],
+)
+def test_the_checker_lets_the_seams_of_the_hosts_pass(module: str, source: str) -> None:
+    assert past_the_seams(found_in(source, module, module.endswith("on_asyncio"))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.runtime.on_trio.host", "from ..on_asyncio.host import AsyncioHost"),
+        ("deadlined.runtime.on_asyncio.tasks", "from .. import on_trio"),
+        ("deadlined.runtime.on_asyncio.tasks", "def late():\n    from ..on_trio import tasks"),
+        ("deadlined.runtime.on_trio.host", "from .. import Event"),
+        ("deadlined.runtime.on_trio.host", "from ..current import current_host"),
+        ("deadlined.runtime.event", "from .on_trio.waiter import TrioWaiter"),
+        ("deadlined.runtime.host", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import on_trio"),
+        ("deadlined.http.server", "from ..runtime.on_trio.tasks import TrioTasks"),
+        ("deadlined.cli", "import deadlined.runtime.on_asyncio"),
+    ],
+)
+def test_the_checker_stops_what_goes_past_the_seams_of_the_hosts(module: str, source: str) -> None:
+    assert len(past_the_seams(found_in(source, module))) == 1
 
 
 def loads(**modules: str) -> list[str]:
