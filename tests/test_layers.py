@@ -67,9 +67,10 @@ LOOP_NAMES = {
     # protects functions of other floors from Ctrl-C
     "deadlined.runtime": {"trio.lowlevel.enable_ki_protection"},
     # tells which event loop runs; runs one
-    "deadlined.runtime.current": {"trio.lowlevel.in_trio_task"},
-    "deadlined.runtime.loops": {"trio.run", "asyncio.Runner"},
+    "deadlined.runtime.current": {"trio.Cancelled", "trio.lowlevel.in_trio_task"},
+    "deadlined.runtime.loops": {"trio.run"},
     # by these trio's programs know streams and errors
+    "deadlined.net": {"trio.abc.HalfCloseableStream.register"},
     "deadlined.net.conn": {"trio.abc.HalfCloseableStream"},
     "deadlined.net.listener": {"trio.abc.Listener"},
     "deadlined.net.datagram": {"trio.abc.AsyncResource"},

@@ -32,7 +32,7 @@ class Lifespan:
     def __init__(self, app: App, grace: float = 5.0) -> None:
         self._app = app
         self.grace = grace
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._state: dict[str, Any] = {}
         self._group: Group | None = None
         # what the application receives next

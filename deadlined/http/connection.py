@@ -99,7 +99,7 @@ class Connection(ConnectionBase):
             self.attendance = QUEUED
             self._owner.schedule(self)
         elif self._watched:
-            self.look_at_peer()
+            self._look_at_peer()
 
     async def run(self, task: ConnectionTask) -> None:
         """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
@@ -155,6 +155,9 @@ class Connection(ConnectionBase):
         """End the connection because the handler's deadline has passed. The end goes on in another task, so that the
         peer does not wait until the cancelled handler has returned."""
         exchange = self._exchange
+        if self._leaving and exchange is not None:
+            self._peer_left(Reason.CLIENT_CLOSED)
+            return
         self.expired(RULES["handler"], lateness)
         if exchange is not None:
             self._detach(exchange)
@@ -165,18 +168,14 @@ class Connection(ConnectionBase):
         if self._task is not None:
             self._task.cancel()
 
-    def _peer_left(self) -> None:
+    def _peer_left(self, reason: Reason) -> None:
         exchange = self._exchange
         assert exchange is not None
-        self._end(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
+        self._end(reason)
         exchange.kill()
         self._cancel_handler()
         # the socket is closed at once, whatever the handler does with its cancellation
         self._detach(exchange)
-
-    def _look_at_peer_soon(self) -> None:
-        if self._task is not None:
-            self._task.call_soon(self.look_at_peer)
 
     def _tell_request_done(self) -> None:
         self._owner.request_done()
@@ -350,6 +349,7 @@ class Connection(ConnectionBase):
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
+        self._leaving = False
         self.watch_peer()
         return exchange
 

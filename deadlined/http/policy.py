@@ -27,7 +27,8 @@ NEW_GRACE: Final = 5.0
 # once
 IDLE_GRACE: Final = 0.1
 
-# seconds that a handler which was told that its peer is gone may take to return; then it is cancelled
+# seconds that a handler may take to return after its peer has ended its side, or after it was told that the peer is
+# gone; then it is cancelled. A client that only ends its own side, as `nc` does, gets the answer of a quick handler
 DISCONNECT_GRACE: Final = 1.0
 
 # seconds for which a peer may accept no byte of a send, even if the deadline of a long send is later. Twice Envoy's

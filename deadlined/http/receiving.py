@@ -237,6 +237,11 @@ class ReceivingExchange:
         """True if the connection can go on while the handler is still running."""
         return is_detachable(self._response, self._link, self._receiving)
 
+    @property
+    def is_told(self) -> bool:
+        """True if a task of the handler waits in a receive, and so is told that the peer is gone."""
+        return self._watching or self._receiving
+
     def detach(self) -> None:
         """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
         apply to the connection. A dead exchange stays dead."""
@@ -331,15 +336,16 @@ class ReceivingExchange:
         if self._link != DEAD:
             self._host.lost(reason)
         self.kill()
-        self._end_soon()
+        self.end_soon()
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
-    def _end_soon(self) -> None:
-        """Let the handler be cancelled if it has not returned soon after it was told that the peer is gone."""
+    def end_soon(self) -> None:
+        """Let the handler be cancelled if it has not returned DISCONNECT_GRACE seconds after the peer has left."""
         when = self._host.clock.now() + DISCONNECT_GRACE
-        if self._host.cancel_on_disconnect and self.task is not None and when < self._handler_deadline:
+        if self._host.cancel_on_disconnect and when < self._handler_deadline:
             self._handler_deadline = when
-            self.task.arm(when)
+            if self.task is not None:
+                self.task.arm(when)
 
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""

@@ -57,9 +57,10 @@ class HttpServer(ConnectionOwner):
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
     if it is installed, else h11. Raises ValueError for another name.
 
-    A client that leaves, or ends its side, while the handler is suspended cancels the handler, unless
-    `cancel_on_disconnect` is False. A handler that is told of it, by a receive or a send, has DISCONNECT_GRACE seconds
-    to return before it is cancelled. After the response is sent nothing is cancelled.
+    A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
+    once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
+    side and wait for the answer. A handler that is told of it, by a receive or a send, has as long to return. After the
+    response is sent nothing is cancelled.
     """
 
     def __init__(

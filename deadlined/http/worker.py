@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from ..poll import Poller
@@ -149,9 +149,6 @@ class Worker(ConnectionTask):
     @property
     def fresh(self) -> bool:
         return self._task.fresh
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        self._pool.tasks.call_soon(function)
 
     def release(self) -> None:
         self._connection = None

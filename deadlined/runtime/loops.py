@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import trio
 
+from .current import asyncio_runs
+
 ResultT = TypeVar("ResultT")
 
 # what `run` knows; the first is the default
@@ -36,11 +38,9 @@ def run(loop: str, main: Callable[..., Awaitable[ResultT]], *args: Any) -> Resul
 
 def _run_asyncio(name: str, main: Callable[..., Awaitable[ResultT]], args: tuple[Any, ...]) -> ResultT:
     # not imported for programs that do not use it
-    import asyncio
-
     from .on_asyncio.running import run_hidden
 
-    if asyncio._get_running_loop() is not None:
+    if asyncio_runs():
         raise RuntimeError("run() cannot be called while an event loop runs in this thread")
     return run_hidden(None if name == "asyncio" else import_module(name).new_event_loop, _await(main, args))
 
