@@ -379,8 +379,8 @@ async def test_a_drain_cuts_what_is_left_at_its_deadline_or_when_told(loop: Loop
         client = await site.connect()
         await client.send(GET)
         await site.until(lambda: site.server.statistics().phases.get(Phase.HANDLER))
-        site.server.shutdown()
         when = loop.after(2 if cut else 5)
+        site.server.shutdown()
         if cut:
             await loop.sleep(2)
             site.server.cut()
