@@ -122,17 +122,24 @@ class StallWatch:
             self._woken, self._waker = os.pipe()
             for end in (self._woken, self._waker):
                 os.set_blocking(end, False)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                # the process may have no more threads; it can serve without this one
+                self._log("the event loop is not watched", why=str(error))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._threshold < math.inf:
             self._stopping = True
             self._wake()
-            self._thread.join()
+            if self._thread.ident is not None:
+                self._thread.join()
             self._poller.on_next_poll = None
-            os.close(self._woken)
-            os.close(self._waker)
+            for end in (self._woken, self._waker):
+                # the application may have closed it
+                with suppress(OSError):
+                    os.close(end)
 
     # called in the event loop
 

@@ -10,7 +10,9 @@ import contextlib
 import gc
 import logging
 import sys
+import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,7 +21,9 @@ import pytest
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Timeouts
 from deadlined.runtime import LOOPS
-from tests.support.on_loops import Site, answer, serve_on, sleep, sleep_forever
+from tests.support.on_loops import PATIENCE, Site, answer, serve_on, sleep, sleep_forever
+from tests.support.runtime import exit_status_of
+from tests.support.threads import run_threads
 
 pytestmark = [
     # a generator that is left open is closed by the loop, which says so
@@ -517,3 +521,30 @@ ASYNCIO_ACTS: list[tuple[Act, int]] = [
 @pytest.mark.parametrize(("act", "expected"), ASYNCIO_ACTS)
 def test_what_a_handler_does_to_the_loop_ends_at_most_its_own_request(loop: str, act: Act, expected: int) -> None:
     mess(loop, act, expected)
+
+
+def test_two_loops_in_two_threads_do_not_know_of_each_other() -> None:
+    """Servers of each kind of loop, side by side in one process, one of them misused."""
+    both = threading.Barrier(len(LOOPS), timeout=PATIENCE)
+
+    def clients(site: Site) -> None:
+        both.wait()
+        assert site.status("/mess") == 500
+        assert [site.get("/fine") for _ in range(3)] == [(200, b"fine")] * 3
+        both.wait()
+
+    async def fail(receive: Receive, send: Send) -> None:
+        await sleep(0.001)
+        raise Mess
+
+    run_threads(*(partial(serve_on, loop, app_of(fail), clients) for loop in LOOPS))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_forked_child_serves_after_its_parent_has(loop: str) -> None:
+    def serve() -> None:
+        serve_on(loop, app_of(recur), lambda site: site.get("/fine"))
+
+    serve()
+    assert exit_status_of(serve) == 0
+    serve()

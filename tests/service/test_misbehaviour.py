@@ -19,7 +19,7 @@ from tests.support.command import COMMAND, PATIENCE, Process, Starter, assert_on
 ASYNCIO = [name for name in LOOPS if name != "trio"]
 
 BAD = """
-import asyncio, multiprocessing, os, signal, socket, sys, threading, time
+import asyncio, multiprocessing, os, resource, socket, sys, threading, time
 import trio
 
 async def sleep(seconds):
@@ -124,6 +124,19 @@ async def close_the_listener(send):
             found.detach()
     await answer(send)
 
+async def use_up_descriptors(send):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        print("busy", file=sys.stderr, flush=True)
+    await sleep(0.3)
+    for fd in taken:
+        os.close(fd)
+    await answer(send)
+
 # the process
 
 async def allow_no_threads(send):
@@ -216,6 +229,17 @@ def test_connections_that_are_closed_by_number_end_alone(start: Starter, loop: s
     for path in ("close_connections", "replace_connections"):
         assert process.get(f"/{path}") == ""
     assert_ends_well(process)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_comes_while_there_are_no_descriptors_waits(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    with process.begin("/use_up_descriptors") as client:
+        process.wait_until_busy()
+        assert body(process, "fine") == "fine"
+        assert read_all(client).endswith("fine")
+    assert_ends_well(process)
+    assert any("cannot accept a connection" in line["event"] for line in process.lines)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -350,8 +374,7 @@ def silent(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("loop", "full"), [(name, True) for name in LOOPS] + [("asyncio", False)])
 def test_output_that_cannot_be_written_costs_log_lines_only(
     tmp_path: Path, silent: list[subprocess.Popen[bytes]], loop: str, full: bool
 ) -> None:

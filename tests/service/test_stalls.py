@@ -217,6 +217,15 @@ def test_without_a_threshold_there_is_no_thread() -> None:
     watched("trio", lambda _: None if threading.active_count() == before else pytest.fail("a thread"), math.inf)
 
 
+def test_a_process_without_threads_is_served_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    report = watched("trio", lambda _: None).get_nowait()
+    assert report == {"event": "the event loop is not watched", "why": "can't start new thread"}
+
+
 # the command
 
 

@@ -52,7 +52,8 @@ class AsyncioHost(Host):
         precise = clock.steady and wants_precision()
         super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
         self.loop: Final[Any] = loop
-        self._thread = threading.get_ident()
+        # not `_thread`: mypyc would make a word of C of it
+        self._home_thread = threading.get_ident()
         # uvloop counts in whole milliseconds
         self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
         # takes the place of the loop's alarm, in the poller's own event queue; None unless it is asked for
@@ -116,7 +117,7 @@ class AsyncioHost(Host):
 
     def end_child_on_return(self) -> None:
         # in a child of another thread the loop does not run
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._home_thread:
             self.loop.call_soon(end_child)
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
