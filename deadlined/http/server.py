@@ -209,16 +209,19 @@ class HttpServer(ConnectionOwner):
                 pool.close()
 
     async def _accept(self, listener: Listener) -> None:
-        async with listener:
+        # no `async with`: compiled, an error that is raised again after a suspension is lost
+        try:
+            while True:
+                self._begin(await listener.accept())
+                self._accept_waiting(listener, _ACCEPTS - 1)
+        finally:
             try:
-                while True:
-                    self._begin(await listener.accept())
-                    self._accept_waiting(listener, _ACCEPTS - 1)
-            finally:
                 if self._draining:
                     # these clients connected before the drain and may have sent requests
                     while self._accept_waiting(listener, _ACCEPTS):
                         continue
+            finally:
+                listener.close()
 
     def _accept_waiting(self, listener: Listener, most: int) -> bool:
         """Accept up to `most` connections that are in the queue already. Return True if there may be more."""
