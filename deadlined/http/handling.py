@@ -20,6 +20,7 @@ async def run_handler(
 
     Then close the async generators that it has abandoned.
     """
+    cut: BaseException | None = None
     try:
         await task.run_handler(handler, exchange)
         if not (exchange.writer.complete or exchange.link == DEAD):
@@ -30,8 +31,14 @@ async def run_handler(
     except BaseException as error:
         # cancelled: the frames of the traceback would keep abandoned generators from being closed here
         traceback.clear_frames(error.__traceback__)
-        raise
-    finally:
+        cut = error
+    try:
+        # outside of the handlers: compiled code that suspends in one loses its exception (runtime/within.py)
         closing = task.close_generators()
         if closing is not None:
             await closing
+        if cut is not None:
+            raise cut
+    finally:
+        # its traceback refers to this frame
+        cut = None

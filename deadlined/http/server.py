@@ -7,10 +7,11 @@ import ssl
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
-from ..runtime import Event, current_host, open_contained_tasks, open_group
+from ..runtime import ContainedTasks, Event, Group, current_host, open_contained_tasks, open_group, within
 from ..runtime.forking import Inherited
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
@@ -227,22 +228,25 @@ class HttpServer(ConnectionOwner):
             self._host.end_child_on_return()
 
     async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
-        async with open_contained_tasks() as tasks:
-            pool = self._pool = WorkerPool(tasks, self._poller)
-            try:
-                async with open_group() as acceptors:
-                    for listener in listeners:
-                        acceptors.start_soon(self._accept, listener)
-                    if task_status is not None:
-                        task_status.started()
-                    await self._shutdown.wait()
-                    acceptors.cancel()
-                await self._drain()
-            finally:
-                pool.close()
+        await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))
+
+    async def _serve_in(self, listeners: Iterable[Listener], task_status: Any, tasks: ContainedTasks) -> None:
+        pool = self._pool = WorkerPool(tasks, self._poller)
+        try:
+            await within(open_group(), partial(self._accept_in, listeners, task_status))
+            await self._drain()
+        finally:
+            pool.close()
+
+    async def _accept_in(self, listeners: Iterable[Listener], task_status: Any, acceptors: Group) -> None:
+        for listener in listeners:
+            acceptors.start_soon(self._accept, listener)
+        if task_status is not None:
+            task_status.started()
+        await self._shutdown.wait()
+        acceptors.cancel()
 
     async def _accept(self, listener: Listener) -> None:
-        # no `async with`: compiled, an error that is raised again after a suspension is lost
         try:
             while True:
                 self._begin(await listener.accept())

@@ -24,6 +24,7 @@ from .host import Group, Host, Parking, ReadyCallback, RuntimeStatistics, Turn, 
 from .loops import LOOPS, require_loop, run
 from .on_trio.interrupts import protect_from_interrupts
 from .tasks import ContainedTask, ContainedTasks
+from .within import within
 
 __all__ = [
     "LOOPS",
@@ -48,6 +49,7 @@ __all__ = [
     "require_loop",
     "run",
     "statistics",
+    "within",
 ]
 
 protect_from_interrupts()
