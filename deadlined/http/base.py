@@ -14,6 +14,7 @@ from . import policy
 from .dates import DateLine
 from .errors import BadRequest
 from .exchange import Exchange
+from .output import LIMIT, Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
@@ -63,6 +64,11 @@ class ConnectionTask(HandlerTask):
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function()` in a later step of the event loop."""
+        raise NotImplementedError
+
+    def flush_later(self, connection: ConnectionBase) -> bool:
+        """Have `connection.flush` called at the end of this turn of the event loop. Return False if that cannot be
+        promised, because the caller runs in another task."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -127,6 +133,9 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
+        self.output = Output(self)
+        # the pool will call `flush` at the end of the turn
+        self._flush_is_due = False
         # the poller calls `on_ready` if the peer stirs while a handler runs
         self._watched = False
         # bytes of the connection before the current request began
@@ -169,9 +178,11 @@ class ConnectionBase(ExchangeHost):
             return
         if self.reason is None:
             self._end(Reason.DRAIN_TIMEOUT)
+            self.output.discard()
             self.conn.abort()
         if self._exchange is not None:
             self._release_exchange(self._exchange)
+        self.output.close()
         self._advance(TRANSPORT_CLOSED)
         self.conn.close()
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
@@ -234,7 +245,7 @@ class ConnectionBase(ExchangeHost):
         if self.state != EXCHANGE or self.phase is Phase.WRITE:
             return
         if self.conn.peer_has_left:
-            self._peer_left()
+            self._peer_left(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
         else:
             self._watched = self.conn.call_when_readable(self) or self._watch_again()
 
@@ -245,15 +256,69 @@ class ConnectionBase(ExchangeHost):
         # the first call has consumed the readiness
         return self.conn.call_when_readable(self)
 
-    def send_abandoned(self) -> None:
-        self.conn.abort()
+    # implements OutputOwner
+
+    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+        exchange = self._exchange
+        if exchange is not None:
+            return exchange.output_deadline(length, since, now)
+        due, rule = policy.write_deadline(since, since, length, self.timeouts)
+        return min(due, policy.stall_deadline(now, self.timeouts)), rule
+
+    def output_blocked(self, deadline: float) -> None:
+        self.enter(Phase.WRITE, deadline)
+
+    def output_sent(self) -> None:
+        if self._exchange is not None:
+            self.enter(Phase.HANDLER, self._exchange.deadline)
+            self.watch_peer()
+            self._exchange.output_sent()
+        self._go_on()
+
+    def output_expired(self, rule: Rule, lateness: float) -> None:
+        self.expired(rule, lateness)
+        self._go_on()
+
+    def output_lost(self, reason: Reason) -> None:
+        exchange = self._exchange
+        if exchange is not None and self.state == EXCHANGE and not exchange.is_told:
+            self._peer_left(reason)
+            return
+        self._end(reason)
+        if exchange is not None:
+            exchange.kill()
+            exchange.end_soon()
+        self._go_on()
+
+    def flush(self) -> None:
+        """Send what is pending. Called at the end of a turn of the event loop, after `flush_soon`."""
+        self._flush_is_due = False
+        self.output.flush()
+        if not self.output.size:
+            self._go_on()
+
+    def flush_soon(self, more: bool) -> bool:
+        output = self.output
+        if output.size > LIMIT:
+            output.flush()
+            return not more and not output.size
+        if not self._flush_is_due and not output.blocked:
+            self._flush_is_due = self._ask_for_flush()
+            if not self._flush_is_due:
+                output.flush()
+        return True
 
     # its state and its end
 
     @property
     def _must_linger(self) -> bool:
         """True if the end takes more than closing the socket: a response to send, bytes to discard, or TLS to end."""
-        return bool(self._last_response) or self._unread or not self.transport.closes_at_once
+        return bool(self._last_response) or self._unread or self.output.size > 0 or not self.transport.closes_at_once
+
+    @property
+    def _sent(self) -> int:
+        """Bytes that were sent or are pending."""
+        return self.transport.sent + self.output.size
 
     def _advance(self, event: int) -> None:
         """Change the state as the table says for `event`."""
@@ -275,6 +340,7 @@ class ConnectionBase(ExchangeHost):
         if action.status is not None:
             self._answer(action.status, detail)
         elif action.reset:
+            self.output.discard()
             self.conn.abort()
             if exchange is not None:
                 exchange.kill()
@@ -290,7 +356,7 @@ class ConnectionBase(ExchangeHost):
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
         response = canned(status, detail, head_only)
-        if not self.transport.send_last(response):
+        if self.output.size or not self.transport.send_last(response):
             self._last_response = response
 
     def _release_exchange(self, exchange: Exchange) -> None:
@@ -300,7 +366,7 @@ class ConnectionBase(ExchangeHost):
         self._tell_request_done()
         if self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
-        self._received_before, self._sent_before = self.transport.received, self.transport.sent
+        self._received_before, self._sent_before = self.transport.received, self._sent
 
     # implemented by Connection
 
@@ -308,8 +374,16 @@ class ConnectionBase(ExchangeHost):
         """Cancel the handler, if one runs."""
         raise NotImplementedError
 
-    def _peer_left(self) -> None:
-        """End the connection and cancel the handler, because the peer has left."""
+    def _peer_left(self, reason: Reason) -> None:
+        """End the connection for `reason`, and cancel the handler, because the peer has left."""
+        raise NotImplementedError
+
+    def _ask_for_flush(self) -> bool:
+        """Have `flush` called at the end of this turn of the event loop. Return False if that cannot be promised."""
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        """Go on without a task after the output was sent, or the connection has ended because it was not."""
         raise NotImplementedError
 
     def _look_at_peer_soon(self) -> None:
@@ -336,7 +410,7 @@ class ConnectionBase(ExchangeHost):
             version=request.version,
             status=exchange.status,
             received=self.transport.received - self._received_before,
-            sent=self.transport.sent - self._sent_before,
+            sent=self._sent - self._sent_before,
             head=exchange.head_done - exchange.start_time,
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,

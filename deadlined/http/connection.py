@@ -62,6 +62,8 @@ class Connection(ConnectionBase):
         self._owner: Final = owner
         # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
+        # idle and without a task, with output that must be sent before the next request is read
+        self._unsent = False
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
         self._began_at = self._came_at = self.accepted
@@ -118,7 +120,8 @@ class Connection(ConnectionBase):
             except (BrokenResourceError, ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
             if self._is_run_by(task) and self._must_linger:
-                await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
+                last = self.output.take() + self._last_response
+                await close_gracefully(self.transport, last, self._unread, self.clock, self.timeouts)
         except Exception as error:
             report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
             self._end(Reason.SERVER_ERROR)
@@ -161,10 +164,21 @@ class Connection(ConnectionBase):
         if self._task is not None:
             self._task.cancel()
 
-    def _peer_left(self) -> None:
+    def _ask_for_flush(self) -> bool:
+        return self._task is not None and self._task.flush_later(self)
+
+    def _go_on(self) -> None:
+        if not self._unsent or (self.state == IDLE and self.output.size):
+            return
+        self._unsent = False
+        if self.state != IDLE or not self._park_idle():
+            self.attendance = QUEUED
+            self._owner.schedule(self)
+
+    def _peer_left(self, reason: Reason) -> None:
         exchange = self._exchange
         assert exchange is not None
-        self._end(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
+        self._end(reason)
         exchange.kill()
         self._cancel_handler()
         # the socket is closed at once, whatever the handler does with its cancellation
@@ -254,19 +268,35 @@ class Connection(ConnectionBase):
     def _try_idle_unattended(self) -> bool:
         """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
         cannot be unattended, or bytes of the next request may be there."""
-        now = self.clock.now()
-        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        self._enter_idle()
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
+        if self.output.size:
+            # `_go_on` parks it once all is sent
+            self._unsent = True
+            self._leave_task()
+            return True
+        return self._park_idle()
+
+    def _enter_idle(self) -> None:
+        now = self.clock.now()
+        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+
+    def _park_idle(self) -> bool:
+        self._enter_idle()
         self.conn.set_read_deadline(self.deadline)
         return self._become_unattended()
 
     async def _wait_idle(self) -> None:
         """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""
+        await self._empty_output()
+        if self.state >= CLOSING:
+            return
         if self.reader.buffered:
             await checkpoint()
             self._begin_request()
             return
+        self._enter_idle()
         try:
             self._feed(await self.transport.receive(self.deadline))
         except DeadlineExceeded as late:
@@ -347,6 +377,8 @@ class Connection(ConnectionBase):
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
         """Log what the handler raised, and end the connection unless it has gone on without the handler."""
+        # what was sent before the failure goes out, and decides whether the peer can be told
+        self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
@@ -379,6 +411,8 @@ class Connection(ConnectionBase):
     async def _finish_exchange(self, exchange: Exchange) -> None:
         """Decide after the handler whether the connection can be used again, and if so discard the rest of the body."""
         try:
+            if exchange.link != DEAD:
+                await self._empty_output()
             if exchange.link == DEAD:
                 # the first reason stays; if there is none, the application gave up in the middle of a send
                 self._end(Reason.SERVER_ERROR)
@@ -393,6 +427,12 @@ class Connection(ConnectionBase):
             self._release_exchange(exchange)
         if self.reason is None:
             self._advance(EXCHANGE_DONE)
+
+    async def _empty_output(self) -> None:
+        """Send what is pending, and wait until the peer has accepted it or the connection ends."""
+        self.output.flush()
+        if self.output.size:
+            await self.output.wait(0)
 
     def _why_last(self, request: Request) -> Reason:
         now = self.clock.now()

@@ -32,6 +32,8 @@ _BUDGET: Final = 16
 # bytes of a TLS send that are encrypted at a time; after each piece the deadline of the send is computed again
 _PIECE: Final = 128 * 1024
 
+Buffer = bytes | memoryview
+
 # a function from the length of a send to the time at which the peer must accept more of it
 Deadline = Callable[[int], float]
 
@@ -62,8 +64,8 @@ class Transport(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def try_send(self, data: bytes) -> int:
-        """Send what can be sent without waiting. Return the number of bytes; 0 also if other tasks must run first."""
+    def try_send(self, data: Buffer) -> int:
+        """Send what can be sent without waiting. Return the number of bytes."""
 
     @abstractmethod
     async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
@@ -117,11 +119,7 @@ class Plain(Transport):
             self.received += len(data)
         return data
 
-    def try_send(self, data: bytes) -> int:
-        self._budget -= 1
-        # a peer that accepts everything must not keep other tasks waiting
-        if self._budget <= 0:
-            return 0
+    def try_send(self, data: Buffer) -> int:
         taken = self.conn.try_send(data)
         self.sent += taken
         return taken
@@ -236,7 +234,7 @@ class Tls(Transport):
         self.received += len(data)
         return data
 
-    def try_send(self, data: bytes) -> int:
+    def try_send(self, data: Buffer) -> int:
         return 0
 
     async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:

@@ -293,6 +293,27 @@ class Conn(trio.abc.HalfCloseableStream):
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
 
+    def call_when_writable(self, callback: ReadyCallback) -> bool:
+        """Wait without a task: True if `callback.on_ready()` will be called once, when `try_send` may take more, the
+        write deadline has passed or the connection was closed. False if `try_send` is worth trying now.
+        DeadlineExceeded if the deadline has passed; ClosedResourceError once closed."""
+        status = self._writing.half.park(callback)
+        if status != PARKED:
+            self._writing.woken(status)
+        return status == PARKED
+
+    def resume_writable(self, callback: ReadyCallback) -> bool:
+        """After `callback` was called: True if `send_ready` is worth trying, False if the callback will be called again
+        because the reason of the call has gone away. Errors as `call_when_writable`."""
+        status = self._writing.half.resume(callback)
+        if status != PARKED:
+            self._writing.woken(status)
+        return status != PARKED
+
+    def cancel_writable_call(self) -> None:
+        """Forget the callback of `call_when_writable`. No effect if there is none."""
+        self._writing.half.unpark()
+
     def cancel_call(self) -> None:
         """Forget the callback of `call_when_readable`. No effect if there is none."""
         self._reading.half.unpark()
