@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +126,16 @@ def bench_command(
             raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="NAMES")
     if listing:
         _finish(lambda: runner.listing(chosen))
-    if unknown := set(only).difference(runner.contestants(chosen) if only else ()):
-        raise click.BadParameter(
-            f"no contestant {', '.join(sorted(unknown))} (see --list)", param_hint="--only-contestant"
-        )
-    if unknown := set(cases).difference(runner.cases(chosen)):
-        raise click.BadParameter(f"no case {', '.join(sorted(unknown))} (see --list)", param_hint="--case")
+    _refuse_unknown("--only-contestant", "contestant", only, runner.contestants(chosen) if only else ())
+    _refuse_unknown("--case", "case", cases, runner.cases(chosen))
     plan = runner.Plan(only=only, cases=cases, **options)
     _finish(lambda: runner.run(chosen, plan, results))
+
+
+def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Exit with 2 if one of `given` is not known."""
+    if unknown := set(given).difference(known):
+        raise click.BadParameter(f"no {kind} {', '.join(sorted(unknown))} (see --list)", param_hint=parameter)
 
 
 @main.command("document", short_help="Rewrite a page's tables from the results.")

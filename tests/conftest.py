@@ -3,7 +3,8 @@
 A test that has to leave a descriptor open is marked `leaks_fds`.
 
 Property tests draw the same examples in every run, so that a failure comes from the change and not from chance.
-`--hypothesis-profile=explore` draws new ones; what it finds becomes an `@example`.
+`--hypothesis-profile=thorough` draws four times as many, as one session of .ci/run does, and `explore` many new ones;
+what it finds becomes an `@example`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ ROOT = Path(__file__).parents[1]
 _FDS = "/proc/self/fd"
 
 # how long an example takes depends on the machine
-settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+REPEATABLE = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", REPEATABLE, max_examples=25)
+settings.register_profile("thorough", REPEATABLE, max_examples=100)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
 
@@ -63,6 +66,12 @@ def refuse_a_stale_build() -> None:
         )
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected, a million objects, out of every garbage collection of a test."""
+    gc.collect()
+    gc.freeze()
+
+
 def _open_descriptors() -> set[tuple[str, str]]:
     """Return each open descriptor with what it refers to, so that a number that was used again counts as new."""
     found = set()
@@ -90,6 +99,21 @@ def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()
     leaked = _open_descriptors() - before
     assert not leaked, f"the test leaks descriptors: {sorted(leaked)}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def processes_share_bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the processes that tests start keep their bytecode among the files of this run, if Python is to keep none.
+
+    Hundreds start, and each would compile the package again.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+            folder = tmp_path_factory.getbasetemp()
+            shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+            patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(params=PARSERS)

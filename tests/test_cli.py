@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -20,10 +21,12 @@ from pathlib import Path
 import click
 import pytest
 import trustme
+from click.testing import CliRunner
 
 from deadlined import __version__
-from deadlined.cli import serve_command
+from deadlined.cli import main, serve_command
 from deadlined.http import Limits, Timeouts
+from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
 
@@ -32,10 +35,10 @@ from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, ass
 
 @pytest.mark.parametrize("kind", [Timeouts, Limits])
 def test_the_help_names_every_timeout_and_limit(kind: type[Timeouts] | type[Limits]) -> None:
-    completed = run("serve", "--help")
-    assert completed.returncode == 0
+    result = CliRunner().invoke(main, ["serve", "--help"])
+    assert result.exit_code == 0
     for field in fields(kind):
-        assert re.search(rf"^  --{field.name.replace('_', '-')} ", completed.stdout, re.MULTILINE), field.name
+        assert re.search(rf"^  --{field.name.replace('_', '-')} ", result.output, re.MULTILINE), field.name
 
 
 def test_the_help_of_the_command_shows_its_subcommands() -> None:
@@ -70,16 +73,31 @@ def test_every_option_can_be_given_in_the_environment() -> None:
         (["--max-headers", "0"], ["max_headers must be at least 1"]),
         (["--port", "65536"], ["--port", "65535"]),
         (["--log-level", "loud"], ["--log-level", "warning"]),
-        (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
-        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
-        (["sys:version"], ["str, not an ASGI application"]),
-        (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
-        (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["--http", "llhttp"], ["--http", "httptools"]),
         (["--queue", "stack"], ["--queue", "heap4"]),
         (["--uds-mode", "rw"], ["--uds-mode", "'rw' is not a mode", "660"]),
         (["--uds-mode", "888"], ["--uds-mode", "'888' is not a mode"]),
+        (["--workers", "0"], ["--workers", "0"]),
+        (["--workers", "-1"], ["--workers", "-1"]),
+        (["--workers", "many"], ["--workers", "many"]),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
+)
+def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -> None:
+    """In this process, because nothing of the service has begun."""
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert_one_line(subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
+        (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
+        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
+        (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
+        (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) and value[0].startswith("-") else "",
 )
@@ -240,11 +258,26 @@ def keep_alive(process: Process) -> str | None:
     return found and found[1]
 
 
-def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(start: Starter) -> None:
-    assert keep_alive(start()) == "75"
-    assert keep_alive(start(DEADLINED_IDLE="2m")) == "120"
+@pytest.mark.parametrize(
+    ("arguments", "variables", "idle"),
+    [
+        ([], {}, 75.0),
+        ([], {"DEADLINED_IDLE": "2m"}, 120.0),
+        (["--idle", "5"], {"DEADLINED_IDLE": "2m"}, 5.0),
+        (["--idle", "off"], {"DEADLINED_IDLE": "2m"}, math.inf),
+    ],
+    ids=["default", "variable", "flag", "off"],
+)
+def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(
+    arguments: list[str], variables: dict[str, str], idle: float, chosen: list[ServeConfig]
+) -> None:
+    assert CliRunner().invoke(main, ["serve", *arguments], env=variables).exit_code == 0
+    assert [config.timeouts.idle for config in chosen] == [idle]
+
+
+def test_the_server_goes_by_what_was_chosen(start: Starter) -> None:
     assert keep_alive(start("--idle", "5", DEADLINED_IDLE="2m")) == "5"
-    assert keep_alive(start("--idle", "off", DEADLINED_IDLE="2m")) is None
+    assert keep_alive(start(DEADLINED_IDLE="off")) is None
 
 
 def test_a_deadline_cuts_and_its_line_says_so(start: Starter) -> None:
@@ -283,13 +316,33 @@ def test_without_the_access_log_only_the_service_speaks(start: Starter) -> None:
     assert [line["event"] for line in process.lines] == ["listening", "draining", "stopped"]
 
 
-@pytest.mark.parametrize("option", ["--http=h11", "--http=httptools", *(f"--queue={name}" for name in SCHEMES)])
-def test_it_serves_with_every_parser_and_every_queue(start: Starter, option: str) -> None:
-    process = start("--read-header", "200ms", option)
+@pytest.mark.parametrize("option", ["--http=h11", "--http=httptools", "--queue=hierarchical"])
+def test_it_serves_with_every_parser_and_with_another_queue(start: Starter, option: str) -> None:
+    process = start("--read-header", "50ms", option)
     process.get()
     with socket.create_connection(("127.0.0.1", process.port)) as slow:
         slow.sendall(b"GET / HTTP/1.1")
         assert b"408" in slow.recv(1000)
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
+    """What the command would serve with, instead of serving."""
+    configs: list[ServeConfig] = []
+
+    def serve(config: ServeConfig) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr("deadlined.cli.serve", serve)
+    return configs
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_queue_can_be_chosen(name: str, chosen: list[ServeConfig]) -> None:
+    """What the service does with the choice is the same for all; `net/test_queues` has deadlines on each."""
+    assert CliRunner().invoke(main, ["serve", "--queue", name]).exit_code == 0
+    assert [config.queue for config in chosen] == [name]
 
 
 # how it ends
@@ -334,13 +387,13 @@ def test_a_signal_lets_a_busy_request_finish(start: Starter) -> None:
 
 
 def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
-    process = start("apps:endless", "--drain", "1s")
+    process = start("apps:endless", "--drain", "200ms")
     with process.begin() as client:
         process.wait_until_busy()
         begun = time.monotonic()
         process.signal()
         code, err = process.end()
-        assert time.monotonic() - begun >= 1.0
+        assert time.monotonic() - begun >= 0.2
         assert read_all(client) == ""
     assert (code, err) == (0, "")
     assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
@@ -348,15 +401,15 @@ def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
 
 
 def test_an_application_that_blocks_the_loop_does_not_keep_the_process(start: Starter) -> None:
-    process = start("apps:blocking", "--drain", "1s")
+    process = start("apps:blocking", "--drain", "100ms")
     with process.begin():
         process.wait_until_busy()
         begun = time.monotonic()
         process.signal()
         code, err = process.end()
-        assert time.monotonic() - begun >= 1.0
+        assert time.monotonic() - begun >= 0.1
     assert code == 1
-    assert err == "deadlined: the process did not end within the drain of 1 s; ending it\n"
+    assert err == "deadlined: the process did not end within the drain of 0.1 s; ending it\n"
 
 
 def test_a_second_signal_ends_it_at_once(start: Starter) -> None:

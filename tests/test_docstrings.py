@@ -34,12 +34,14 @@ MODULES = [
 
 
 def public() -> Iterator[Any]:
-    """The classes and functions that the packages export, and the public members of these classes."""
+    """The classes and functions that the packages export, and the public members of these classes. Each once."""
+    seen = set()
     for module in MODULES:
         for name in module.__all__:
             thing = getattr(module, name)
-            if not (inspect.isclass(thing) or inspect.isroutine(thing)) or is_left_to_mypyc(thing):
+            if not (inspect.isclass(thing) or inspect.isroutine(thing)) or is_left_to_mypyc(thing) or thing in seen:
                 continue
+            seen.add(thing)
             yield pytest.param(thing, id=f"{module.__name__}.{name}")
             if isinstance(thing, type) and not issubclass(thing, BaseException):
                 for member, value in members(thing):

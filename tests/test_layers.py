@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,7 @@ def sources(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*.py")) if not hidden & set(path.relative_to(folder).parts)]
 
 
+@cache
 def all_imports() -> list[Import]:
     return [
         item

@@ -38,7 +38,7 @@ async def browsing(app: object) -> AsyncIterator[tuple[httpx.AsyncClient, Served
     async with (
         Lifespan(application) as state,
         serving(application, state=state) as served,
-        httpx.AsyncClient(base_url=served.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=served.url, trust_env=False, verify=False) as client,
     ):
         yield client, served
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from deadlined.http import BadRequest, Limits, Reason
 from deadlined.http.wire.chunks import ChunkDecoder
+from tests.support.examples import examples
 
 LAST = b"0\r\n\r\n"
 
@@ -263,7 +264,7 @@ SPACE_BEFORE_EXTENSION = re.compile(rb"[0-9A-Fa-f][ \t]+;")
 
 
 @given(bodies(), st.integers(0, 200), st.integers(0, 3), st.binary(max_size=2))
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 def test_chunks_that_are_accepted_are_accepted_by_h11_with_the_same_data(
     body: bytes, place: int, cut: int, junk: bytes
 ) -> None:

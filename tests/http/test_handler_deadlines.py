@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined.http import Disconnected, Exchange, Reason
+from deadlined.http import Disconnected, Exchange, Reason, Timeouts
 from tests.support.handlers import Handler, after, huge, stubborn
 from tests.support.http import GET, Seen, answer, echo, only, post, serving, whole_body
 from tests.support.net import INF
@@ -51,7 +53,7 @@ async def test_a_late_handler_that_has_begun_to_answer_is_reset(autojump_clock: 
         assert site.records.requests[0].status == 200
 
 
-async def test_each_request_has_its_own_handler_deadline(autojump_clock: MockClock) -> None:
+async def test_each_requesthas_its_own_handler_deadline(autojump_clock: MockClock) -> None:
     async with serving(after(2), only(handler=3)) as site:
         client = await site.connect()
         for _ in range(4):
@@ -146,22 +148,6 @@ async def test_a_read_deadline_replaces_those_of_the_body(moved: float, cut: flo
         assert await site.reason() is Reason.READ_TIMEOUT
 
 
-async def test_a_read_deadline_can_be_moved_while_the_handler_receives(autojump_clock: MockClock) -> None:
-    async def moves(exchange: Exchange) -> None:
-        async def later() -> None:
-            await trio.sleep(10)
-            exchange.set_read_deadline(40)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(later)
-            await whole_body(exchange)
-
-    async with serving(moves, only(body_grace=20)) as site:
-        client = await site.connect()
-        assert (await client.get(post(5))).status == 408
-        assert trio.current_time() == 40.0
-
-
 @pytest.mark.parametrize("when", [2.0, 50.0])
 async def test_a_write_deadline_replaces_those_of_sending(when: float, autojump_clock: MockClock) -> None:
     async def moves(exchange: Exchange) -> None:
@@ -175,21 +161,40 @@ async def test_a_write_deadline_replaces_those_of_sending(when: float, autojump_
         assert (record.reason, trio.current_time()) == (Reason.WRITE_TIMEOUT, when)
 
 
-async def test_a_write_deadline_can_be_moved_while_the_handler_sends(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("work", "move", "asked", "timeouts", "reason"),
+    [
+        (whole_body, Exchange.set_read_deadline, post(5), only(body_grace=20), Reason.READ_TIMEOUT),
+        (huge, Exchange.set_write_deadline, GET, only(write_grace=10, write_min_rate=INF), Reason.WRITE_TIMEOUT),
+    ],
+    ids=["read", "write"],
+)
+async def test_a_deadline_can_be_moved_while_the_handler_waits_under_it(
+    work: Handler,
+    move: Callable[[Exchange, float], None],
+    asked: bytes,
+    timeouts: Timeouts,
+    reason: Reason,
+    autojump_clock: MockClock,
+) -> None:
     async def moves(exchange: Exchange) -> None:
         async def later() -> None:
             await trio.sleep(5)
-            exchange.set_write_deadline(40)
+            move(exchange, 40)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(later)
-            await huge(exchange)
+            await work(exchange)
 
-    async with serving(moves, only(write_grace=10, write_min_rate=INF)) as site:
+    async with serving(moves, timeouts) as site:
         client = await site.connect()
-        await client.send(GET)
-        await site.ended()
+        await client.send(asked)
+        if reason is Reason.READ_TIMEOUT:
+            assert (await client.response()).status == 408
+        else:
+            await site.ended()
         assert trio.current_time() == 40.0
+        assert await site.reason() is reason
 
 
 async def test_nan_is_no_deadline(autojump_clock: MockClock) -> None:

@@ -92,7 +92,7 @@ async def test_connect_is_refused_before_the_handler() -> None:
         assert (response.status, response.closes) == (501, True)
 
 
-async def test_a_good_request_before_a_bad_one_is_answered() -> None:
+async def test_a_good_request_before_a_bad_one_is_answered(autojump_clock: trio.testing.MockClock) -> None:
     async with serving() as site:
         client = await site.connect()
         await client.send(GET + b"HEAD http:/// HTTP/1.1\r\nhost: x\r\n\r\n")

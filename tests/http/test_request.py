@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from deadlined.http import BadRequest, Limits, Reason, Request
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
+from tests.support.examples import examples
 from tests.support.http import CHUNKED_POST, GET, chunk, post
 from tests.support.requests import PARSERS, Message, as_tuple, by_byte, get, one, parse, refused
 
@@ -192,7 +193,7 @@ def test_bodies_of_any_bytes_arrive_whole(bodies: list[tuple[bytes, bool]], size
     assert [body for _, body in parse(*pieces)] == [body for body, _ in bodies]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=80), st.integers(0, len(STREAM)), st.integers(0, 20))
 def test_garbage_anywhere_is_refused_or_read_but_never_a_crash(junk: bytes, place: int, lost: int) -> None:
     data = STREAM[:place] + junk + STREAM[place + lost :]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from deadlined.http import BadRequest, Limits, Reason
 from deadlined.http.wire.head import _hosts, build_request, check_bytes
 from deadlined.http.wire.request import RequestParser
+from tests.support.examples import examples
 from tests.support.http import CHUNKED_POST, GET, chunk, post
 from tests.support.requests import by_byte, get, one, parse, refused
 
@@ -163,7 +164,7 @@ def is_plain(head: bytes) -> bool:
 @example([b"a: b", b"\t", b"\xa0"])
 @example([b"a: b", b"\r", b"\r\n", b"\n"])
 @example([b"a: b", b"\x7f"])
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_check_bytes_refuses_what_a_check_of_every_line_refuses(pieces: list[bytes]) -> None:
     # a head begins with no empty line, and ends with the first
     data = b"G" + b"".join(pieces) + b"\r\n\r\n"
@@ -187,7 +188,7 @@ def test_hosts_that_are_made_up_do_not_fill_the_memory() -> None:
 
 
 @given(st.sampled_from(SEEDS), EDITS)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 def test_both_parsers_read_and_refuse_the_same(seed: bytes, edits: list[tuple[int, int, bytes]]) -> None:
     data = seed
     for place, cut, spice in edits:

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Exchange, Limits, Phase, Reason, ResponseError, Timeouts
 from deadlined.http.dates import DateLine
 from deadlined.runtime import current_host
-from tests.support.handlers import HUGE, Handler, slow
+from tests.support.handlers import HUGE, Handler, never, slow
 from tests.support.http import (
     CHUNKED_POST,
     GET,
@@ -199,6 +199,52 @@ async def test_a_watcher_of_a_flood_stops_reading_it(autojump_clock: MockClock) 
             nursery.start_soon(client.send_what_is_taken, post(HUGE) + bytes(HUGE))
             await client.response()
         assert taken[0] < 256 * 1024
+
+
+async def fails_after_5_seconds(_: Exchange) -> None:
+    await trio.sleep(5)
+    raise LookupError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("handler", "timeouts", "drains", "status"),
+    [
+        (never, only(handler=5), False, 504),
+        (never, only(drain=5), True, None),
+        (fails_after_5_seconds, None, False, 500),
+    ],
+    ids=["late", "drained", "failed"],
+)
+async def test_a_watcher_of_a_flood_is_released_by_the_end_of_the_exchange(
+    handler: Handler, timeouts: Timeouts | None, drains: bool, status: int | None, autojump_clock: MockClock
+) -> None:
+    """Though it is no task of the handler, so that nobody cancels it, and reads nothing that could fail."""
+    released: list[float] = []
+    exchanges: list[Exchange] = []
+
+    async def watch(exchange: Exchange) -> None:
+        with trio.fail_after(3600):
+            await exchange.wait_disconnected()
+        released.append(trio.current_time())
+
+    async def watched(exchange: Exchange) -> None:
+        exchanges.append(exchange)
+        outside.start_soon(watch, exchange)
+        await handler(exchange)
+
+    limits = Limits(max_head=1000)
+    async with trio.open_nursery() as outside, serving(watched, timeouts, limits) as site:
+        client = await site.connect()
+        await client.send(GET + GET * 100)
+        await wait_all_tasks_blocked()
+        assert exchanges[0]._host.reader.buffered > limits.max_head
+        if drains:
+            site.server.shutdown()
+        if status is not None:
+            assert (await client.response()).status == status
+        await site.ended()
+        await wait_all_tasks_blocked()
+        assert released == [5.0]
 
 
 async def test_a_watcher_is_released_by_the_response_and_keeps_what_came_meanwhile(autojump_clock: MockClock) -> None:

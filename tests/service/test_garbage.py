@@ -142,8 +142,9 @@ def test_the_size_is_read_before_one_request_in_some() -> None:
 @pytest.fixture
 def collector_as_before() -> Iterator[None]:
     before = gc.get_threshold()
-    yield
+    # what the tests' own process has frozen
     gc.unfreeze()
+    yield
     gc.set_threshold(*before)
 
 

@@ -39,7 +39,7 @@ async def slow(scope, receive, send):
         raise NotImplementedError
     if scope["path"] == "/slow":
         Path("busy").touch()
-        await trio.sleep(1)
+        await trio.sleep(0.3)
     print("an application prints", flush=True)
     await answer(send, b"finished")
 
@@ -330,8 +330,15 @@ def closed() -> Iterator[dict[str, Any]]:
     yield {"closed": ">&-"}
 
 
-@pytest.mark.parametrize("broken", [without_reader, stalled, full, closed], ids=lambda broken: broken.__name__)
-@pytest.mark.parametrize("arguments", [(), ("--no-access-log",)], ids=["access log", "no access log"])
+# without an access log the same stream takes fewer lines: what differs is that each is written by itself
+@pytest.mark.parametrize(
+    ("broken", "arguments"),
+    [
+        *((broken, ()) for broken in (without_reader, stalled, full, closed)),
+        *((broken, ("--no-access-log",)) for broken in (stalled, closed)),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "no access log" if value else "access log",
+)
 def test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code(
     tmp_path: Path, broken: Callable[[], Any], arguments: tuple[str, ...]
 ) -> None:

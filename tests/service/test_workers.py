@@ -192,11 +192,6 @@ def test_a_unix_socket_cannot_be_shared(tmp_path: Path) -> None:
     assert_one_line(run("serve", "--workers", "2", "--uds", str(tmp_path / "socket")), 2, "--workers", "--uds")
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "many"])
-def test_a_number_that_is_none(number: str) -> None:
-    assert_one_line(run("serve", "--workers", number), 2, "--workers", number)
-
-
 def test_the_environment_can_tell_the_number(start: Starter) -> None:
     process = start("apps:pid", DEADLINED_WORKERS="2")
     process.wait_for("listening")

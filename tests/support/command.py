@@ -32,7 +32,7 @@ async def slow(scope, receive, send):
     if scope["type"] != "http":
         raise NotImplementedError
     print("busy", file=sys.stderr, flush=True)
-    await trio.sleep(1)
+    await trio.sleep(0.5)
     await answer(send, b"finished")
 
 async def endless(scope, receive, send):

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from deadlined.threads import TimerHandle
 from deadlined.threads.bucket import Bucket
+from tests.support.examples import examples
 
 INF = math.inf
 HANDLES = 7
@@ -107,4 +108,4 @@ class BucketModel(RuleBasedStateMachine):
 
 
 TestBucketModel = BucketModel.TestCase
-TestBucketModel.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestBucketModel.settings = settings(max_examples=examples(300), stateful_step_count=40, deadline=None)

@@ -132,7 +132,7 @@ def test_moving_to_the_same_key_means_entering_again() -> None:
     assert filer.drain() == [*filer.timers[1:], again]
 
 
-@pytest.mark.parametrize("size", [size for size in SIZES if size])
+@pytest.mark.parametrize("size", [size for size in SIZES if 0 < size < 200])
 def test_every_entry_can_become_the_first_and_the_last(size: int) -> None:
     for which in range(size):
         filer = HeapFiler(map(float, range(size)))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from deadlined.timers import SCHEMES, Timer, Timers
+from tests.support.examples import examples
 from tests.support.timers import assert_sound
 
 INF = math.inf
@@ -274,4 +275,4 @@ class TimersAgainstOracle(RuleBasedStateMachine):
 
 
 TestTimersAgainstOracle = TimersAgainstOracle.TestCase
-TestTimersAgainstOracle.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestTimersAgainstOracle.settings = settings(max_examples=examples(200), stateful_step_count=50, deadline=None)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.timers import SCHEMES, Timer, Timers, check_queue
+from tests.support.examples import examples
 from tests.support.timers import EXACT, INF, QUEUES, WHEELS, Filer, assert_queue, in_order
 
 # few values, so that many are equal; ticks and what lies between; and those that break careless arithmetic
@@ -33,7 +34,7 @@ def test_an_empty_queue_wakes_never(name: str) -> None:
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(KEYS, max_size=60))
 def test_what_is_filed_comes_out_sorted(name: str, keys: list[float]) -> None:
     filer = Filer(SCHEMES[name](), keys)
@@ -44,7 +45,7 @@ def test_what_is_filed_comes_out_sorted(name: str, keys: list[float]) -> None:
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(KEYS, min_size=1, max_size=40), st.lists(st.tuples(st.integers(0, 39), KEYS), max_size=40), KEYS)
 def test_a_filed_timer_moves_earlier_wherever_it_lies(
     name: str, keys: list[float], moves: list[tuple[int, float]], now: float
@@ -63,7 +64,7 @@ def test_a_filed_timer_moves_earlier_wherever_it_lies(
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.one_of(KEYS, st.just(None)), max_size=80))
 def test_filing_and_removing_may_alternate(name: str, steps: list[float | None]) -> None:
     filer = Filer(SCHEMES[name]())
@@ -80,7 +81,7 @@ def test_filing_and_removing_may_alternate(name: str, steps: list[float | None])
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(KEYS, min_size=1, max_size=30), st.lists(KEYS, max_size=30))
 def test_the_one_that_is_due_may_be_filed_later(name: str, keys: list[float], later: list[float]) -> None:
     filer = Filer(SCHEMES[name](), keys)
@@ -94,7 +95,7 @@ def test_the_one_that_is_due_may_be_filed_later(name: str, keys: list[float], la
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=60), KEYS)
 def test_sweep_takes_out_the_zombies_and_nothing_else(name: str, entries: list[tuple[float, bool]], now: float) -> None:
     filer = Filer(SCHEMES[name](), (key for key, _ in entries))
@@ -110,7 +111,7 @@ def test_sweep_takes_out_the_zombies_and_nothing_else(name: str, entries: list[t
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(KEYS, max_size=40), KEYS)
 def test_clear_gives_back_everything_once_and_unfiled(name: str, keys: list[float], now: float) -> None:
     filer = Filer(SCHEMES[name](), keys)
@@ -124,7 +125,7 @@ def test_clear_gives_back_everything_once_and_unfiled(name: str, keys: list[floa
 
 
 @on_all_queues
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(KEYS, max_size=40), KEYS)
 def test_a_queue_can_be_emptied_from_its_head_at_any_time(name: str, keys: list[float], now: float) -> None:
     """As `Timers` drops zombies: whatever `first` shows may go, and the wake time never moves back."""

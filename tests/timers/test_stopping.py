@@ -178,15 +178,15 @@ def test_zombies_are_bounded_over_a_long_random_churn(timers: Timers, checking: 
     """
     rng = random.Random(20)
     journal = Journal()
-    pool = [journal.timer() for _ in range(400)]
+    pool = [journal.timer() for _ in range(200)]
     peak = 0
     now = 0.0
     # few, many and few live timers again: the share of stops swings
-    for step in range(30_000):
-        now += 0.01
+    for step in range(15_000):
+        now += 0.02
         timer = rng.choice(pool)
         before = len(timers)
-        if rng.random() < 0.5 + 0.45 * math.sin(step / 3000):
+        if rng.random() < 0.5 + 0.45 * math.sin(step / 1500):
             timers.modify(timer, now + rng.choice([1.0, 30.0, HOUR]))
         else:
             timers.stop(timer)
@@ -199,4 +199,4 @@ def test_zombies_are_bounded_over_a_long_random_churn(timers: Timers, checking: 
             assert len(timers) <= bound(len(timers) - timers.zombies)
         assert len(timers) <= bound(peak)
     assert_sound(timers, pool)
-    assert peak > 300
+    assert peak > 120

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from deadlined import Ticker, Timer
+from tests.support.examples import examples
 from tests.support.timing import pending_entries, poll_now, run_until_blocked
 
 INF = math.inf
@@ -159,7 +160,7 @@ class TimerAgainstOracle:
 
 
 @given(first=SECONDS, actions=st.lists(ACTIONS, max_size=30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_timer_serves_each_start_once_and_in_order(first: float, actions: list[Action]) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -222,7 +223,7 @@ class TickerOracle:
 
 
 @given(period=PERIODS, actions=st.lists(TICKING, max_size=30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_ticker_is_a_buffer_of_one(period: float, actions: list[Receive | Pause | Restart]) -> None:
     async def main() -> None:
         ticker, oracle = Ticker(period), TickerOracle(period)
