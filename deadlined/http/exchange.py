@@ -59,6 +59,8 @@ class Exchange(ReceivingExchange):
         # the deadline of the whole response counts also while no send has to wait
         due = self._response_due()
         if due < INF and due <= host.clock.now():
+            # what was sent in time is not lost
+            host.output.flush()
             host.expired(RULES["write"], host.clock.now() - due)
             return False
         host.output.append(framed)
