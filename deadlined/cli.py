@@ -16,6 +16,7 @@ from . import __version__
 from .http import PARSERS, Limits, Timeouts
 from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
+from .service.certificates import VERSIONS
 from .service.units import amount, duration, show_amount, show_duration
 from .timers import COMPILED, SCHEMES
 
@@ -137,6 +138,12 @@ def main() -> None:
     envvar="DEADLINED_PORT",
     help="TCP port; 0 lets the system choose.",
 )
+@click.option(
+    "--factory",
+    is_flag=True,
+    envvar="DEADLINED_FACTORY",
+    help="APP is a function without arguments; what it returns is served.",
+)
 @click.option("--uds", metavar="PATH", envvar="DEADLINED_UDS", help="Listen on a unix socket, not on TCP.")
 @click.option(
     "--uds-mode",
@@ -148,6 +155,32 @@ def main() -> None:
 )
 @click.option("--certfile", metavar="FILE", envvar="DEADLINED_CERTFILE", help="Certificate for TLS (PEM).")
 @click.option("--keyfile", metavar="FILE", envvar="DEADLINED_KEYFILE", help="Private key, if it is not in --certfile.")
+@click.option(
+    "--key-password-file",
+    metavar="FILE",
+    envvar="DEADLINED_KEY_PASSWORD_FILE",
+    help="Password of the private key, in the first line.",
+)
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    envvar="DEADLINED_CLIENT_CA",
+    help="Authorities (PEM); each client must have a certificate of one of them.",
+)
+@click.option(
+    "--ciphers",
+    metavar="LIST",
+    envvar="DEADLINED_CIPHERS",
+    help="OpenSSL's list of cipher suites for TLS 1.2; those of TLS 1.3 are fixed.",
+)
+@click.option(
+    "--tls-min",
+    type=click.Choice(sorted(VERSIONS)),
+    default="1.2",
+    show_default=True,
+    envvar="DEADLINED_TLS_MIN",
+    help="Least version of TLS.",
+)
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -209,12 +242,20 @@ def main() -> None:
     envvar="DEADLINED_ACCESS_LOG",
     help="Log a line per request and per connection.",
 )
+@click.option(
+    "--stall-log",
+    type=_DURATION,
+    default="1s",
+    show_default=True,
+    envvar="DEADLINED_STALL_LOG",
+    help="Log where the application blocks the event loop for so long, with its stack.",
+)
 @_quantities(Timeouts, _TIMEOUTS)
 @_quantities(Limits, _LIMITS)
 @click.pass_context
 def serve_command(context: click.Context, /, **options: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
-    its own deadline.
+    its own deadline. It runs on trio unless --loop says otherwise; the log tells if it seems to need another loop.
 
     Without APP, serve a page that shows the server's own connections and their deadlines.
 
@@ -222,6 +263,8 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
     Examples:
       deadlined serve
       deadlined serve shop.web:app --host 0.0.0.0 --port 80
+      deadlined serve shop.web:app --loop asyncio
+      deadlined serve shop.web:make_app --factory
       deadlined serve shop.web:app --handler 30s --body-min-rate 2k --idle 2m
       deadlined serve shop.web:app --workers 4
 
@@ -234,6 +277,8 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
     try:
         timeouts = Timeouts(**{field.name: options.pop(field.name) for field in fields(Timeouts)})
         limits = Limits(**{field.name: options.pop(field.name) for field in fields(Limits)})
+        if not options["stall_log"]:
+            raise ValueError("--stall-log must be above 0; off switches it off")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:

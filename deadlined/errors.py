@@ -17,7 +17,8 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass
     """An operation had not finished at its deadline. The connection is not broken: move the deadline and continue.
 
     `op`        "read", "write", "accept" or "connect".
-    `deadline`  the absolute time that passed, on the run's clock; `-inf` or any past time if it was set to cancel.
+    `deadline`  the absolute time that passed, on the event loop's clock; `-inf` or any past time if it was set to
+                cancel.
     `sent`      bytes that the kernel took before a write deadline; it is unknown whether the peer received them.
 
     It is a TimeoutError and so an OSError, with `errno` None. Code that filters `except OSError` by errno does not
@@ -28,7 +29,7 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass
         taken = f" after {sent} bytes were sent" if sent else ""
         remedy = _MOVE_IT_WITH[op]
         super().__init__(
-            f"{op} deadline exceeded{taken} (it was {deadline:.6g} on the run's clock); to go on, use {remedy}"
+            f"{op} deadline exceeded{taken} (it was {deadline:.6g} on the event loop's clock); to go on, use {remedy}"
         )
         self.op = op
         self.deadline = deadline

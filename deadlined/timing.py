@@ -13,8 +13,8 @@ Cost       A sleep is a heap entry, not a cancel scope, and sleepers share the p
 
 Every start of a timer, by making it or by `reset`, ends at most once: one `wait` gets the time, or one `stop` or
 `reset` returns True. A time counts as received when it is handed to a parked task, which gets it even if it is
-cancelled before it runs. Under asyncio such a cancellation discards the time. Timers and tickers
-belong to one event loop and are not thread-safe.
+cancelled before it runs. Under asyncio such a cancellation discards the time. Timers and tickers belong to one event
+loop and are not thread-safe.
 
 With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` tells where the
 running timers and tickers were made.
@@ -319,16 +319,17 @@ def after_func(seconds: float, fn: Callable[..., object], *args: Any) -> Timer:
     """Call `fn(*args)` after `seconds`, unless the returned timer is stopped before. After a `reset` it is called
     again.
 
-    The run calls `fn` between the steps of tasks, in a copy of the caller's context. It must be short and must not
-    block; it may start, stop and reset timers. With zero or negative `seconds` it is called soon, never inside this
-    call. An Exception in it is logged and does not affect other timers; any other BaseException ends the event
-    loop, as in all of its callbacks.
+    The event loop calls `fn` between the steps of tasks, in a copy of the caller's context. It must be short and must
+    not block; it may start, stop and reset timers. With zero or negative `seconds` it is called soon, never inside this
+    call. An Exception in it is logged and does not affect other timers; any other BaseException ends the event loop, as
+    in all of its callbacks.
 
     Go runs the function in a new goroutine. Here that would be a task without a parent, whose failure would go
-    unnoticed, so an async function is a TypeError. Name a nursery: `after_func(5, nursery.start_soon, work)`.
+    unnoticed, so an async function is a TypeError. Name the tasks that it shall belong to:
+    `after_func(5, nursery.start_soon, work)` in trio, `after_func(5, lambda: group.create_task(work()))` in asyncio.
 
-    The timer lives until `fn` was called, even without references. The run does not wait for it, and a function that is
-    still pending at the end of the event loop is not called.
+    The timer lives until `fn` was called, even without references. The event loop does not wait for it: a function that
+    is still pending at the end of the loop is not called.
     """
     if not callable(fn):
         raise TypeError(f"after_func needs a function to call, not {fn!r}")
@@ -339,8 +340,8 @@ def after_func(seconds: float, fn: Callable[..., object], *args: Any) -> Timer:
 
 def _no_async(fn: Callable[..., object]) -> TypeError:
     return TypeError(
-        f"after_func calls plain functions, and {fn!r} is async: start it in a nursery that waits for it, "
-        "after_func(seconds, nursery.start_soon, fn)"
+        f"after_func calls plain functions, and {fn!r} is async: start it in tasks that are waited for, "
+        "after_func(seconds, nursery.start_soon, fn) or after_func(seconds, lambda: group.create_task(fn()))"
     )
 
 

@@ -5,10 +5,11 @@
     curl -i http://127.0.0.1:8001/report          # 200: the application asked for more time
     curl -i http://127.0.0.1:8001/deadline        # how many seconds a request has
 
-Or with the command, from this directory: deadlined serve asgi_extend:app --handler 1s
+Or with the command, from this directory: deadlined serve asgi_extend:app --handler 1s --loop asyncio
 
-The server puts an extension into the scope, with absolute times on the run's clock, `trio.current_time()`. Other
-servers have no such extension, so the application also runs without it.
+The server puts an extension into the scope, with absolute times on the event loop's clock, `deadlined.current_time()`.
+Other servers have no such extension, so the application also runs without it. It is the same application on trio and on
+asyncio, because it sleeps and reads the clock by this library.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         return
     deadlines = scope.get("extensions", {}).get("deadlined")
     if scope["path"] == "/deadline":
-        left = "unknown" if deadlines is None else f"{deadlines.deadline - trio.current_time():.1f}"
+        left = "unknown" if deadlines is None else f"{deadlines.deadline - deadlined.current_time():.1f}"
         await answer(send, f"{left} seconds left\n")
         return
     if scope["path"] == "/report" and deadlines is not None:
-        deadlines.set_handler_deadline(trio.current_time() + 10 * WORK)
-    await trio.sleep(WORK)
+        deadlines.set_handler_deadline(deadlined.current_time() + 10 * WORK)
+    await deadlined.sleep(WORK)
     await answer(send, "the work is done\n")
 
 

@@ -92,7 +92,8 @@ def bench_command(
 ) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
-    NAMES are benchmarks. Without any, all except `instructions` are measured, which takes hours.
+    NAMES are benchmarks. Without any, all except `instructions` and `tls` are measured, which takes
+    hours.
 
     \b
       reset         moving a deadline
@@ -105,6 +106,7 @@ def bench_command(
       garbage       memory under requests that leave reference cycles
       lateness      how late timers fire
       instructions  instructions per request by callgrind (needs valgrind)
+      tls           rate over TLS, and memory per idle connection (needs wrk, openssl)
 
     \b
       python -m loadtest bench reset heap

@@ -24,7 +24,7 @@ START = 30.0
 STOP = 15.0
 
 # what a server prints first
-_URL = re.compile(r"(?:http|tcp)://127\.0\.0\.1:(\d+)")
+_URL = re.compile(r"(?:https?|tcp)://127\.0\.0\.1:(\d+)")
 
 Record = dict[str, Any]
 

@@ -14,6 +14,7 @@ import gc
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def _open_descriptors() -> set[tuple[str, str]]:
 def leaves_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaks a descriptor (on Linux) or a pump."""
     tolerant = sys.platform != "linux" or request.node.get_closest_marker("leaks_fds") is not None
-    hosts = inherited()
+    # not kept alive: what a test before has left may be garbage that is not collected yet
+    hosts = weakref.WeakSet(inherited())
     before = set() if tolerant else _open_descriptors()
     yield
     running = [host for host in inherited() if host not in hosts and host.is_open()]

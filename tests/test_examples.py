@@ -1,36 +1,41 @@
 """The examples do what their docstrings promise: each is run as its reader would run it, and its times on a virtual
-clock."""
+clock, trio's or one of asyncio."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import importlib.util
 import os
 import re
+import selectors
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined import Conn
-from tests.support.net import Attempt, certificates, tcp_pair
+from deadlined import Conn, current_time
+from tests.support.net import Attempt, certificates, full_listener, tcp_pair
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
 # seconds; for what must happen, and never waited for in full
 PATIENCE = 30.0
+
+T = TypeVar("T")
 
 
 def load(name: str) -> Any:
@@ -77,9 +82,47 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+def ended(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example until it ends by itself."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """A selector that never waits for a time: the time comes at once, if no descriptor is ready."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(min(timeout, 0.0) if timeout is not None else None)
+        if not ready and timeout is not None:
+            self.now += timeout
+        return ready
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Asyncio's event loop on a virtual clock, which jumps to the next timer when nothing else can happen."""
+
+    def __init__(self) -> None:
+        self._selector_that_jumps = JumpingSelector()
+        super().__init__(self._selector_that_jumps)
+
+    def time(self) -> float:
+        return self._selector_that_jumps.now
+
+
+def on_asyncio(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on asyncio, in virtual time."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(main)
+
+
 def test_every_example_is_tested_here() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names == {"echo_idle", "line_total", "asgi_extend", "ticker", "tls_server", "timer_thread"}
+    on_trio = {"echo_idle", "line_total", "asgi_extend", "ticker", "tls_server"}
+    assert names == on_trio | {"echo_asyncio", "batches_asyncio", "asgi_events"} | {"timer_thread"}
 
 
 # the echo server
@@ -171,12 +214,98 @@ async def test_ticker_skips_what_it_misses_and_the_watchdog_notices(autojump_clo
 
 
 def test_ticker_runs_as_a_program() -> None:
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "ticker.py"), "--period", "0.01", "--beats", "1"]
-    result = subprocess.run(
-        command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    assert result.stderr == ""
+    result = ended("ticker", "--period", "0.01", "--beats", "1")
+    assert (result.returncode, result.stderr) == (0, "")
     assert "beat 1" in result.stdout.splitlines()
+
+
+# the echo server on asyncio, and its client
+
+
+def test_echo_asyncio_answers_its_own_client() -> None:
+    with started("echo_asyncio") as (port, _):
+        result = ended("echo_asyncio", "--port", str(port), "--say", "hello")
+        assert (result.returncode, result.stderr, result.stdout) == (0, "", "hello\n")
+
+
+def test_echo_asyncio_hangs_up_on_the_silent() -> None:
+    with started("echo_asyncio", "--idle", "0.2") as (port, process), dial(port) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"hello"
+        assert client.recv(100) == b""
+        assert "read deadline passed" in said(process)
+
+
+def test_echo_asyncio_moves_its_deadline_with_every_message() -> None:
+    async def main() -> float:
+        left, right = map(Conn.from_socket, socket.socketpair())
+        async with left, right, asyncio.TaskGroup() as tasks:
+            echo = tasks.create_task(load("echo_asyncio").echo(right, 5.0))
+            for _ in range(3):
+                await asyncio.sleep(4.0)
+                await left.send_all(b"x")
+                assert await left.receive_some() == b"x"
+            await echo
+        return current_time()
+
+    assert on_asyncio(main()) == pytest.approx(12.0 + 5.0)
+
+
+def ask_in_vain(port: int) -> str:
+    """Run the client with a server that does not answer, and return the error that it ends with."""
+    result = ended("echo_asyncio", "--port", str(port), "--say", "hello", "--within", "0.2")
+    assert (result.returncode, result.stdout) == (1, "")
+    return result.stderr
+
+
+def test_the_client_of_echo_asyncio_waits_for_an_answer_until_its_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert ask_in_vain(silent.getsockname()[1]) == "no answer within 0.2 s: it was still to read\n"
+
+
+def test_the_deadline_of_echo_asyncio_includes_the_connection() -> None:
+    with full_listener() as port:
+        assert ask_in_vain(port) == "no answer within 0.2 s: it was still to connect\n"
+
+
+def test_the_client_of_echo_asyncio_says_that_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert "Connection refused" in ask_in_vain(port)
+
+
+# batches, a heartbeat and a watchdog on asyncio
+
+BATCHES = [
+    "wrote [1, 2, 3]",
+    "1 s: 3 written",
+    "2 s: 3 written",
+    "watchdog: nothing for 2 s",
+    "3 s: 3 written",
+    "wrote [4]",
+    "4 s: 4 written",
+    "time is up",
+]
+
+
+def test_batches_asyncio_writes_reports_and_notices_a_pause() -> None:
+    async def main() -> tuple[list[str], float]:
+        said: list[str] = []
+        await load("batches_asyncio").run(1.0, said.append)
+        ended = current_time()
+        # nothing is left that could still say something
+        await asyncio.sleep(60.0)
+        return said, ended
+
+    said, when = on_asyncio(main())
+    assert said == BATCHES
+    assert when == pytest.approx(4.5)
+
+
+def test_batches_asyncio_runs_as_a_program() -> None:
+    result = ended("batches_asyncio", "--second", "0.02")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == "time is up"
 
 
 # the application
@@ -207,6 +336,62 @@ async def test_asgi_extend_gets_the_time_that_it_asks_for(
         assert answer.split()[1] == status
         assert trio.current_time() - began == pytest.approx(seconds)
     nursery.cancel_scope.cancel()
+
+
+# the application that streams events
+
+
+def test_asgi_events_ends_its_stream_when_the_server_drains() -> None:
+    with started("asgi_events") as (port, process), dial(port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while b"event: count\ndata: 1\n\n" not in received:
+            received += client.recv(1000)
+        process.send_signal(signal.SIGTERM)
+        # a stream that does not end by itself is reset after the drain's 30 seconds
+        while data := client.recv(1000):
+            received += data
+        assert b"content-type: text/event-stream" in received
+        assert re.search(rb"event: end\ndata: \d+\n\n\r\n0\r\n\r\n$", received)
+        assert process.wait(PATIENCE) == 0
+
+
+class Sent:
+    """The `send` of an ASGI server that notes when each event was sent."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[float, str]] = []
+
+    async def __call__(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            self.events.append((current_time(), message["body"].decode().split()[1]))
+
+
+async def nothing() -> dict[str, Any]:
+    raise AssertionError("the application receives nothing")
+
+
+@pytest.mark.parametrize(
+    ("run", "ends"),
+    [
+        (lambda example, sent: example.stream(sent, asyncio.sleep(2.5)), [(2.5, "end")]),
+        # a server without the extension: nothing ends the stream
+        (lambda example, sent: asyncio.wait_for(example.app({"type": "http"}, nothing, sent), 2.75), []),
+    ],
+    ids=["drains", "other-server"],
+)
+def test_asgi_events_sends_an_event_per_second_and_the_last_one_at_once(
+    run: Callable[[Any, Sent], Awaitable[None]], ends: list[tuple[float, str]]
+) -> None:
+    async def main() -> list[tuple[float, str]]:
+        sent = Sent()
+        try:
+            await run(load("asgi_events"), sent)
+        except TimeoutError:
+            assert current_time() == 2.75
+        return sent.events
+
+    assert on_asyncio(main()) == [(0.0, "count"), (1.0, "count"), (2.0, "count"), *ends]
 
 
 # TLS

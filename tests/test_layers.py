@@ -51,6 +51,32 @@ CYCLES = {
     ),
 }
 
+# The two implementations of a host, which do not know each other: the modules that choose between them, and what they
+# know of the other modules of the runtime.
+HOSTS = ("deadlined.runtime.on_trio", "deadlined.runtime.on_asyncio")
+CHOOSERS = {"deadlined.runtime", "deadlined.runtime.current", "deadlined.runtime.loops"}
+SEAMS = tuple(f"deadlined.runtime.{name}" for name in ("forking", "host", "options", "tasks"))
+
+# the libraries of event loops, and the part of trio that is a library of its own
+LOOP_LIBRARIES = ("trio", "outcome", "sniffio", "asyncio", "uvloop", "anyio")
+
+# Which of them a host may use, and what else is used of them, by the modules that use it. All others use nothing: above
+# `net` one source runs on every event loop.
+HOST_LIBRARIES = {"deadlined.runtime.on_trio": ("trio", "outcome"), "deadlined.runtime.on_asyncio": ("asyncio",)}
+LOOP_NAMES = {
+    # protects functions of other floors from Ctrl-C
+    "deadlined.runtime": {"trio.lowlevel.enable_ki_protection"},
+    # tells which event loop runs; runs one
+    "deadlined.runtime.current": {"trio.Cancelled", "trio.lowlevel.in_trio_task"},
+    "deadlined.runtime.loops": {"trio.run"},
+    # by these trio's programs know streams and errors
+    "deadlined.net": {"trio.abc.HalfCloseableStream.register"},
+    "deadlined.net.conn": {"trio.abc.HalfCloseableStream"},
+    "deadlined.net.listener": {"trio.abc.Listener"},
+    "deadlined.net.datagram": {"trio.abc.AsyncResource"},
+    "deadlined.net.errors": {f"trio.{kind}ResourceError" for kind in ("Broken", "Busy", "Closed")},
+}
+
 # shadowed by a script's own directory on sys.path, or read as the standard library's by everyone
 FORBIDDEN_NAMES = {"time", "socket", "queue", "select", "logging"}
 
@@ -128,29 +154,59 @@ def upward(found: Iterable[Import]) -> list[str]:
     return broken
 
 
-def too_low_for_trio(found: Iterable[Import]) -> list[str]:
-    """Imports of trio below `runtime`, and of trio.lowlevel above `net`."""
+def loop_names(source: str) -> list[tuple[int, str]]:
+    """The names of event loops' libraries that `source` uses: imported from them, or read off them by attributes. A
+    library that is used as a whole, for example by `getattr`, is the name of the library."""
+    tree = ast.parse(source)
+    found, known = [], {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or "", LOOP_LIBRARIES):
+            for alias in node.names:
+                known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                found.append((node.lineno, f"{node.module}.{alias.name}"))
+        elif isinstance(node, ast.Import):
+            known |= {
+                alias.asname or alias.name.split(".")[0]: alias.name if alias.asname else alias.name.split(".")[0]
+                for alias in node.names
+                if within(alias.name, LOOP_LIBRARIES)
+            }
+    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    chains = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name) and node not in inner]
+    dotted = [(node.lineno, ast.unparse(node).split(".")) for node in chains]
+    return sorted(
+        found + [(line, ".".join([known[first], *rest])) for line, (first, *rest) in dotted if first in known]
+    )
+
+
+def forbidden_loop_names(source: str, module: str) -> list[str]:
+    """What `source` uses of event loops' libraries and may not, by HOST_LIBRARIES and LOOP_NAMES."""
+    allowed = {*HOST_LIBRARIES.get(within(module, HOST_LIBRARIES), ()), *LOOP_NAMES.get(module, ())}
+    loaded = [(item.line, item.target) for item in imports(source, module, is_package=False)]
+    needless = [
+        (line, name)
+        for line, name in loaded
+        if within(name, LOOP_LIBRARIES) and not any(within(name, (one,)) or within(one, (name,)) for one in allowed)
+    ]
+    used = [(line, name) for line, name in loop_names(source) if not within(name, allowed)]
+    return [f"{module}:{line} uses {name}" for line, name in sorted({*needless, *used})]
+
+
+def past_the_seams(found: Iterable[Import]) -> list[str]:
+    """Imports of a host by any module but those that choose one, and imports of the runtime by a host that are no seam.
+    Within a host imports are free."""
     broken = []
     for item in found:
-        floor = FLOORS[room(item.module)]
-        of_trio = item.target.split(".")[0] == "trio"
-        if of_trio and floor < FLOORS["runtime"]:
-            broken.append(f"{item.module}:{item.line} imports {item.target} below the runtime")
-        if item.target.startswith("trio.lowlevel") and floor > FLOORS["net"]:
-            broken.append(f"{item.module}:{item.line} imports {item.target} above net")
+        here, there = within(item.module, HOSTS), within(item.target, HOSTS)
+        if there not in ("", here) and item.module not in CHOOSERS:
+            broken.append(f"{item.module}:{item.line} imports {item.target}, which is a host's own")
+        if here and not there and within(item.target, ("deadlined.runtime",)) and not within(item.target, SEAMS):
+            broken.append(f"{item.module}:{item.line} imports {item.target}, which is no seam of a host")
     return broken
 
 
-def lowlevel_attributes(source: str) -> list[int]:
-    """The lines that reach trio.lowlevel through `import trio`."""
-    return [
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute)
-        and node.attr == "lowlevel"
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "trio"
-    ]
+def within(name: str, packages: Iterable[str]) -> str:
+    """Return the package or module of `packages` that `name` is, or lies in; "" if there is none."""
+    return next((package for package in packages if f"{name}.".startswith(f"{package}.")), "")
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -238,18 +294,23 @@ def test_imports_point_down_only() -> None:
     assert upward(all_imports()) == []
 
 
-def test_only_the_runtime_and_the_rooms_above_it_import_trio_and_only_up_to_net_its_low_level() -> None:
-    assert too_low_for_trio(all_imports()) == []
+@pytest.mark.parametrize("path", sources(PACKAGE), ids=lambda path: module_name(path, PACKAGE))
+def test_a_module_uses_of_event_loops_what_the_tables_allow_it(path: Path) -> None:
+    assert forbidden_loop_names(path.read_text(), module_name(path, PACKAGE)) == []
 
 
-def test_nothing_above_net_reaches_the_low_level_of_trio_through_an_attribute() -> None:
-    reached = [
-        f"{path.name}:{line}"
+def test_no_module_is_allowed_what_it_does_not_use() -> None:
+    used = {
+        module: {name for _, name in loop_names(path.read_text())}
         for path in sources(PACKAGE)
-        if FLOORS[room(module_name(path, PACKAGE))] > FLOORS["net"]
-        for line in lowlevel_attributes(path.read_text())
-    ]
-    assert reached == []
+        if (module := module_name(path, PACKAGE)) in LOOP_NAMES
+    }
+    assert used == LOOP_NAMES
+
+
+def test_the_hosts_are_reached_and_reach_the_runtime_through_the_seams_only() -> None:
+    assert past_the_seams(all_imports()) == []
+    assert all(any(within(item.module, (host,)) for item in all_imports()) for host in HOSTS)
 
 
 def test_the_timers_know_no_clock_and_do_no_io() -> None:
@@ -326,7 +387,8 @@ def found_in(source: str, module: str, is_package: bool = False) -> list[Import]
 )
 def test_the_checker_lets_downward_imports_pass(module: str, source: str) -> None:
     found = found_in(source, module)
-    assert upward(found) + too_low_for_trio(found) == []
+    assert upward(found) == []
+    assert forbidden_loop_names(source, module) == []
 
 
 @pytest.mark.parametrize(
@@ -358,29 +420,81 @@ def test_the_checker_resolves_relative_imports_from_a_package_and_from_a_module(
 
 
 @pytest.mark.parametrize(
-    ("module", "source"),
+    ("module", "source", "name"),
     [
-        ("deadlined.timers.timer", "import trio"),
-        ("deadlined.poll.desc", "from trio.lowlevel import reschedule"),
-        ("deadlined.errors", "def late():\n    import trio.abc"),
-        ("deadlined.http.server", "from trio.lowlevel import checkpoint"),
-        ("deadlined.http.server", "from trio import lowlevel"),
-        ("deadlined.cli", "import trio.lowlevel"),
+        ("deadlined.timers.timer", "import trio", "trio"),
+        ("deadlined.poll.desc", "from trio.lowlevel import reschedule", "trio.lowlevel.reschedule"),
+        ("deadlined.errors", "def late():\n    import trio.abc", "trio.abc"),
+        ("deadlined.timing", "import asyncio", "asyncio"),
+        ("deadlined.http.server", "from trio import Event as Flag", "trio.Event"),
+        ("deadlined.asgi.handler", "from anyio.abc import TaskGroup", "anyio.abc.TaskGroup"),
+        ("deadlined.cli", "import uvloop", "uvloop"),
+        ("deadlined.http.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio", "asyncio"),
+        ("deadlined.net.conn", "import trio\ntrio.lowlevel.checkpoint()", "trio.lowlevel.checkpoint"),
+        ("deadlined.net.conn", "import trio as t\nt.sleep(1)", "trio.sleep"),
+        ("deadlined.net.conn", "import trio\ngetattr(trio, 'sleep')(1)", "trio"),
+        ("deadlined.net.conn", "import trio.abc as abc\nclass A(abc.Clock): ...", "trio.abc.Clock"),
+        ("deadlined.net.conn", "import asyncio", "asyncio"),
+        ("deadlined.runtime.current", "import asyncio", "asyncio"),
+        ("deadlined.runtime.host", "import trio", "trio"),
+        ("deadlined.runtime.on_trio.host", "import asyncio.tasks", "asyncio.tasks"),
+        ("deadlined.runtime.on_asyncio.host", "from trio import sleep", "trio.sleep"),
     ],
 )
-def test_the_checker_stops_trio_where_it_does_not_belong(module: str, source: str) -> None:
-    assert len(too_low_for_trio(found_in(source, module))) == 1
+def test_the_checker_stops_names_of_event_loops_where_they_do_not_belong(module: str, source: str, name: str) -> None:
+    found = forbidden_loop_names(source, module)
+    assert found
+    assert {item.partition(" uses ")[2] for item in found} == {name}
 
 
-def test_the_checker_lets_trio_pass_where_it_belongs() -> None:
-    assert too_low_for_trio(found_in("import trio.lowlevel", "deadlined.runtime")) == []
-    assert too_low_for_trio(found_in("from trio.lowlevel import checkpoint", "deadlined.net.side")) == []
-    assert too_low_for_trio(found_in("import trio\nfrom trio import Event", "deadlined.http.server")) == []
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.runtime.on_trio.host", "import trio\nfrom trio.lowlevel import RunVar\ntrio.sleep(RunVar)"),
+        ("deadlined.runtime.on_asyncio", "import asyncio.tasks\nasyncio.tasks.all_tasks()"),
+        ("deadlined.runtime.loops", "import trio\ndef run(main):\n    return trio.run(main)"),
+        ("deadlined.net.conn", "import trio\nclass Conn(trio.abc.HalfCloseableStream): ..."),
+        ("deadlined.net.conn", "from trio.abc import HalfCloseableStream"),
+        ("deadlined.runtime.current", "import sys\nasyncio = sys.modules.get('asyncio')\nasyncio.sleep(1)"),
+        ("deadlined.http.server", "'trio.sleep'  # in a text\nfrom .trio import sleep\nself.trio.sleep(1)"),
+    ],
+)
+def test_the_checker_lets_names_of_event_loops_pass_where_they_belong(module: str, source: str) -> None:
+    assert forbidden_loop_names(source, module) == []
 
 
-def test_the_checker_sees_the_low_level_through_an_attribute() -> None:
-    assert lowlevel_attributes("import trio\n\nasync def f():\n    await trio.lowlevel.checkpoint()") == [4]
-    assert lowlevel_attributes("import trio\ntrio.current_time()\nother.lowlevel.checkpoint()") == []
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.runtime.on_trio.host", "from ..host import Host"),
+        ("deadlined.runtime.on_trio.host", "from .pump import Pump"),
+        ("deadlined.runtime.on_trio.host", "from ...poll import Poller"),
+        ("deadlined.runtime.on_asyncio", "from .host import AsyncioHost"),
+        ("deadlined.runtime.current", "def late():\n    from .on_asyncio import current_asyncio_host"),
+        ("deadlined.runtime.event", "from .current import current_host"),
+        ("deadlined.net.conn", "from ..runtime import current_host"),
+    ],
+)
+def test_the_checker_lets_the_seams_of_the_hosts_pass(module: str, source: str) -> None:
+    assert past_the_seams(found_in(source, module, module.endswith("on_asyncio"))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("deadlined.runtime.on_trio.host", "from ..on_asyncio.host import AsyncioHost"),
+        ("deadlined.runtime.on_asyncio.tasks", "from .. import on_trio"),
+        ("deadlined.runtime.on_asyncio.tasks", "def late():\n    from ..on_trio import tasks"),
+        ("deadlined.runtime.on_trio.host", "from .. import Event"),
+        ("deadlined.runtime.on_trio.host", "from ..current import current_host"),
+        ("deadlined.runtime.event", "from .on_trio.waiter import TrioWaiter"),
+        ("deadlined.runtime.host", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import on_trio"),
+        ("deadlined.http.server", "from ..runtime.on_trio.tasks import TrioTasks"),
+        ("deadlined.cli", "import deadlined.runtime.on_asyncio"),
+    ],
+)
+def test_the_checker_stops_what_goes_past_the_seams_of_the_hosts(module: str, source: str) -> None:
+    assert len(past_the_seams(found_in(source, module))) == 1
 
 
 def loads(**modules: str) -> list[str]:

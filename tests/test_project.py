@@ -6,15 +6,18 @@ import itertools
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 
 import deadlined
+from deadlined.cli import serve_command
 from deadlined.http import RULES, Limits, Reason, Rule, Timeouts
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +80,32 @@ def test_the_programs_of_the_readme_print_what_it_says(program: str, output: str
     command = [sys.executable, "-W", "error", "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (result.stderr, result.stdout) == ("", output)
+
+
+def served(document: str) -> list[list[str]]:
+    """Return the arguments of each `deadlined serve` in the shell blocks of a document."""
+    lines = "".join(blocks(document, "sh")).splitlines()
+    found = [re.search(r"(?:^|/)deadlined serve\b([^&|#]*)", line) for line in lines]
+    return [shlex.split(match[1]) for match in found if match]
+
+
+COMMANDS = [(path.name, arguments) for path in DOCUMENTS for arguments in served(path.read_text())]
+
+
+@pytest.mark.parametrize("arguments", [arguments for _, arguments in COMMANDS], ids=" ".join)
+def test_the_command_understands_what_the_documents_tell_it(arguments: list[str]) -> None:
+    serve_command.make_context("serve", list(arguments))
+
+
+def test_the_readme_shows_early_how_to_serve_on_uvloop() -> None:
+    assert next(arguments for name, arguments in COMMANDS if name == "README.md") == ["app:app", "--loop", "uvloop"]
+
+
+def test_the_finder_of_commands_finds_them() -> None:
+    document = "```sh\nx && .venv/bin/deadlined serve a:b --idle 5s\ndeadlined serve  # a page\n```\ndeadlined serve no"
+    assert served(document) == [["a:b", "--idle", "5s"], []]
+    with pytest.raises(click.UsageError):
+        serve_command.make_context("serve", ["--loop", "gevent"])
 
 
 def test_the_readme_marks_one_test_command_of_one_line() -> None:

@@ -252,7 +252,7 @@ class _Done:
         return cast(Generator[Any, None, None], iter(()))
 
     def send(self, value: None) -> None:
-        """End at once. `send`, `throw` and `close` make it a coroutine, which a nursery accepts."""
+        """End at once. `send`, `throw` and `close` make it a coroutine, which a nursery and `create_task` accept."""
         raise StopIteration
 
     def throw(self, error: BaseException) -> None:

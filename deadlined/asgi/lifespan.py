@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from ..runtime import Event, Group, current_time, open_group
+from ..runtime import Event, Group, current_time, is_loops_cancellation, open_group
 from .handler import App, Message
 
 _log = logging.getLogger("deadlined.asgi")
@@ -19,15 +19,20 @@ class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
 class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
-    Every request gets a copy of `state`. An application that raises before it has sent `lifespan.startup.complete` is
-    served without a lifespan, and that is logged; one that returns before is, too. LifespanFailed if it sends
-    `lifespan.startup.failed`. At the end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is
+    Every request gets a copy of `state`. An application that raises an Exception before it has sent
+    `lifespan.startup.complete` is served without a lifespan, and that is logged; one that returns before is, too.
+    LifespanFailed if it sends `lifespan.startup.failed`, or raises what is no Exception (SystemExit, or asyncio's
+    CancelledError because it has cancelled its own task). What it raises later is logged, and requests are served.
+    KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is
     cancelled.
+
+    `error` is what the application raised before it had started, None if nothing.
     """
 
     def __init__(self, app: App, grace: float = 5.0) -> None:
         self._app = app
         self.grace = grace
+        self.error: BaseException | None = None
         self._state: dict[str, Any] = {}
         self._group: Group | None = None
         # what the application receives next
@@ -37,6 +42,8 @@ class Lifespan:
         self._stopped = Event()
         self._complete = False
         self._failure: str | None = None
+        # the application is cancelled from now on
+        self._ending = False
 
     async def __aenter__(self) -> dict[str, Any]:
         group = self._group = open_group()
@@ -46,13 +53,15 @@ class Lifespan:
             await self._started.wait()
         except BaseException as error:
             # cancelled, or Ctrl-C: __aexit__ will not be called
+            self._ending = True
             group.cancel()
             if not await group.__aexit__(type(error), error, error.__traceback__):
                 raise
         if self._failure is not None:
+            self._ending = True
             group.cancel()
             await group.__aexit__(None, None, None)
-            raise LifespanFailed(self._failure)
+            raise LifespanFailed(self._failure) from self.error
         return self._state
 
     async def __aexit__(
@@ -63,6 +72,7 @@ class Lifespan:
             self._shutdown.set()
             if not await self._stopped.wait_until(current_time() + self.grace):
                 _log.error("the application did not finish its lifespan shutdown within %g s", self.grace)
+        self._ending = True
         self._group.cancel()
         return await self._group.__aexit__(kind, error, traceback)
 
@@ -70,14 +80,26 @@ class Lifespan:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         try:
             await self._app(scope, self._receive, self._send)
-        except Exception as error:
-            if self._complete:
-                _log.exception("the application's lifespan failed")
-            elif self._failure is None:
-                _log.info("the application is served without a lifespan, it raised %r", error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if self._ending or is_loops_cancellation(error):
+                raise
+            self._note_failure(error)
         finally:
             self._started.set()
             self._stopped.set()
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self._complete:
+            _log.error("the application's lifespan failed", exc_info=error)
+            return
+        self.error = error
+        if self._failure is None:
+            if isinstance(error, Exception):
+                _log.info("the application is served without a lifespan, it raised %r", error)
+            else:
+                self._failure = f"it raised {error!r}"
 
     async def _receive(self) -> Message:
         if len(self._next) < 2:

@@ -6,7 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from ..net import Conn
@@ -60,10 +60,6 @@ class ConnectionTask(HandlerTask):
 
     def handler_left(self) -> bool:
         """Note that the handler has returned or failed. Return False if the task must not be used again."""
-        raise NotImplementedError
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function()` in a later step of the event loop."""
         raise NotImplementedError
 
     def flush_later(self, connection: ConnectionBase) -> bool:
@@ -136,8 +132,10 @@ class ConnectionBase(ExchangeHost):
         self.output = Output(self)
         # the pool will call `flush` at the end of the turn
         self._flush_is_due = False
-        # the poller calls `on_ready` if the peer stirs while a handler runs
+        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
         self._watched = False
+        # the peer has ended its side while the current handler ran
+        self._leaving = False
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
         # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
@@ -225,34 +223,37 @@ class ConnectionBase(ExchangeHost):
         self._end(reason)
 
     def watch_peer(self) -> None:
-        if not self.cancel_on_disconnect or self.state != EXCHANGE or self._watched:
-            return
-        if self.conn.peer_has_left:
-            # a handler that need not wait may still answer a peer that has only ended its side
-            self._look_at_peer_soon()
-        else:
-            self._watched = self.conn.call_when_readable(self) or self._watch_again()
+        if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
+            self._look_at_peer()
 
     def unwatch_peer(self) -> None:
         if self._watched:
             self._watched = False
             self.conn.cancel_call()
 
-    def look_at_peer(self) -> None:
-        """Cut the handler if the peer has left, else go on watching. Called by the poller, or soon after `watch_peer`,
-        when the handler is suspended. A handler that waits in a send is told by the send."""
+    def _look_at_peer(self) -> None:
+        """Watch the peer, and if it has left, cut the handler, now or soon. A peer that was not reset may have ended
+        only its own side, so a handler that is quick may still answer. One that waits in a receive or a send is told
+        by that."""
         self._watched = False
-        if self.state != EXCHANGE or self.phase is Phase.WRITE:
+        exchange = self._exchange
+        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
             return
         if self.conn.peer_has_left:
-            self._peer_left(Reason.CLIENT_RESET if self.conn.was_reset else Reason.CLIENT_CLOSED)
-        else:
-            self._watched = self.conn.call_when_readable(self) or self._watch_again()
+            if self.conn.was_reset:
+                self._peer_left(Reason.CLIENT_RESET)
+                return
+            self._leaving = True
+            exchange.end_soon()
+        self._watched = self.conn.call_when_readable(self) or self._watch_again()
 
     def _watch_again(self) -> bool:
         """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
         if self.conn.read_deadline <= self.clock.now():
             self.conn.set_read_deadline(INF)
+            # while the deadline had passed, the readiness was not consumed
+            if self.conn.call_when_readable(self):
+                return True
         # the first call has consumed the readiness
         return self.conn.call_when_readable(self)
 
@@ -281,7 +282,7 @@ class ConnectionBase(ExchangeHost):
 
     def output_lost(self, reason: Reason) -> None:
         exchange = self._exchange
-        if exchange is not None and self.state == EXCHANGE and not exchange.is_told:
+        if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
             self._peer_left(reason)
             return
         self._end(reason)
@@ -375,7 +376,7 @@ class ConnectionBase(ExchangeHost):
         raise NotImplementedError
 
     def _peer_left(self, reason: Reason) -> None:
-        """End the connection for `reason`, and cancel the handler, because the peer has left."""
+        """End the connection for `reason` and cancel the handler, because the peer has left."""
         raise NotImplementedError
 
     def _ask_for_flush(self) -> bool:
@@ -384,10 +385,6 @@ class ConnectionBase(ExchangeHost):
 
     def _go_on(self) -> None:
         """Go on without a task after the output was sent, or the connection has ended because it was not."""
-        raise NotImplementedError
-
-    def _look_at_peer_soon(self) -> None:
-        """Call `look_at_peer` in a later step of the event loop."""
         raise NotImplementedError
 
     def _tell_request_done(self) -> None:

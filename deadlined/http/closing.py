@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
 from ..errors import DeadlineExceeded
-from ..net import Conn
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
 from ..poll import Clock
 from ..timing import sleep_until
 from .policy import LINGER, write_deadline
@@ -37,19 +35,18 @@ async def close_gracefully(
     try:
         if response:
             by = min(write_deadline(start, start, len(response), timeouts)[0], start + 2 * LINGER)
-            await transport.send(response, 0, lambda _: by)
+            await transport.send(response, by)
         if unread and conn.socket.fileno() >= 0:
+            await transport.end(start + LINGER)
             await _discard_until(conn, start + LINGER)
         await transport.aclose(clock.now() + LINGER)
-    except (DeadlineExceeded, trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+    except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
         # the peer has left, a deadline has passed, or a handler still uses the socket
         conn.close()
 
 
 async def _discard_until(conn: Conn, deadline: float) -> None:
-    """End the server's side, and discard what comes until the peer ends its side. Raise DeadlineExceeded at
-    `deadline`."""
-    conn.shutdown_write()
+    """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at `deadline`."""
     plain = Plain(conn)
     left = _DISCARD
     while data := await plain.receive(deadline):

@@ -4,8 +4,8 @@ Facts      A client may stop sending or reading at any byte.
 Hazard     A phase without a deadline holds the connection for ever; a deadline that outlives its phase cuts a healthy
            one (golang/go#80205 and #80876 were one of each).
 Answer     Every wait goes through the transport with the deadline of its phase. `policy` decides what an expiry means,
-           and `base` does it at once, whatever the handler is doing. In the clear, a connection from which no byte of
-           the next request was read is unattended: it has no task, and the poller calls `on_ready`.
+           and `base` does it at once, whatever the handler is doing. A connection from which no byte of the handshake
+           or of the next request was read is unattended: it has no task, and the poller calls `on_ready`.
 Cost       A task while there is something to do. Two fields are stored when a phase begins.
 """
 
@@ -28,6 +28,7 @@ from .handling import run_handler
 from .handshake import tls_handshake
 from .policy import RULES
 from .reporting import report
+from .secure import Tls
 from .settings import Settings
 from .state import (
     BYTES_CAME,
@@ -50,8 +51,11 @@ from .state import (
     Reason,
     may_be_unattended,
 )
-from .transport import Tls
 from .wire import Request
+
+# steps of the event loop that a cancelled handler has to leave the socket. On asyncio a cancellation takes two steps to
+# pass from a task to its child
+_STEPS_TO_LEAVE: Final = 16
 
 
 class Connection(ConnectionBase):
@@ -72,13 +76,13 @@ class Connection(ConnectionBase):
     # called by the server, its workers and the poller
 
     def start(self) -> None:
-        """Begin to serve: ask for a task if the connection needs TLS or bytes have come, else wait without a task."""
+        """Begin to serve: wait without a task for the first byte. In the clear, look first whether it has come."""
         if self.state == HANDSHAKE:
-            self._owner.schedule(self)
+            self._expect(Phase.HANDSHAKE, policy.handshake_deadline(self.accepted, self.timeouts))
+            if not self._become_unattended():
+                self._owner.schedule(self)
             return
-        deadline, _ = policy.header_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HEADER, deadline)
-        self.conn.set_read_deadline(deadline)
+        self._expect(Phase.HEADER, policy.header_deadline(self.accepted, self.timeouts)[0])
         try:
             data = self.transport.receive_ready()
         except (BrokenResourceError, ClosedResourceError):
@@ -97,7 +101,7 @@ class Connection(ConnectionBase):
             self.attendance = QUEUED
             self._owner.schedule(self)
         elif self._watched:
-            self.look_at_peer()
+            self._look_at_peer()
 
     async def run(self, task: ConnectionTask) -> None:
         """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
@@ -154,6 +158,9 @@ class Connection(ConnectionBase):
         """End the connection because the handler's deadline has passed. The end goes on in another task, so that the
         peer does not wait until the cancelled handler has returned."""
         exchange = self._exchange
+        if self._leaving and exchange is not None:
+            self._peer_left(Reason.CLIENT_CLOSED)
+            return
         self.expired(RULES["handler"], lateness)
         if exchange is not None:
             self._detach(exchange)
@@ -171,7 +178,7 @@ class Connection(ConnectionBase):
         if not self._unsent or (self.state == IDLE and self.output.size):
             return
         self._unsent = False
-        if self.state != IDLE or not self._park_idle():
+        if self.state != IDLE or not self._park_again():
             self.attendance = QUEUED
             self._owner.schedule(self)
 
@@ -183,10 +190,6 @@ class Connection(ConnectionBase):
         self._cancel_handler()
         # the socket is closed at once, whatever the handler does with its cancellation
         self._detach(exchange)
-
-    def _look_at_peer_soon(self) -> None:
-        if self._task is not None:
-            self._task.call_soon(self.look_at_peer)
 
     def _tell_request_done(self) -> None:
         self._owner.request_done()
@@ -204,29 +207,34 @@ class Connection(ConnectionBase):
             await self._handshake()
         else:
             # a cancelled handler may still wait for the socket: let it leave first
-            await checkpoint()
+            for _ in range(_STEPS_TO_LEAVE):
+                await checkpoint()
+                if not exchange.reads:
+                    break
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:
-        context = self.settings.ssl_context
-        assert context is not None
         deadline = policy.handshake_deadline(self.accepted, self.timeouts)
-        self.enter(Phase.HANDSHAKE, deadline)
         try:
-            result = await tls_handshake(self.conn, context, deadline)
+            result = await tls_handshake(self.conn, self.settings.ssl_context, deadline, self.peer)
         except DeadlineExceeded as late:
-            if late.deadline < deadline:
-                # `drain` has set an earlier one
-                self._end(Reason.DONE)
-            else:
-                self.expired(RULES["handshake"], self.clock.now() - late.deadline)
+            self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
         if isinstance(result, Tls):
             self.transport = result
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
+            self._expect(Phase.HEADER, policy.header_deadline(self._began_at, self.timeouts)[0])
+            if result.can_be_unattended and self.conn.drained:
+                self._become_unattended()
         else:
+            self._unread = result is Reason.PROTOCOL_ERROR  # a close that is a reset would discard TLS's alert
             self._end(result)
+
+    def _expect(self, phase: Phase, deadline: float) -> None:
+        """Enter `phase`, in which bytes must come by `deadline`."""
+        self.enter(phase, deadline)
+        self.conn.set_read_deadline(deadline)
 
     def _become_unattended(self) -> bool:
         """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
@@ -268,7 +276,7 @@ class Connection(ConnectionBase):
     def _try_idle_unattended(self) -> bool:
         """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
         cannot be unattended, or bytes of the next request may be there."""
-        self._enter_idle()
+        self._expect_request()
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
         if self.output.size:
@@ -276,15 +284,14 @@ class Connection(ConnectionBase):
             self._unsent = True
             self._leave_task()
             return True
-        return self._park_idle()
+        return self._become_unattended()
 
-    def _enter_idle(self) -> None:
+    def _expect_request(self) -> None:
         now = self.clock.now()
-        self.enter(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
 
-    def _park_idle(self) -> bool:
-        self._enter_idle()
-        self.conn.set_read_deadline(self.deadline)
+    def _park_again(self) -> bool:
+        self._expect_request()
         return self._become_unattended()
 
     async def _wait_idle(self) -> None:
@@ -296,7 +303,7 @@ class Connection(ConnectionBase):
             await checkpoint()
             self._begin_request()
             return
-        self._enter_idle()
+        self._expect_request()
         try:
             self._feed(await self.transport.receive(self.deadline))
         except DeadlineExceeded as late:
@@ -372,18 +379,21 @@ class Connection(ConnectionBase):
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
+        self._leaving = False
         self.watch_peer()
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Log what the handler raised, and end the connection unless it has gone on without the handler."""
+        """Log what the handler raised, and end the connection unless the response is complete."""
         # what was sent before the failure goes out, and decides whether the peer can be told
         self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
         if exchange.link == LIVE:
-            self._perform(policy.on_handler_failure(exchange.response), "the application failed; its log says why")
+            action = policy.on_handler_failure(exchange.response)
+            if action is not None:
+                self._perform(action, "the application failed; its log says why")
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 

@@ -17,7 +17,7 @@ class DateLine:
         self._second: int = -1
 
     def current(self) -> bytes:
-        """Return the line. Format it again if a new second of the run's clock has begun since the last call."""
+        """Return the line. Format it again if a new second of the event loop's clock has begun since the last call."""
         second = int(self._clock.now())
         if second != self._second:
             self._second = second

@@ -11,7 +11,7 @@ from .errors import Disconnected
 from .output import LIMIT
 from .policy import RULES, Rule, stall_deadline, write_deadline
 from .receiving import DISCARD, ReceivingExchange
-from .state import DEAD, DONE, EXPECT_100, SENT
+from .state import DEAD, DONE, EXPECT_100, LIVE, SENT
 from .timeouts import INF
 from .wire import CONTINUE, Headers
 
@@ -20,8 +20,8 @@ class Exchange(ReceivingExchange):
     """A request, its body to receive, and its response to send.
 
     `set_read_deadline`, `set_write_deadline` and `set_handler_deadline` replace the deadlines that follow from
-    `Timeouts`, for the rest of the exchange. They take absolute times on the run's clock, `inf` for none. A deadline
-    that has passed cannot be moved any more: the peer has been told.
+    `Timeouts`, for the rest of the exchange. They take absolute times on the event loop's clock, `inf` for none. A
+    deadline that has passed cannot be moved any more: the peer has been told.
     """
 
     __slots__ = ()
@@ -64,7 +64,10 @@ class Exchange(ReceivingExchange):
             host.expired(RULES["write"], host.clock.now() - due)
             return False
         host.output.append(framed)
+        # an error is told by this send
+        self._sending += 1
         need_not_wait = host.flush_soon(more)
+        self._sending -= 1
         self._mark_if_sent()
         return need_not_wait
 
@@ -77,6 +80,9 @@ class Exchange(ReceivingExchange):
                 await output.wait(LIMIT)
             finally:
                 self._sending -= 1
+            if self._link == LIVE and not (self._watching or self._receiving):
+                # it was not watched while the send would have told the handler
+                self._host.watch_peer()
         else:
             await checkpoint()
         if self._link == DEAD:

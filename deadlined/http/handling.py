@@ -20,6 +20,7 @@ async def run_handler(
 
     Then close the async generators that it has abandoned.
     """
+    interruption: BaseException | None = None
     try:
         await task.run_handler(handler, exchange)
         if not (exchange.writer.complete or exchange.link == DEAD):
@@ -30,8 +31,10 @@ async def run_handler(
     except BaseException as error:
         # cancelled: the frames of the traceback would keep abandoned generators from being closed here
         traceback.clear_frames(error.__traceback__)
-        raise
-    finally:
-        closing = task.close_generators()
-        if closing is not None:
-            await closing
+        interruption = error
+    # not in a `finally`: compiled, an await there would lose the exception
+    closing = task.close_generators()
+    if closing is not None:
+        await closing
+    if interruption is not None:
+        raise interruption

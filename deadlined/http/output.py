@@ -192,13 +192,14 @@ class Output(ReadyCallback):
     def _offer(self) -> bool:
         """Offer the first pieces, as many as fit into LIMIT, at least one. Return True if the kernel has taken any
         byte."""
+        transport = self._owner.transport
         first = self._pieces[0]
         if self._taken or len(first) >= LIMIT or len(self._pieces) == 1:
-            taken = self._owner.transport.try_send(memoryview(first)[self._taken :] if self._taken else first)
+            taken = transport.offer(memoryview(first)[self._taken :] if self._taken else first)
         elif self.size <= LIMIT:
-            taken = self._owner.transport.try_send(b"".join(self._pieces))
+            taken = transport.offer(b"".join(self._pieces))
         else:
-            taken = self._owner.transport.try_send(b"".join(self._some()))
+            taken = transport.offer(b"".join(self._some()))
         if taken:
             self._drop(taken)
         return taken > 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .errors import BadRequest
-from .state import NONE, SENT, STARTED, Phase, Reason
+from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts
 
 # seconds by which the server closes later than the idle timeout that it advertises, so that a request which a client
@@ -27,7 +27,8 @@ NEW_GRACE: Final = 5.0
 # once
 IDLE_GRACE: Final = 0.1
 
-# seconds that a handler which was told that its peer is gone may take to return; then it is cancelled
+# seconds that a handler may take to return after its peer has ended its side, or after it was told that the peer is
+# gone; then it is cancelled. A client that only ends its own side, as `nc` does, gets the answer of a quick handler
 DISCONNECT_GRACE: Final = 1.0
 
 # seconds for which a peer may accept no byte of a send, even if the deadline of a long send is later. Twice Envoy's
@@ -109,12 +110,16 @@ def on_refusal(bad: BadRequest, response: int) -> Action:
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
-def on_handler_failure(response: int) -> Action:
+def on_handler_failure(response: int) -> Action | None:
     """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
-    because the peer could take it for complete."""
-    if response == NONE:
-        return Action(Reason.SERVER_ERROR, 500)
-    return Action(Reason.SERVER_ERROR, reset=response == STARTED)
+    because the peer could take it for complete.
+
+    None if it is complete: frameworks answer 500 themselves and raise then, and an end that no head has announced
+    would lose the peer's next request.
+    """
+    if response == SENT:
+        return None
+    return Action(Reason.SERVER_ERROR, 500) if response == NONE else Action(Reason.SERVER_ERROR, reset=True)
 
 
 def is_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> bool:

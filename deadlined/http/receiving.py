@@ -218,6 +218,11 @@ class ReceivingExchange:
         return not self._watching and is_reusable(self._body, self._response, self._link)
 
     @property
+    def reads(self) -> bool:
+        """True while a task of the handler waits for bytes of the socket."""
+        return self._receiving or self._watching
+
+    @property
     def detachable(self) -> bool:
         """True if the connection can go on while the handler is still running."""
         return is_detachable(self._response, self._link, self._receiving) and not self._host.output.size
@@ -323,11 +328,12 @@ class ReceivingExchange:
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
     def end_soon(self) -> None:
-        """Let the handler be cancelled if it has not returned soon after it was told that the peer is gone."""
+        """Let the handler be cancelled if it has not returned DISCONNECT_GRACE seconds after the peer has left."""
         when = self._host.clock.now() + DISCONNECT_GRACE
-        if self._host.cancel_on_disconnect and self.task is not None and when < self._handler_deadline:
+        if self._host.cancel_on_disconnect and when < self._handler_deadline:
             self._handler_deadline = when
-            self.task.arm(when)
+            if self.task is not None:
+                self.task.arm(when)
 
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""

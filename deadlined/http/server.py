@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..net import Conn, Listener
+from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
 from ..runtime import Event, current_host, open_contained_tasks, open_group
+from ..runtime.forking import Inherited
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
 from .dates import DateLine
 from .draining import Draining
 from .policy import RULES
 from .records import ConnectionInfo, Observer
+from .reporting import report
 from .settings import Handler, Settings
 from .state import Phase, Reason
 from .timeouts import INF, Limits, Timeouts
@@ -45,18 +48,19 @@ class HttpStatistics:
 class HttpServer(ConnectionOwner):
     """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
-    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a task that
-    serves the connection, in
-    a copy of the context variables of the caller of `serve`. An exception of it is logged and answered with 500 if no
-    response was started. Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
+    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a copy of
+    the context variables of the caller of `serve`: on asyncio in a task of its own, on trio in a task that serves one
+    request after another. An exception of it is logged and answered with 500 if no response was started. Cancelling its
+    task, or leaving scopes open in it, ends at most the handler's own request.
 
     `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
     if it is installed, else h11. Raises ValueError for another name.
 
-    A client that leaves, or ends its side, while the handler is suspended cancels the handler, unless
-    `cancel_on_disconnect` is False. A handler that is told of it, by a receive or a send, has DISCONNECT_GRACE seconds
-    to return before it is cancelled. After the response is sent nothing is cancelled.
+    A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
+    once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
+    side and wait for the answer. A handler that is told of it, by a receive or a send, has as long to return. After the
+    response is sent nothing is cancelled.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class HttpServer(ConnectionOwner):
             cancel_on_disconnect=cancel_on_disconnect,
             draining=Draining(self._shutdown),
         )
+        self._host = host
         self._clock = host.clock
         self._poller = host.poller
         self._dates = DateLine(host.clock)
@@ -97,6 +102,9 @@ class HttpServer(ConnectionOwner):
         self._reasons: Counter[Reason] = Counter()
         self._worst_lateness = 0.0
         self._quiet = Event()
+        self._listeners: list[Listener] = []
+        # closes the sockets in a forked child
+        self._inherited = Inherited(self._disown, self._is_serving)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -126,9 +134,13 @@ class HttpServer(ConnectionOwner):
         The listeners are closed when the drain begins, or when this is cancelled. `task_status.started()` is called
         once connections are accepted: trio and anyio pass it when this is started with `start`.
         """
+        self._host.holds += 1
+        self._listeners = list(listeners)
         try:
-            await self._serve(listeners, task_status)
+            await self._serve(self._listeners, task_status)
         finally:
+            self._host.holds -= 1
+            self._listeners = []
             # connections are left only if the server was cancelled or the drain's deadline has passed
             for connection in list(self._connections):
                 connection.close()
@@ -201,6 +213,19 @@ class HttpServer(ConnectionOwner):
         """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
 
+    def _is_serving(self) -> bool:
+        return bool(self._listeners)
+
+    def _disown(self) -> None:
+        """Close the sockets in a forked child, and end it if it returns into the event loop. While it has them, its
+        parent cannot end a connection or free the port, and it would answer its parent's requests."""
+        if self._listeners:
+            for listener in self._listeners:
+                listener.socket.close()
+            for connection in self._connections:
+                connection.conn.socket.close()
+            self._host.end_child_on_return()
+
     async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
         async with open_contained_tasks() as tasks:
             pool = self._pool = WorkerPool(tasks, self._poller)
@@ -224,9 +249,15 @@ class HttpServer(ConnectionOwner):
                     self._accept_waiting(listener, _ACCEPTS - 1)
             finally:
                 if self._draining:
-                    # these clients connected before the drain and may have sent requests
-                    while self._accept_waiting(listener, _ACCEPTS):
-                        continue
+                    self._accept_last(listener)
+
+    def _accept_last(self, listener: Listener) -> None:
+        """Accept the clients that have connected before the drain, and may have sent requests."""
+        try:
+            while self._accept_waiting(listener, _ACCEPTS):
+                continue
+        except (BrokenResourceError, ClosedResourceError) as error:
+            report(logging.ERROR, "cannot accept the last connections", error=error)
 
     def _accept_waiting(self, listener: Listener, most: int) -> bool:
         """Accept up to `most` connections that are in the queue already. Return True if there may be more."""

@@ -132,9 +132,9 @@ def next_state(state: int, event: int) -> int:
 
 
 def may_be_unattended(state: int, byte_came: bool) -> bool:
-    """Return True if the connection may wait without a task: it is idle or new, and no byte of the next request was
-    read."""
-    return state in (IDLE, HEAD) and not byte_came
+    """Return True if the connection may wait without a task: it is idle or new, and no byte of the handshake or of the
+    next request was read."""
+    return state in (IDLE, HEAD, HANDSHAKE) and not byte_came
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The tasks that serve connections: each serves one ready connection after another, and runs their handlers.
+"""The tasks that serve ready connections and run their handlers.
 
 Facts      Waking a task costs a seventh of a small request. A handler is foreign code: it may suspend for ever, go on
            after its response, leave its task in any state, or raise anything.
@@ -10,14 +10,14 @@ Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler
            ready connection gets a new worker.
            If a handler's response is sent and the handler suspends, the connection goes on in another worker; the
            handler stays behind in this one and keeps its deadline.
-Cost       A task per busy handler. Up to _MOST_IDLE tasks are kept when idle.
+Cost       A task per busy handler, and per request where tasks cannot be used again. Up to _MOST_IDLE idle tasks stay.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from ..poll import Poller
@@ -79,7 +79,8 @@ class WorkerPool:
         self._coming -= 1
 
     def add_idle(self, worker: Worker) -> bool:
-        """Keep `worker` until it is needed. Return False if enough are kept, or it cannot be; then it must end."""
+        """Keep `worker` until it is needed. Return False if it must end, because enough are kept or no task is used
+        again."""
         if len(self._idle) >= _MOST_IDLE or not self.tasks.reuses:
             return False
         self._idle.append(worker)
@@ -182,9 +183,6 @@ class Worker(ConnectionTask):
 
     def flush_later(self, connection: ConnectionBase) -> bool:
         return self._pool.flush_later(connection, self._task)
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        self._pool.tasks.call_soon(function)
 
     def release(self) -> None:
         self._connection = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import trio
+
 from .conn import Conn
 from .datagram import PacketConn, open_udp
-from .dial import open_tcp_stream, open_unix_stream
+from .dial import open_tcp_stream, open_tls_stream, open_unix_stream
 from .errors import BrokenResourceError, BusyResourceError, ClosedResourceError
 from .listener import Listener, open_tcp_listeners, open_unix_listener
 from .serve import serve_tcp
+from .tls import TlsConn
 
 __all__ = [
     "BrokenResourceError",
@@ -16,10 +19,15 @@ __all__ = [
     "Conn",
     "Listener",
     "PacketConn",
+    "TlsConn",
     "open_tcp_listeners",
     "open_tcp_stream",
+    "open_tls_stream",
     "open_udp",
     "open_unix_listener",
     "open_unix_stream",
     "serve_tcp",
 ]
+
+# for those who ask with isinstance(); the class itself knows no event loop
+trio.abc.HalfCloseableStream.register(TlsConn)

@@ -12,6 +12,7 @@ Cost       A system call that finds nothing, when it is not known that the buffe
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket as stdlib
 import struct
@@ -22,7 +23,7 @@ import trio
 
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
-from .errors import broken_error, closed_error
+from .errors import broken_error, close_socket, closed_error
 from .side import Side, require_open
 
 Buffer = bytes | bytearray | memoryview
@@ -61,8 +62,9 @@ class Conn(trio.abc.HalfCloseableStream):
     asyncio program expects: ClosedResourceError (this program closed it; an OSError), BrokenResourceError (the peer or
     the network; a ConnectionError), BusyResourceError (two tasks in one direction; a RuntimeError).
 
-    Under a `trio.SSLStream`, a read deadline that passes after the handshake can be moved and the stream continues. A
-    read deadline that passes during the handshake, or a write deadline at any time, leaves the SSLStream broken.
+    `TlsConn` is TLS under the same rules. Under a `trio.SSLStream`, a read deadline that passes after the handshake can
+    be moved and the stream continues. A read deadline that passes during the handshake, or a write deadline at any
+    time, leaves the SSLStream broken.
     """
 
     __slots__ = {
@@ -143,7 +145,7 @@ class Conn(trio.abc.HalfCloseableStream):
         `max_bytes` must be at least 1 (ValueError); None means 64 KiB. DeadlineExceeded and a cancellation lose no
         bytes. BrokenResourceError if the connection was reset.
         """
-        size = RECEIVE_SIZE if max_bytes is None else _size(max_bytes)
+        size = RECEIVE_SIZE if max_bytes is None else checked_size(max_bytes)
         side = self._reading
         side.enter()
         try:
@@ -227,7 +229,7 @@ class Conn(trio.abc.HalfCloseableStream):
         self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
         self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
         self._host.close(self._desc)
-        self._socket.close()
+        close_socket(self._socket)
 
     def abort(self) -> None:
         """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read.
@@ -235,7 +237,9 @@ class Conn(trio.abc.HalfCloseableStream):
         No checkpoint. Idempotent. On a unix socket it is `close`.
         """
         if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
-            self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
+            # the program may have put another file behind the descriptor
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
         self.close()
 
     def shutdown_write(self) -> None:
@@ -282,6 +286,16 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing.admit()
         self._require_open_end()
         return self._send(data)
+
+    def admit_read(self) -> None:
+        """Raise what `try_receive` would raise before it asks the kernel, for a layer above that holds received bytes.
+        The next step must be to receive, unless the connection is `drained`."""
+        self._reading.admit()
+
+    def admit_write(self) -> None:
+        """Raise what `try_send` would raise before it asks the kernel. The next step must be to send."""
+        self._writing.admit()
+        self._require_open_end()
 
     def wait_readable(self) -> Awaitable[None]:
         """Return an awaitable that sleeps until `try_receive`, which has returned None, may succeed. The read deadline
@@ -388,7 +402,8 @@ def set_options(socket: stdlib.socket) -> bool:
     return is_tcp
 
 
-def _size(max_bytes: int) -> int:
+def checked_size(max_bytes: int) -> int:
+    """Return the `max_bytes` of a receive. TypeError or ValueError if it is none."""
     if not isinstance(max_bytes, int):
         raise TypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
     if max_bytes < 1:

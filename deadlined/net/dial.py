@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import socket as stdlib
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..runtime import Event, checkpoint, current_host, current_time, open_group
 from ..timing import sleep_until
 from .conn import Conn
 from .race import AddressInfo, Race, why_nobody_answered
+from .tls import TlsConn
 
 # seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
 # the delay that a caller may see after there is room
@@ -38,6 +40,37 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         raise why_nobody_answered(f"{name}:{port}", deadline, race.errors)
     return conn
+
+
+async def open_tls_stream(
+    host: str,
+    port: int,
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    https_compatible: bool = False,
+    deadline: float = math.inf,
+) -> TlsConn:
+    """Connect to a TCP port as `open_tcp_stream`, and set TLS up; `deadline` includes the handshake.
+
+    Without a context, `ssl.create_default_context()` verifies the server against the system's authorities. It must have
+    a certificate for `server_hostname`, or `host`. BrokenResourceError if the handshake fails; its cause is the
+    SSLError.
+    """
+    context = ssl_context or ssl.create_default_context()
+    conn = await open_tcp_stream(host, port, deadline=deadline)
+    try:
+        tls = TlsConn(conn, context, server_hostname=server_hostname or host, https_compatible=https_compatible)
+        conn.set_deadline(deadline)
+        await tls.do_handshake()
+        conn.set_deadline(math.inf)
+    except DeadlineExceeded as late:
+        conn.close()
+        raise DeadlineExceeded("connect", deadline) from late
+    except BaseException:
+        conn.close()
+        raise
+    return tls
 
 
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:

@@ -7,6 +7,7 @@ RuntimeError. The fourth error, DeadlineExceeded, is an OSError and a TimeoutErr
 from __future__ import annotations
 
 import errno
+import socket as stdlib
 
 import trio
 
@@ -42,3 +43,12 @@ def broken_error(error: OSError) -> BrokenResourceError | ClosedResourceError:
     # set here, because `raise ... from` does not do it in compiled code
     broken.__cause__ = error
     return broken
+
+
+def close_socket(socket: stdlib.socket) -> None:
+    """Close a socket whose descriptor the program may have closed by its number."""
+    try:
+        socket.close()
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise

@@ -25,7 +25,7 @@ import trio
 
 from ..runtime import checkpoint, current_host
 from .conn import Conn, set_options
-from .errors import broken_error
+from .errors import broken_error, close_socket
 from .race import AddressInfo
 from .side import Side, require_open
 
@@ -185,7 +185,7 @@ class Listener(trio.abc.Listener[Conn]):
                 unlink, self._unlink = self._unlink, None
                 unlink()
         finally:
-            self._socket.close()
+            close_socket(self._socket)
 
 
 async def open_tcp_listeners(

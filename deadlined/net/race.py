@@ -16,7 +16,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from ..errors import DeadlineExceeded
-from ..runtime import Event, current_time, open_group
+from ..runtime import Event, Group, current_time, open_group
 from .conn import Conn
 
 # seconds; the "Connection Attempt Delay" that RFC 8305 recommends
@@ -43,17 +43,26 @@ class Race:
         if len(self._addresses) == 1:
             await self._attempt(self._addresses[0])
             return self._winner
-        async with open_group() as attempts:
-            for address in self._addresses:
-                self._running += 1
-                attempts.start_soon(self._attempt, address)
-                await self._wait_for_an_end(current_time() + _DELAY)
-                if self._winner is not None:
-                    break
-            while self._winner is None and self._running:
-                await self._wait_for_an_end(self._deadline + _DELAY)
-            attempts.cancel()
+        try:
+            async with open_group() as attempts:
+                await self._run_in(attempts)
+        except BaseException:
+            if self._winner is not None:
+                # cancelled in the moment of the victory: nobody will get the connection
+                self._winner.close()
+            raise
         return self._winner
+
+    async def _run_in(self, attempts: Group) -> None:
+        for address in self._addresses:
+            self._running += 1
+            attempts.start_soon(self._attempt, address)
+            await self._wait_for_an_end(current_time() + _DELAY)
+            if self._winner is not None:
+                break
+        while self._winner is None and self._running:
+            await self._wait_for_an_end(self._deadline + _DELAY)
+        attempts.cancel()
 
     async def _wait_for_an_end(self, until: float) -> None:
         self._ended = Event()

@@ -30,8 +30,8 @@ async def serve_tcp(
 
     It is `trio.serve_tcp` with a `Conn` in place of a stream, for both event loops. An exception of a handler ends the
     server. `handler_nursery`, a nursery of trio, a task group of anyio or an `asyncio.TaskGroup`, is where the tasks of
-    the handlers belong; None means the server's own. `task_status.started` receives the listeners: trio and anyio
-    pass it when the server is started with `start`.
+    the handlers belong; None means the server's own. `task_status.started` receives the listeners, once they
+    listen: trio and anyio pass it when the server is started with `start`; any object with this method will do.
     """
     listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
     try:

@@ -63,11 +63,12 @@ class Poller:
         "_descs",
         "_events",
         "_expired",
-        "_polls",
         "_unknown",
         "_worst_lateness",
         "clock",
         "kick",
+        "on_next_poll",
+        "polls",
         "port",
         "sleeping_until",
         "stale",
@@ -91,9 +92,12 @@ class Poller:
         # -inf while the sleeper is awake: it asks for the wake time before it sleeps
         self.sleeping_until: float = -INF
         self.stale: int = 0
+        # how often it has polled since the start; may be read in other threads
+        self.polls: int = 0
+        # called once, by the next poll; may be set in other threads
+        self.on_next_poll: Callable[[], object] | None = None
         self._descs: dict[int, PollDesc] = {}
         self._closed: bool = False
-        self._polls: int = 0
         self._events: int = 0
         self._unknown: int = 0
         self._expired: int = 0
@@ -149,7 +153,9 @@ class Poller:
         if timeout > 0.0:
             timeout = min(timeout, self.timers.wake_time() - self.clock.now())
         self.sleeping_until = -INF
-        self._polls += 1
+        self.polls += 1
+        if self.on_next_poll is not None:
+            self._announce()
         for fd, mask in self.port.wait(timeout):
             self._deliver(fd, mask)
         self.timers.check(self.clock.now())
@@ -201,7 +207,7 @@ class Poller:
             port=self.port.name,
             descriptors=len(self._descs),
             parked=sum(half.waiter is not None for half in halves),
-            polls=self._polls,
+            polls=self.polls,
             events=self._events,
             unknown=self._unknown,
             expired=self._expired,
@@ -209,6 +215,12 @@ class Poller:
             stale=self.stale,
             timers=self.timers.statistics(),
         )
+
+    def _announce(self) -> None:
+        """Call `on_next_poll`, once."""
+        call, self.on_next_poll = self.on_next_poll, None
+        if call is not None:
+            call()
 
     def _disarmed(self, key: float) -> None:
         """Kick the sleeper if a virtual clock would jump to `key`, the time of a timer that was stopped."""
@@ -248,6 +260,6 @@ class Poller:
         try:
             self.port.deregister(fd)
         except OSError as error:
-            # the kernel drops the registration of a descriptor that was closed before
-            if error.errno not in (errno.ENOENT, errno.EBADF):
+            # the kernel drops the registration of a descriptor that was closed before, or is another file now
+            if error.errno not in (errno.ENOENT, errno.EBADF, errno.EPERM):
                 raise

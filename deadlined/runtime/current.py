@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from trio import Cancelled
 from trio.lowlevel import in_trio_task
 
 from .host import Group, Host, RuntimeStatistics
@@ -56,6 +57,14 @@ def statistics() -> RuntimeStatistics | None:
 async def checkpoint() -> None:
     """Let other tasks run, and raise a pending cancellation."""
     await current_host().checkpoint()
+
+
+def is_loops_cancellation(error: BaseException) -> bool:
+    """Return True if `error` is a cancellation that no program can raise itself: one of trio's, also in a group.
+    asyncio's cannot be told apart."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(Cancelled)[1] is None
+    return isinstance(error, Cancelled)
 
 
 def open_group() -> Group:

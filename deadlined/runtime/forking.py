@@ -1,13 +1,17 @@
-"""What a forked child must close: event queues that it shares with its parent.
+"""What a forked child must close: event queues and connections that it shares with its parent.
 
 Facts      An event queue is shared across fork. If a child deregisters a descriptor, its parent gets no more events of
            it. The parent's event loop does not go on in the child.
-Answer     Each host is noted here while it exists, and closes its descriptors in the child without changing them.
+Hazard     A child that returns into the loop nevertheless, because a handler forks and does not end it, takes its
+           parent's events and answers its parent's requests once more. A connection ends only when no process has it.
+Answer     Each host is noted here while it exists, and closes its descriptors in the child without changing them. A
+           server closes its sockets there, and ends a child that comes back into the loop.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -20,6 +24,20 @@ class Inherited:
         self.disown = disown
         self.is_open = is_open
         _alive.add(self)
+
+
+def end_child() -> None:
+    """End a forked child that has returned into the event loop of its parent."""
+    try:
+        print(
+            "deadlined: a forked child has returned into its parent's event loop; ending it. After os.fork() a child "
+            "must end with os._exit(), as those of multiprocessing and subprocess do",
+            file=sys.stderr,
+            flush=True,
+        )
+    finally:
+        # also if stderr is closed or broken
+        os._exit(1)
 
 
 _alive: weakref.WeakSet[Inherited] = weakref.WeakSet()

@@ -5,7 +5,7 @@ Facts      A deadline belongs to a descriptor and its timer to our own queue, so
 Hazard     Two copies of a server, one per event loop, drift apart (hypercorn's differ in 20 to 40 % of their lines).
 Answer     Everything above this package is one source. It reaches the loop through the classes of this module and of
            `tasks.py`, and imports neither trio nor asyncio.
-Cost       A virtual call where there was a direct one.
+Cost       Each call goes through an abstract class.
 
 The two loops differ in one rule. Trio can hold a cancellation back, so an operation that need not sleep is done first
 and lets other tasks run after it. Asyncio cannot: a cancellation that comes in that pause would discard what the
@@ -119,13 +119,15 @@ class Host:
 
     # the name of the loop's library: "trio" or "asyncio"
     library: str
-    # a checkpoint must come before an operation, because it cannot hold a cancellation back after it
+    # an operation begins with its checkpoint, because the loop cannot hold a cancellation back until it has ended
     yields_first: bool
 
     def __init__(self, poller: Poller) -> None:
         self.poller: Final = poller
         self.clock: Final[Clock] = poller.clock
         self.kicks = 0
+        # the tasks that run in the loop and need the poller until they end
+        self.holds = 0
         # what the floors above keep for each event loop, by their own names
         self.locals: Final[dict[str, Any]] = {}
 
@@ -183,6 +185,11 @@ class Host:
 
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the event loop soon. For other threads and signal handlers."""
+        raise NotImplementedError
+
+    def end_child_on_return(self) -> None:
+        """End this process, a forked child, once it comes back into the event loop, and before it waits for events
+        there. Call it in the child, in any thread."""
         raise NotImplementedError
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:

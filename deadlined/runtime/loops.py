@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
 import trio
 
+from .current import asyncio_runs
+
 ResultT = TypeVar("ResultT")
 
 # what `run` knows; the first is the default
 LOOPS = ("trio", "asyncio", "uvloop")
-
-_log = logging.getLogger("deadlined.runtime")
 
 
 def require_loop(name: str) -> None:
@@ -25,9 +24,11 @@ def require_loop(name: str) -> None:
 
 
 def run(loop: str, main: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
-    """Run `main(*args)` in a new event loop, and return its result. Errors as `require_loop`, and those of `main`.
+    """Run `main(*args)` in a new event loop, and return its result. Errors as `require_loop`, those of `main`, and
+    RuntimeError inside of a running event loop.
 
-    In asyncio and uvloop a call of `loop.stop()` does not end the run: it is logged, and the loop goes on.
+    In asyncio and uvloop the run goes on if something calls `loop.stop()`, or cancels all tasks of
+    `asyncio.all_tasks()`; both are logged.
     """
     require_loop(loop)
     if loop == "trio":
@@ -37,23 +38,12 @@ def run(loop: str, main: Callable[..., Awaitable[ResultT]], *args: Any) -> Resul
 
 def _run_asyncio(name: str, main: Callable[..., Awaitable[ResultT]], args: tuple[Any, ...]) -> ResultT:
     # not imported for programs that do not use it
-    import asyncio
+    from .on_asyncio.running import run_hidden
 
-    factory = None if name == "asyncio" else import_module(name).new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        task = runner.get_loop().create_task(_await(main, args))
-        while True:
-            try:
-                return runner.run(_join(task))
-            except RuntimeError:
-                if task.done():
-                    raise
-                _log.error("something has called stop() of the event loop; it goes on", exc_info=True)
+    if asyncio_runs():
+        raise RuntimeError("run() cannot be called while an event loop runs in this thread")
+    return run_hidden(None if name == "asyncio" else import_module(name).new_event_loop, _await(main, args))
 
 
 async def _await(main: Callable[..., Awaitable[ResultT]], args: tuple[Any, ...]) -> ResultT:
     return await main(*args)
-
-
-async def _join(task: Awaitable[ResultT]) -> ResultT:
-    return await task

@@ -62,7 +62,8 @@ class ContainedTask:
         raise NotImplementedError
 
     def watch(self) -> None:
-        """Call `before_suspend` if the task does not end its present step of work without suspending."""
+        """Have `before_suspend` called if the task suspends before it ends. Called by the task itself, and needed only
+        if not `ContainedTasks.reuses`."""
         raise NotImplementedError
 
     def park(self, on_cancel: Callable[[], object]) -> Awaitable[None]:
@@ -101,10 +102,10 @@ class ContainedTasks:
     ) -> ContainedTask:
         """Make a task, to be started with `start`.
 
-        `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension, or, if
-        `reuses` is False, only after `ContainedTask.watch`, and soon after the suspension. `ended(failure)` is called
-        once the task has ended, with its exception, or None if it has returned or was cancelled; not if the whole block
-        was cancelled. Neither must raise.
+        `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension if
+        `reuses`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
+        the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
+        the block. Neither must raise.
         """
         raise NotImplementedError
 

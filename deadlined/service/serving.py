@@ -8,22 +8,24 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TextIO
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
-from ..runtime import current_time, open_group, require_loop, run
+from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
+from .certificates import server_context
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
+from .hints import LoopHint, hinting
 from .link import Link
 from .loading import load_app
 from .logs import Log, configure
 from .output import guard_standard_streams, write_last_lines_to
 from .page import LivePage
+from .stalls import StallWatch
 from .stopping import Stopper
 from .workers import Supervisor, free_port
 
@@ -36,14 +38,20 @@ class ServeConfig:
     """The options of `deadlined serve`."""
 
     app: str | None = None
+    factory: bool = False
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
     uds_mode: int = 0o666
     certfile: str | None = None
     keyfile: str | None = None
+    key_password_file: str | None = None
+    client_ca: str | None = None
+    ciphers: str | None = None
+    tls_min: str = "1.2"
     log_level: str = "info"
     access_log: bool = True
+    stall_log: float = 1.0
     http: str = "auto"
     loop: str = "trio"
     queue: str = "heap4"
@@ -59,9 +67,12 @@ def serve(config: ServeConfig) -> int:
 
     Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
     """
+    if config.factory and config.app is None:
+        raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
     access = AccessLog(out, after_func) if config.access_log else None
-    log = _after(access, configure(config.log_level, out))
+    unordered = configure(config.log_level, out)
+    log = _after(access, unordered)
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
@@ -70,7 +81,7 @@ def serve(config: ServeConfig) -> int:
             return role
         link = role
     page = LivePage()
-    app: App = page if config.app is None else load_app(config.app)
+    app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
     _require_parser(config.http)
     _require_loop(config.loop)
@@ -78,7 +89,8 @@ def serve(config: ServeConfig) -> int:
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        run(config.loop, _Service(config, log, access, link, out).run, app, page, context)
+        with hinting(config.loop, log) as hint:
+            run(config.loop, _Service(config, log, unordered, access, link, out, hint).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -111,14 +123,26 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
 
 
 class _Service:
-    """One serving process. `access` is None without an access log, `link` without a supervisor."""
+    """One serving process. `thread_log` may be called in other threads. `access` is None without an access log, `link`
+    without a supervisor."""
 
-    def __init__(self, config: ServeConfig, log: Log, access: AccessLog | None, link: Link | None, out: TextIO) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        log: Log,
+        thread_log: Log,
+        access: AccessLog | None,
+        link: Link | None,
+        out: TextIO,
+        hint: LoopHint,
+    ) -> None:
         self._config = config
         self._log = log
+        self._thread_log = thread_log
         self._access = access
         self._link = link
         self._out = out
+        self._hint = hint
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
@@ -130,6 +154,8 @@ class _Service:
         lifespan = Lifespan(app)
         try:
             async with lifespan as state:
+                if lifespan.error is not None:
+                    self._hint.search(lifespan.error)
                 tune_gc()
                 handler = garbage.watching(AsgiHandler(app, state))
                 server = page.server = self._server(handler, context)
@@ -140,7 +166,9 @@ class _Service:
             *details, why = str(error).strip().splitlines()
             if details:
                 self._log("startup failed", message=str(error))
-            raise StartupError(f"the application failed to start: {why}", FAILED) from None
+            needs = self._hint.search(error)
+            instead = "" if needs is None else f"; {needs}"
+            raise StartupError(f"the application failed to start: {why}{instead}", FAILED) from None
         finally:
             write_last_lines_to(self._out)
             if self._access is not None:
@@ -182,7 +210,8 @@ class _Service:
 
         async with open_group() as group:
             # a worker process is ended by its supervisor
-            with Stopper(drain, begin, end if link is None else None):
+            stopper = Stopper(drain, begin, end if link is None else None)
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log):
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:
                     self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())
@@ -237,18 +266,14 @@ def _require_loop(name: str) -> None:
 
 
 def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
-    if config.certfile is None:
-        if config.keyfile is not None:
-            raise StartupError("--keyfile needs --certfile", WRONG_ARGUMENTS)
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(config.certfile, config.keyfile)
-    except OSError as error:
-        files = " and ".join(str(Path(name)) for name in (config.certfile, config.keyfile) if name)
-        raise StartupError(f"cannot use the certificate in {files}: {error}", WRONG_ARGUMENTS) from None
-    return context
+    return server_context(
+        config.certfile,
+        config.keyfile,
+        key_password_file=config.key_password_file,
+        client_ca=config.client_ca,
+        ciphers=config.ciphers,
+        tls_min=config.tls_min,
+    )
 
 
 def _url(config: ServeConfig, listener: Listener) -> str:

@@ -5,7 +5,7 @@ Facts      A Python signal handler runs in the main thread between two bytecodes
 Hazard     A drain that the event loop performs never begins if the loop is blocked, and never ends if an application
            ignores its cancellation; the service manager then kills the process, or waits for ever.
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
-           only then tells the event loop.
+           only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place.
 Cost       One sleeping thread during a drain.
 """
 
@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from ..runtime import call_soon
+from .children import children_get
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
@@ -53,11 +54,13 @@ class Stopper:
         for number in _SIGNALS if self._end is not None else _SUPERVISED:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._on_signal)
+        children_get(self._before)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if self._end is None else handler)
+        children_get({})
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._signalled:
@@ -66,10 +69,20 @@ class Stopper:
             return
         self._signalled = True
         if self._drain < math.inf:
-            watchdog = threading.Timer(self._drain + MARGIN, _end_process, (self._drain,))
-            watchdog.daemon = True
-            watchdog.start()
+            _end_later(self._drain)
         self._call_soon(self._begin, signal.Signals(number).name)
+
+
+def _end_later(drain: float) -> None:
+    """End the process MARGIN after a drain that begins now."""
+    try:
+        watchdog = threading.Timer(drain + MARGIN, _end_process, (drain,))
+        watchdog.daemon = True
+        watchdog.start()
+    except Exception:
+        # the process may have no more threads, just because of what makes it end
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, drain + MARGIN)
 
 
 def _end_process(drain: float) -> None:

@@ -82,7 +82,7 @@ def close(client: Client) -> None:
 @pytest.mark.parametrize(
     ("leave", "reason"), [(close, Reason.CLIENT_CLOSED), (Client.reset, Reason.CLIENT_RESET)], ids=["closes", "resets"]
 )
-async def test_a_client_that_leaves_cancels_its_handler_at_once(
+async def test_a_client_that_leaves_cancels_its_handler(
     leave: Leave, reason: Reason, act: Handler, data: bytes, tls: bool, autojump_clock: MockClock
 ) -> None:
     handler = Watched(act)
@@ -90,7 +90,7 @@ async def test_a_client_that_leaves_cancels_its_handler_at_once(
         await leave_after(site, 4, leave, data)
         # a close with unread bytes is a reset, too
         assert await site.reason() is (Reason.CLIENT_RESET if act is streams else reason)
-        assert handler.cancelled == [4.0]
+        assert handler.cancelled == [4.0 if leave is Client.reset or act is streams else 4.0 + DISCONNECT_GRACE]
         assert site.server.statistics().background == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_hold_the_connect
     async with serving(stubborn) as site:
         await leave_after(site, 4, close)
         assert await site.reason() is Reason.CLIENT_CLOSED
-        assert trio.current_time() == 4.0
+        assert trio.current_time() == 4.0 + DISCONNECT_GRACE
         assert site.server.statistics().background == 1
         await trio.sleep(HOUR)
         assert ended == [100.0]
@@ -185,23 +185,30 @@ async def test_the_deadline_of_the_head_does_not_matter_any_more(autojump_clock:
     async with serving(handler, only(read_header=2.0)) as site:
         await leave_after(site, 10, close)
         await site.ended()
-        assert handler.cancelled == [10.0]
+        assert handler.cancelled == [10.0 + DISCONNECT_GRACE]
 
 
-@pytest.mark.parametrize(("act", "answered"), [(hello, True), (sleeps, False)], ids=["answers", "sleeps"])
-async def test_an_end_that_comes_with_the_request(act: Handler, answered: bool, autojump_clock: MockClock) -> None:
-    """A handler that need not wait answers; one that waits is cancelled, as by any other end."""
+async def quick(exchange: Exchange) -> None:
+    await trio.sleep(DISCONNECT_GRACE / 2)
+    await answer(exchange)
+
+
+@pytest.mark.parametrize(("act", "answered"), [(hello, True), (quick, True), (sleeps, False)])
+@pytest.mark.parametrize("later", [0.0, 0.1])
+async def test_a_client_that_ends_its_side_gets_the_answer_of_a_quick_handler(
+    later: float, act: Handler, answered: bool, autojump_clock: MockClock
+) -> None:
+    """As `nc` does: with the request or a moment later."""
     handler = Watched(act)
     async with serving(handler) as site:
         client = await site.connect()
-        site.server.statistics()
         client.conn.try_send(GET)
+        await trio.sleep(later)
         client.conn.shutdown_write()
         if answered:
             assert (await client.response()).status == 200
         assert await site.reason() is Reason.CLIENT_CLOSED
-        assert len(handler.cancelled) == (0 if answered else 1)
-        assert trio.current_time() == 0.0
+        assert handler.cancelled == ([] if answered else [later + DISCONNECT_GRACE])
 
 
 async def test_a_handler_that_sends_to_a_client_that_does_not_read_is_told_by_its_send(
@@ -223,6 +230,33 @@ async def test_a_handler_that_sends_to_a_client_that_does_not_read_is_told_by_it
         assert await site.reason() is Reason.CLIENT_RESET
         assert len(errors) == 1
         assert handler.cancelled == []
+
+
+async def test_a_client_is_watched_after_a_send_in_which_it_has_sent_and_its_deadline_has_passed(
+    autojump_clock: MockClock,
+) -> None:
+    async def receives_sends_and_sleeps(exchange: Exchange) -> None:
+        await exchange.receive()
+        exchange.start(200, [])
+        await exchange.send(bytes(3_000_000), True)
+        await trio.sleep(HOUR)
+
+    handler = Watched(receives_sends_and_sleeps)
+    async with serving(handler, only(body_grace=5.0)) as site:
+        client = await site.connect()
+        await client.send(post(100))
+        for piece in (b"one", b"two"):
+            await trio.sleep(1)
+            await client.send(piece)
+        # the deadline for the rest of the body passes while the response waits for the client
+        await trio.sleep(10)
+        received = 0
+        while received < 3_000_000:
+            received += len(await client.conn.receive_some())
+        await trio.sleep(1)
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        assert handler.cancelled == [13.0]
 
 
 async def test_the_beginning_of_a_drain_is_told_to_handlers(autojump_clock: MockClock) -> None:

@@ -47,8 +47,9 @@ class Slow:
 SLOW = b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-async def test_idle_connections_are_in_no_task(autojump_clock: MockClock) -> None:
-    async with serving() as site:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_idle_connections_are_in_no_task(tls: bool, autojump_clock: MockClock) -> None:
+    async with serving(tls=tls) as site:
         before = living()
         clients = await idle_clients(site, 20)
         # the one task that has served them all, and rests
@@ -58,11 +59,15 @@ async def test_idle_connections_are_in_no_task(autojump_clock: MockClock) -> Non
         assert living() == before + WORKER
 
 
-async def test_but_those_over_tls_are_each_in_one(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("hello", [False, True], ids=["before the handshake", "after it"])
+async def test_a_new_connection_over_tls_is_in_no_task(hello: bool, autojump_clock: MockClock) -> None:
     async with serving(tls=True) as site:
         before = living()
-        await idle_clients(site, 3)
-        assert living() == before + 3 * WORKER
+        for _ in range(20):
+            await site.connect(tls=hello)
+        await wait_all_tasks_blocked()
+        assert {info.phase for info in site.server.connections()} == {Phase.HEADER if hello else Phase.HANDSHAKE}
+        assert living() <= before + (WORKER if hello else 0)
 
 
 async def test_those_that_ask_at_once_are_served_by_one_task_in_one_turn(autojump_clock: MockClock) -> None:

@@ -336,7 +336,7 @@ async def test_a_connection_is_closed_and_counted_once(autojump_clock: MockClock
 async def test_an_idle_connection_outlives_a_task_that_an_earlier_handler_ends(
     tls: bool, autojump_clock: MockClock
 ) -> None:
-    """A handler keeps the nursery of its task. Over TLS the idle connection waits in that task."""
+    """A handler keeps the nursery of its task."""
     nurseries: list[trio.Nursery | None] = []
 
     async def keep(exchange: Exchange) -> None:

@@ -202,8 +202,9 @@ class Certificates:
 
     def __init__(self) -> None:
         authority = trustme.CA()
+        self.trust = authority.configure_trust
         self.client = ssl.create_default_context()
-        authority.configure_trust(self.client)
+        self.trust(self.client)
         self.server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert(SERVER_NAME).configure_cert(self.server)
 

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..host import Group
+from .hiding import hide
 
 
 class AsyncioGroup(Group):
-    """A TaskGroup whose tasks can be cancelled together."""
+    """A TaskGroup whose tasks can be cancelled together, and only so: `asyncio.all_tasks()` does not show them."""
 
     __slots__ = ("_group", "_tasks")
 
@@ -28,6 +29,7 @@ class AsyncioGroup(Group):
 
     def start_soon(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
         task = self._group.create_task(_run(function, args))
+        hide(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

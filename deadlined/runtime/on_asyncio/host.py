@@ -5,8 +5,8 @@ Facts      A loop calls a function when a descriptor is readable (`add_reader`) 
 Hazard     By a cached clock a deadline would fire early. Moving an alarm with each deadline would cost as much as
            asyncio's own timeouts. A loop tells nobody when it is closed.
 Answer     Time is `time.monotonic`, and an alarm that comes too early is set again. The alarm is moved only when the
-           poller kicks. The host ends with the loop's asynchronous generators, of which it is one; a loop that is
-           dropped without closing them drops the host with it.
+           poller kicks. The host holds an asynchronous generator, and ends when the loop closes its generators. A loop
+           that is dropped without closing them drops the host with it.
 Cost       Two microseconds per lone wake on uvloop, three on asyncio's loop.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from ...poll import Clock, Half, Poller, open_port
 from ...poll.timerfd import TimerFd
-from ..forking import Inherited
+from ..forking import Inherited, end_child
 from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
@@ -32,6 +33,9 @@ from .tasks import AsyncioTasks
 from .waiting import AsyncioParking, AsyncioTurn, AsyncioWaiter, Checkpoint, wake
 
 _CHECKPOINT: Final = Checkpoint()
+
+# seconds after which an alarm rings at the latest; it is set again if nothing is due then
+_FARTHEST: Final = 1e6
 
 # where a loop keeps its host
 _ATTRIBUTE: Final = "_deadlined_host"
@@ -48,6 +52,8 @@ class AsyncioHost(Host):
         precise = clock.steady and wants_precision()
         super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
         self.loop: Final[Any] = loop
+        # not `_thread`: mypyc would make a word of C of it
+        self._home_thread = threading.get_ident()
         # uvloop counts in whole milliseconds
         self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
         # takes the place of the loop's alarm, in the poller's own event queue; None unless it is asked for
@@ -62,13 +68,18 @@ class AsyncioHost(Host):
         self._context.run(loop.add_reader, self.poller.port.fileno(), self._poll)
         # closes the event queue in a forked child
         self._inherited = Inherited(self.disown, self.poller.is_open)
-        self._lifetime = at_end_of_loop(self.shut_down)
+        self._lifetime = at_end_of_loop(self._end)
         self._set_alarm()
 
     def kick(self, when: float) -> None:
         """Let the alarm ring at `when`. Called by the poller."""
         self.kicks += 1
         self._ring_at(when)
+
+    def _end(self) -> None:
+        """Close the poller because the loop ends; not if a program has only closed the loop's generators."""
+        if not self.holds:
+            self.shut_down()
 
     def shut_down(self) -> None:
         """Close the poller. Idempotent."""
@@ -104,14 +115,25 @@ class AsyncioHost(Host):
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon_threadsafe(function, *args)
 
+    def end_child_on_return(self) -> None:
+        # in a child of another thread the loop does not run
+        if threading.get_ident() == self._home_thread:
+            self.loop.call_soon(end_child)
+
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         found: list[Any] = await self.loop.getaddrinfo(host, port, type=kind, flags=flags)
         return found
 
     def _poll(self) -> None:
         """Process events and due deadlines. The loop calls it when the event queue is readable."""
-        self.poller.poll(0.0)
-        self._set_alarm()
+        if not self.poller.is_open():
+            # a forked child may get here before it ends
+            return
+        try:
+            self.poller.poll(0.0)
+        finally:
+            # also after a KeyboardInterrupt or SystemExit: the program may run the loop again, to clean up
+            self._set_alarm()
 
     def _ring(self) -> None:
         self._alarm = None
@@ -131,9 +153,10 @@ class AsyncioHost(Host):
             return
         self._cancel_alarm()
         if when < math.inf:
+            delay = min(max(delay, 0.0), _FARTHEST)
             if self._rounds:
                 delay = math.ceil(delay * 1000.0) / 1000.0
-            self._alarm = self.loop.call_later(max(delay, 0.0), self._ring, context=self._context)
+            self._alarm = self.loop.call_later(delay, self._ring, context=self._context)
 
     def _cancel_alarm(self) -> None:
         if self._alarm is not None:
@@ -170,5 +193,10 @@ def current_asyncio_host() -> AsyncioHost:
 
 def started_asyncio_host() -> AsyncioHost | None:
     """Return the host of the running event loop if it was made. RuntimeError without a running loop."""
-    host: AsyncioHost | None = getattr(asyncio.get_running_loop(), _ATTRIBUTE, None)
+    return started_host_of(asyncio.get_running_loop())
+
+
+def started_host_of(loop: AbstractEventLoop) -> AsyncioHost | None:
+    """Return the host of `loop` if it was made."""
+    host: AsyncioHost | None = getattr(loop, _ATTRIBUTE, None)
     return host

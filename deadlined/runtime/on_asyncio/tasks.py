@@ -4,8 +4,8 @@ Facts      Programs tell requests apart by `asyncio.current_task()` (SQLAlchemy'
            cancel tasks by it. A SystemExit or KeyboardInterrupt that leaves a task leaves the event loop as well.
            A task that swallows its cancellation goes on.
 Hazard     A task that ran two requests would mix them up, and a cancellation that comes late would hit the next one.
-Answer     A task runs foreign code once. No exception leaves it but KeyboardInterrupt, which is the operator's. The
-           block cancels what is left again and again until all tasks have ended.
+Answer     A task runs foreign code once. Of what that raises only a cancellation and KeyboardInterrupt, which is the
+           operator's, leave the task. The block cancels what is left again and again until all tasks have ended.
 Cost       A task per request, as in other servers.
 """
 
@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 
-# seconds between two cancellations of the tasks that are left at the end
-_CANCEL_AGAIN: Final = 0.1
+# seconds between two cancellations of the tasks that are left at the end. A second one would end what a task does to
+# clean up after the first, for example a rollback; a task that has swallowed the first one delays the end so long
+_CANCEL_AGAIN: Final = 1.0
 
 # a name of this module, which compiled code finds faster than another's
 _current_task: Final = asyncio.current_task
@@ -34,7 +35,7 @@ class AsyncioTasks(ContainedTasks):
         self.loop: Final[Any] = loop
         self.origin: Final[Context] = copy_context()
         self._tasks: set[AsyncioTask] = set()
-        # tasks that are to be looked at in the next step of the loop, because they may have suspended
+        # tasks to check in the next step of the loop: they may have suspended
         self._watched: list[AsyncioTask] = []
         self._closed = False
 
@@ -73,21 +74,21 @@ class AsyncioTasks(ContainedTasks):
         """Note that `task` exists."""
         self._tasks.add(task)
 
-    def over(self, task: AsyncioTask) -> bool:
+    def note_end(self, task: AsyncioTask) -> bool:
         """Note that `task` has ended. Return False if the whole block ends."""
         self._tasks.discard(task)
         return not self._closed
 
     def watch(self, task: AsyncioTask) -> None:
-        """Look at `task` in the next step of the loop."""
+        """Check in the next step of the loop whether `task` has suspended."""
         if not self._watched:
-            self.call_soon(self._look_at_watched)
+            self.call_soon(self._check_watched)
         self._watched.append(task)
 
-    def _look_at_watched(self) -> None:
+    def _check_watched(self) -> None:
         watched, self._watched = self._watched, []
         for task in watched:
-            task.look()
+            task.check_suspended()
 
 
 class AsyncioTask(ContainedTask):
@@ -151,7 +152,7 @@ class AsyncioTask(ContainedTask):
     def watch(self) -> None:
         self._tasks.watch(self)
 
-    def look(self) -> None:
+    def check_suspended(self) -> None:
         """Call `before_suspend` if the task has suspended."""
         if not self.task.done():
             self._before_suspend()
@@ -170,5 +171,5 @@ class AsyncioTask(ContainedTask):
         failure, self._failure = self._failure, None
         if not task.cancelled() and task.exception() is not None:
             failure = task.exception()
-        if self._tasks.over(self):
+        if self._tasks.note_end(self):
             self._ended(failure)

@@ -10,14 +10,14 @@ Cost       A future per sleep.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator
 from typing import Any
 
 from ...poll import PARKED, Half
 from ..host import Parking, ReadyCallback, Turn, Waiter
+from .sleeping import Sleep
 
 
 def wake(waiter: Any) -> None:
@@ -82,20 +82,24 @@ class AsyncioWaiter(Waiter):
     __slots__ = ("_future", "_value")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self._future: Future[None] = loop.create_future()
+        self._future: Sleep = Sleep(loop=loop)
         self._value = math.inf
 
     async def park(self, on_cancel: Callable[[], object]) -> float:
+        future = self._future
+        future.on_cancel = on_cancel
         try:
-            await self._future
-        except asyncio.CancelledError:
-            if self._future.cancelled():
-                # it may have been cancelled some steps ago: nothing can have woken it since
+            await future
+        except BaseException:
+            if not future.done():
+                # not a cancellation: the coroutine is closed
                 on_cancel()
             raise
+        finally:
+            # it may refer to this object
+            future.on_cancel = None
         return self._value
 
     def wake(self, value: float) -> None:
         self._value = value
-        if not self._future.done():
-            self._future.set_result(None)
+        self._future.set_result(None)

@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
-from trio.lowlevel import RunVar, checkpoint, checkpoint_if_cancelled, current_trio_token, spawn_system_task
+from trio.lowlevel import (
+    RunVar,
+    add_instrument,
+    checkpoint,
+    checkpoint_if_cancelled,
+    current_trio_token,
+    in_trio_run,
+    spawn_system_task,
+)
 
 from ...poll import Half, Poller, open_port
 from ..forking import Inherited
@@ -14,6 +22,7 @@ from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
 from .group import TrioGroup
+from .instruments import EndBeforeWait
 from .parking import TrioParking, TrioTurn, wake, yield_shielded
 from .pump import Pump, clock_of_run
 from .tasks import TrioTasks
@@ -70,6 +79,10 @@ class TrioHost(Host):
 
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         self._token.run_sync_soon(function, *args)
+
+    def end_child_on_return(self) -> None:
+        if in_trio_run():
+            add_instrument(EndBeforeWait())
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         return await trio.socket.getaddrinfo(host, port, type=kind, flags=flags)

@@ -1,0 +1,139 @@
+"""A connection through TLS, under the same rules as one in the clear.
+
+Facts      What is encrypted must be sent before anything else, whether or not the kernel takes it now.
+Hazard     A piece of which a part is encrypted and not sent would be encrypted again by the one who sends the rest.
+           Its deadline must count until the kernel has all of its ciphertext.
+Answer     Bytes count as sent once their ciphertext has left. The transport knows how many of the next bytes are
+           encrypted already (`ahead`), and goes on after them.
+Cost       Nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Final
+
+from ..errors import DeadlineExceeded
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
+from .reporting import report
+from .timeouts import INF
+from .transport import Buffer, Transport, address_of
+
+# the first byte of a TLS handshake
+TLS_HELLO: Final = b"\x16"
+
+
+class Tls(Transport):
+    """A connection through TLS. `received` are the first bytes, which were read already."""
+
+    __slots__ = ("_tls",)
+
+    def __init__(self, conn: Conn, context: ssl.SSLContext, received: bytes) -> None:
+        super().__init__(conn)
+        self._tls: TlsConn = TlsConn(conn, context, server_side=True, https_compatible=True, received=received)
+
+    @property
+    def can_be_unattended(self) -> bool:
+        return not self._tls.holds_bytes
+
+    @property
+    def peer_ended(self) -> bool:
+        """True if the peer has closed its side without a close_notify."""
+        return self._tls.truncated
+
+    async def handshake(self, deadline: float) -> None:
+        """Set up TLS by `deadline`. Raise BrokenResourceError if the peer has left, or if it does not speak TLS as the
+        context wants it; then the cause is the SSLError, and the peer was told."""
+        self.conn.set_deadline(deadline)
+        tls = self._tls
+        while not tls.shake_ready():
+            try:
+                await (tls.wait_writable() if tls.unsent else tls.wait_readable())
+            except DeadlineExceeded:
+                # the last bytes may have come in time
+                if not tls.shake_ready():
+                    raise
+        self.conn.set_deadline(INF)
+
+    def offer(self, data: Buffer) -> int:
+        tls = self._tls
+        self.ahead += tls.try_send(memoryview(data)[self.ahead :] if self.ahead else data)
+        if tls.unsent:
+            return 0
+        taken, self.ahead = self.ahead, 0
+        self.sent += taken
+        return taken
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        tls = self._tls
+        self.conn.set_write_deadline(deadline)
+        taken, self.ahead = self.ahead, 0
+        with memoryview(data) as view:
+            taken += tls.try_send(view[taken:])
+            while taken < len(data) or tls.unsent:
+                taken += await self._wait_and_send(view[taken:])
+        self.sent += taken
+        self.conn.set_write_deadline(INF)
+
+    def send_last(self, data: bytes) -> bool:
+        tls = self._tls
+        try:
+            self.conn.set_write_deadline(INF)
+            if tls.unsent or self.offer(data) < len(data) or not tls.end_ready():
+                return False
+            self.conn.shutdown_write()
+        except (BrokenResourceError, ClosedResourceError, BusyResourceError):
+            return False
+        return True
+
+    async def end(self, deadline: float) -> None:
+        await self._notify_close(deadline)
+        self.conn.shutdown_write()
+
+    async def aclose(self, deadline: float) -> None:
+        try:
+            await self._notify_close(deadline)
+        except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
+            # the peer has left, or did not take the close_notify in time
+            self.ahead = 0
+        self.conn.close()
+
+    async def _notify_close(self, deadline: float) -> None:
+        """Send what is encrypted, and a close_notify."""
+        self.conn.set_write_deadline(deadline)
+        while not self._tls.end_ready():
+            await self._tls.wait_writable()
+
+    def _try_receive(self) -> bytes | None:
+        if self._tls.drained:
+            return None
+        try:
+            return self._tls.try_receive()
+        except BrokenResourceError as error:
+            self._log(error)
+            raise
+
+    def _receive_now(self) -> bytes | None:
+        try:
+            return self._tls.receive_ready()
+        except BrokenResourceError as error:
+            self._log(error)
+            raise
+
+    def _log(self, error: BrokenResourceError) -> None:
+        """Log for debugging that TLS has failed. A connection that was reset is no failure of TLS."""
+        if isinstance(error.__cause__, ssl.SSLError):
+            report(logging.DEBUG, "no TLS any more with %s: %s", address_of(self.conn.socket.getpeername), error)
+
+    async def _wait_and_send(self, data: memoryview) -> int:
+        tls = self._tls
+        try:
+            await tls.wait_writable()
+        except DeadlineExceeded:
+            before = tls.handed_over
+            more = tls.send_ready(data)
+            if tls.handed_over == before:
+                raise
+            return more
+        return tls.send_ready(data)

@@ -1,0 +1,361 @@
+"""TLS over a `Conn`, without a task: the same deadlines, the same methods.
+
+Facts      TLS may have to write in order to read, and holds bytes of both directions outside the socket.
+Hazard     A deadline, or a cancellation, in the middle of a send leaves half a record on the wire: whatever follows it
+           is garbage to the peer. A connection that waits for its socket while bytes lie in TLS waits for ever.
+Answer     `TlsCore` holds everything, and no step of it waits. What is encrypted and not sent stays here and goes
+           first, whoever sends next. `drained` says whether there may be anything to receive, here or in the socket.
+Cost       Up to BATCH bytes of ciphertext per connection while the peer does not read. `send_all` reports the bytes it
+           has encrypted, and not those that the kernel took.
+"""
+
+from __future__ import annotations
+
+import socket as stdlib
+import ssl
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Final, Self
+
+from ..errors import DeadlineExceeded
+from ..runtime import checkpoint
+from .conn import RECEIVE_SIZE, Buffer, Conn, checked_size
+from .errors import BrokenResourceError, ClosedResourceError, closed_error
+from .tls_core import PIECE, TlsCore
+
+# bytes that are encrypted before the kernel is asked to take them
+BATCH: Final = 64 * 1024
+
+# bytes of ciphertext that may wait although no send has made them: answers to a peer that asks TLS for answers and does
+# not read them
+_MOST_UNSENT: Final = 4 * BATCH
+
+
+class TlsConn:
+    """A connected stream through TLS, with the deadlines of the `Conn` below. Make it with `open_tls_stream`, or over
+    an accepted Conn with `server_side=True`.
+
+    The methods and the rules are those of `Conn`; the first receive or send does the handshake if `do_handshake` was
+    not awaited, but only one task may be in it. A read or a write deadline that has passed, at any time and also in the
+    handshake, can be moved and the stream continues. After a write deadline `error.sent` is the number of bytes that
+    were encrypted: what the kernel has not taken of them is sent first by the next operation that sends, so go on with
+    those that follow. A cancelled send leaves the stream whole, too.
+
+    `receive_some` returns b"" after the peer's close_notify. An end without one may be an attacker's and raises
+    BrokenResourceError; with `https_compatible`, for protocols that tell the end of a message themselves, it returns
+    b"", and `truncated` tells the two apart. Errors of TLS are BrokenResourceErrors whose cause is the SSLError.
+
+    The context is set to refuse renegotiation. `received` are bytes that were read from `conn` before.
+    """
+
+    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_unsent", "conn", "handed_over")
+
+    def __init__(
+        self,
+        conn: Conn,
+        ssl_context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        https_compatible: bool = False,
+        received: bytes = b"",
+    ) -> None:
+        self.conn: Conn = conn
+        # bytes of ciphertext that the kernel has taken so far
+        self.handed_over: int = 0
+        self._https_compatible: bool = https_compatible
+        self._core: TlsCore = TlsCore(ssl_context, server_side, server_hostname)
+        # ciphertext that the kernel has not taken
+        self._unsent: bytes = b""
+        # session tickets, which go with the first bytes that are sent: a client that closes without having read them
+        # would reset the connection, and the server might lose what it has sent (python-trio/trio#819)
+        self._held: bytes = b""
+        if received:
+            self._core.feed(received)
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject:
+        """What tells about the session: `version()`, `cipher()`, `getpeercert()`, `selected_alpn_protocol()`."""
+        return self._core.ssl_object
+
+    @property
+    def socket(self) -> stdlib.socket:
+        """The socket below, for options and addresses."""
+        return self.conn.socket
+
+    @property
+    def truncated(self) -> bool:
+        """True if the peer has ended the connection without a close_notify."""
+        return self._core.truncated
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of ciphertext that the kernel has not taken yet."""
+        return len(self._unsent)
+
+    @property
+    def drained(self) -> bool:
+        """True if `try_receive` would return None, as far as is known: nothing to decrypt is here, and the socket is
+        drained."""
+        return self.conn.drained and not self._core.holds_bytes
+
+    @property
+    def holds_bytes(self) -> bool:
+        """True if a receive may succeed, or tell the end, without asking the socket."""
+        return self._core.holds_bytes
+
+    @property
+    def read_deadline(self) -> float:
+        """The read deadline as it was last set; `inf` if there is none."""
+        return self.conn.read_deadline
+
+    @property
+    def write_deadline(self) -> float:
+        """The write deadline as it was last set; `inf` if there is none."""
+        return self.conn.write_deadline
+
+    def set_deadline(self, when: float) -> None:
+        """Set the read and the write deadline."""
+        self.conn.set_deadline(when)
+
+    def set_read_deadline(self, when: float) -> None:
+        """Set the read deadline: absolute seconds on the run's clock; `inf` is none."""
+        self.conn.set_read_deadline(when)
+
+    def set_write_deadline(self, when: float) -> None:
+        """Set the write deadline: absolute seconds on the run's clock; `inf` is none."""
+        self.conn.set_write_deadline(when)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set both deadlines to the same time, `seconds` from now."""
+        self.conn.set_timeout(seconds)
+
+    def set_read_timeout(self, seconds: float) -> None:
+        """Set the read deadline, in seconds from now; at or below 0 it expires at once."""
+        self.conn.set_read_timeout(seconds)
+
+    def set_write_timeout(self, seconds: float) -> None:
+        """Set the write deadline, in seconds from now; at or below 0 it expires at once."""
+        self.conn.set_write_timeout(seconds)
+
+    # operations that wait
+
+    async def do_handshake(self) -> None:
+        """Set TLS up, or go on with that after a deadline or a cancellation. Both deadlines apply. Idempotent.
+
+        BrokenResourceError if the peer's TLS or certificate is not accepted; the peer was told.
+        """
+        await checkpoint()
+        self.conn.admit_read()
+        self.conn.admit_write()
+        while not self.shake_ready():
+            await (self.conn.wait_writable() if self._unsent else self.conn.wait_readable())
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Receive the next bytes, at least one; b"" once the peer has ended its side.
+
+        `max_bytes` must be at least 1 (ValueError). DeadlineExceeded and a cancellation lose no bytes.
+        """
+        size = RECEIVE_SIZE if max_bytes is None else checked_size(max_bytes)
+        if not self._core.shaken:
+            await self.do_handshake()
+        data = None
+        if not self.drained:
+            await checkpoint()
+            data = self.try_receive(size)
+        while data is None:
+            await self.conn.wait_readable()
+            data = self.receive_ready(size)
+        return data
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Receive the next bytes for `async for`, which ends when the peer has ended its side."""
+        data = await self.receive_some()
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+    async def send_all(self, data: Buffer) -> None:
+        """Encrypt all of `data` and hand it to the kernel, waiting while its buffer is full."""
+        await checkpoint()
+        if not self._core.shaken:
+            await self.do_handshake()
+        sent = 0
+        with memoryview(data) as given, given.cast("B") as view:
+            size = len(view)
+            try:
+                sent = self.try_send(view)
+                while sent < size or self._unsent:
+                    await self.conn.wait_writable()
+                    sent += self.send_ready(view[sent:])
+            except DeadlineExceeded as late:
+                exceeded = DeadlineExceeded("write", late.deadline, sent)
+                exceeded.__cause__ = late
+                raise exceeded  # noqa: B904, it has its cause
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Sleep until the kernel's buffer has room, and what is encrypted was sent. The write deadline applies."""
+        await self.conn.wait_send_all_might_not_block()
+        while not self._push():
+            await self.conn.wait_writable()
+
+    async def send_eof(self) -> None:
+        """End this side of the stream with a close_notify: the peer will read b"". Receiving is still possible, and the
+        socket stays open in both directions. Idempotent."""
+        await checkpoint()
+        if not self._core.shaken:
+            await self.do_handshake()
+        self.conn.admit_write()
+        while not self.end_ready():
+            await self.conn.wait_writable()
+
+    async def aclose(self) -> None:
+        """Close at once, with a close_notify if the kernel takes it without waiting. Idempotent."""
+        self.close()
+        await checkpoint()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # operations that never wait; none is a checkpoint
+
+    def close(self) -> None:
+        """Do what `aclose` does, without the checkpoint. May be called from a callback."""
+        if self.conn.socket.fileno() >= 0:
+            self._core.end()
+            self._push_if_possible()
+        self.conn.close()
+
+    def abort(self) -> None:
+        """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read."""
+        self.conn.abort()
+
+    def shake_ready(self) -> bool:
+        """Go on with the handshake as far as that needs no wait, whatever the deadlines. True if it is done and sent;
+        if not, wait until the connection is writable if anything is `unsent`, else until it is readable."""
+        core = self._core
+        begun = not core.shaken
+        try:
+            while not core.shake():
+                data = self.conn.receive_ready() if self._push() else None
+                if data is None:
+                    return False
+                core.feed(data)
+        except BrokenResourceError:
+            self._answer()
+            raise
+        if begun and core.ssl_object.server_side and core.ssl_object.version() == "TLSv1.3":
+            self._held = core.take()
+        return self._push()
+
+    def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        """Receive bytes that are here or waiting in the socket, as `receive_some`; None if there are none."""
+        self.conn.admit_read()
+        return self._receive(max_bytes, not self.conn.drained)
+
+    def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        """`try_receive` after a wait, for which the deadline is not looked at. None also if what has come is no whole
+        record."""
+        return self._receive(max_bytes, True)
+
+    def try_send(self, data: Buffer) -> int:
+        """Encrypt of `data` what the kernel is likely to take, offer it, and return the number of bytes encrypted: 0 if
+        earlier ones are still `unsent`."""
+        self.conn.admit_write()
+        return self.send_ready(data)
+
+    def send_ready(self, data: Buffer) -> int:
+        """`try_send` after a wait, for which the deadline is not looked at. With b"" it only sends what is `unsent`."""
+        if self._core.ended:
+            raise closed_error("this side of the connection was ended with send_eof()")
+        if self._unsent and not self._push():
+            return 0
+        size = len(data)
+        if size <= PIECE:
+            if size:
+                self._core.write(data if isinstance(data, bytes) else memoryview(data))
+            self._push()
+            return size
+        done = 0
+        with memoryview(data) as view:
+            while done < size and not self._unsent:
+                done = self._encrypt(view, done)
+                self._push()
+        return done
+
+    def end_ready(self) -> bool:
+        """Make the close_notify, if that was not done, and send what can be sent. True if nothing is left."""
+        self._core.end()
+        return self._push()
+
+    def wait_readable(self) -> Awaitable[None]:
+        """Return an awaitable that sleeps until `receive_ready` is worth trying. The read deadline applies."""
+        return self.conn.wait_readable()
+
+    def wait_writable(self) -> Awaitable[None]:
+        """Return an awaitable that sleeps until `send_ready` is worth trying. The write deadline applies."""
+        return self.conn.wait_writable()
+
+    def _receive(self, size: int, ask: bool) -> bytes | None:
+        """Decrypt what is here, or else what the socket has, which is asked at least once if `ask`."""
+        core, conn = self._core, self.conn
+        try:
+            data = core.read(size)
+            while data is None and ask:
+                received = conn.receive_ready()
+                if received is None:
+                    break
+                core.feed(received)
+                data = core.read(size)
+                ask = not conn.drained
+        except BrokenResourceError:
+            self._answer()
+            raise
+        if core.has_output:
+            self._answer()
+        if data == b"" and core.truncated and not self._https_compatible:
+            raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
+        return data
+
+    def _encrypt(self, view: memoryview, start: int) -> int:
+        """Encrypt up to BATCH bytes from `start` on, and return where they end."""
+        last = min(len(view), start + BATCH)
+        pieces = [self._unsent, self._held]
+        self._held = b""
+        while start < last:
+            start += self._core.write(view[start : min(start + PIECE, last)])
+            pieces.append(self._core.take())
+        self._unsent = b"".join(pieces)
+        return start
+
+    def _push(self) -> bool:
+        """Hand ciphertext to the kernel, whatever the deadline. True if none is left."""
+        if self._core.has_output:
+            self._unsent += self._held + self._core.take()
+            self._held = b""
+        if self._unsent:
+            taken = self.conn.send_ready(self._unsent)
+            self.handed_over += taken
+            self._unsent = self._unsent[taken:]
+        return not self._unsent
+
+    def _push_if_possible(self) -> None:
+        """Hand ciphertext to the kernel. A connection that is broken is no error here: the next send will report it."""
+        try:
+            self._push()
+        except (BrokenResourceError, ClosedResourceError):
+            self._unsent = b""
+
+    def _answer(self) -> None:
+        """Send what TLS itself has to say. BrokenResourceError if the peer asks for ever more and reads nothing."""
+        self._push_if_possible()
+        if len(self._unsent) > _MOST_UNSENT:
+            raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")

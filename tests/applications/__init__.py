@@ -1,0 +1,1 @@
+"""Real applications, unchanged, in the real command, on every event loop that they know."""

@@ -1,0 +1,144 @@
+"""Lifespans that misbehave, on each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from deadlined.asgi import Lifespan, LifespanFailed
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.runtime import LOOPS, run
+from tests.support.on_loops import in_trio, sleep, sleep_forever
+
+pytestmark = pytest.mark.parametrize("loop", LOOPS)
+
+
+class Mess(BaseException):
+    """Not an Exception."""
+
+
+# what only a program can raise; an Exception means that it has no lifespan
+STRANGE: list[Callable[[], BaseException]] = [
+    Mess,
+    lambda: SystemExit("no database"),
+    asyncio.CancelledError,
+    GeneratorExit,
+    lambda: BaseExceptionGroup("several", [Mess(), SystemExit(1)]),
+]
+NAMES = ["base", "exit", "cancelled", "generator exit", "group"]
+
+
+async def started(receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+
+
+def within(loop: str, app: Any, block: Callable[[], Awaitable[object]]) -> None:
+    async def main() -> None:
+        async with Lifespan(app, grace=0.05):
+            await block()
+
+    run(loop, main)
+
+
+async def nothing() -> None:
+    """Leave the block at once."""
+
+
+async def unreachable() -> None:
+    pytest.fail("it was served")
+
+
+@pytest.mark.parametrize("make", STRANGE, ids=NAMES)
+@pytest.mark.parametrize("pause", [0.0, 0.001])
+def test_a_startup_that_raises_what_is_no_exception_has_failed(
+    loop: str, make: Callable[[], BaseException], pause: float
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await sleep(pause)
+        raise make()
+
+    with pytest.raises(LifespanFailed, match="it raised"):
+        within(loop, app, unreachable)
+
+
+@pytest.mark.parametrize("make", STRANGE, ids=NAMES)
+def test_what_it_raises_later_is_logged_and_requests_are_served(
+    loop: str, make: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    error = make()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        raise error
+
+    async def block() -> None:
+        while not caplog.records:
+            await sleep(0.001)
+        await sleep(0.001)
+
+    within(loop, app, block)
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "the application's lifespan failed")
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+
+
+@pytest.mark.parametrize("make", STRANGE, ids=NAMES)
+def test_what_its_shutdown_raises_is_logged(
+    loop: str, make: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await receive()
+        raise make()
+
+    within(loop, app, nothing)
+    assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
+
+
+def test_one_that_cancels_its_own_task_has_failed(loop: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if in_trio():
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await sleep_forever()
+
+    with pytest.raises(LifespanFailed, match="CancelledError"):
+        within(loop, app, unreachable)
+
+
+def test_one_that_ignores_its_shutdown_is_cancelled(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        try:
+            await sleep_forever()
+        finally:
+            ended.append("cancelled")
+
+    within(loop, app, nothing)
+    assert ended == ["cancelled"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the application did not finish its lifespan shutdown within 0.05 s"
+    ]
+
+
+def test_an_error_of_the_block_ends_it_and_is_the_only_one(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await sleep_forever()
+
+    async def fail() -> None:
+        raise LookupError
+
+    with pytest.RaisesGroup(LookupError):
+        within(loop, app, fail)
+    assert caplog.records == []

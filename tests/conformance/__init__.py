@@ -1,0 +1,1 @@
+"""Tests of what must hold on every event loop."""

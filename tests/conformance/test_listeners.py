@@ -1,0 +1,313 @@
+"""Listeners and outgoing connections, on every event loop."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deadlined import (
+    ClosedResourceError,
+    Conn,
+    DeadlineExceeded,
+    Listener,
+    current_time,
+    open_tcp_listeners,
+    open_tcp_stream,
+    open_unix_listener,
+    open_unix_stream,
+    serve_tcp,
+)
+from deadlined.net import race
+from deadlined.runtime import current_host
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop
+from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener
+
+
+@on_each_loop
+async def test_connections_are_accepted_in_order(loop: Loop) -> None:
+    async with local_listener() as (listener, port):
+        for number in range(5):
+            async with await open_tcp_stream(LOCALHOST, port) as client, await listener.accept() as server:
+                await client.send_all(b"%d" % number)
+                assert await server.receive_some() == b"%d" % number
+
+
+@on_each_loop
+async def test_an_accept_ends_at_its_deadline(loop: Loop) -> None:
+    async with local_listener() as (listener, port):
+        when = loop.after(5)
+        listener.set_deadline(when)
+        with pytest.raises(DeadlineExceeded) as caught:
+            await listener.accept()
+        assert loop.is_at(when)
+        assert caught.value.op == "accept"
+        async with await open_tcp_stream(LOCALHOST, port):
+            with pytest.raises(DeadlineExceeded):
+                await listener.accept()
+            listener.set_timeout(loop.seconds(1000))
+            (await listener.accept()).close()
+
+
+@on_each_loop
+async def test_a_close_wakes_an_accept(loop: Loop) -> None:
+    async with local_listener() as (listener, _), loop.tasks() as tasks:
+        accepting = tasks.start(listener.accept)
+        await loop.settle()
+        await listener.aclose()
+        await accepting.fails_with(ClosedResourceError)
+
+
+@on_each_loop
+async def test_a_cancelled_accept_loses_no_connection(loop: Loop) -> None:
+    async with local_listener() as (listener, port), loop.tasks() as tasks:
+        for _ in range(10):
+            accepting = tasks.start(listener.accept)
+            await loop.settle()
+            async with await open_tcp_stream(LOCALHOST, port) as client:
+                accepting.cancel()
+                await accepting.wait()
+                async with accepting.result or await listener.accept() as server:
+                    await server.send_all(b"here")
+                    assert await client.receive_some() == b"here"
+
+
+class Short(socket.socket):
+    """A listening socket whose first accepts fail, and which notes when it is asked."""
+
+    def __init__(self, troubles: list[int]) -> None:
+        super().__init__()
+        self.bind((LOCALHOST, 0))
+        self.listen()
+        self.troubles = list(troubles)
+        self.calls: list[float] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.calls.append(current_time())
+        if self.troubles:
+            number = self.troubles.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("shortage", SHORTAGES)
+async def test_a_shortage_is_waited_out_as_go_does(loop: Loop, shortage: int) -> None:
+    sock = Short([shortage] * len(BACKOFF))
+    async with Listener.from_socket(sock) as listener, await open_tcp_stream(*sock.getsockname()):
+        (await listener.accept()).close()
+        waits = [later - earlier for earlier, later in zip(sock.calls, sock.calls[1:], strict=False)]
+        assert waits == pytest.approx(BACKOFF)
+
+
+@on_each_loop
+async def test_a_shortage_ends_by_the_deadline_and_by_a_close(loop: Loop) -> None:
+    sock = Short([errno.EMFILE] * 100)
+    async with Listener.from_socket(sock) as listener, loop.tasks() as tasks:
+        when = loop.after(2)
+        listener.set_deadline(when)
+        with pytest.raises(DeadlineExceeded):
+            await listener.accept()
+        assert loop.is_at(when)
+        listener.set_deadline(float("inf"))
+        accepting = tasks.start(listener.accept)
+        await loop.settle()
+        listener.close()
+        await accepting.fails_with(ClosedResourceError)
+
+
+@on_each_loop
+async def test_errors_of_one_connection_are_skipped(loop: Loop) -> None:
+    sock = Short([errno.ECONNABORTED, errno.EPROTO, errno.EPERM])
+    async with Listener.from_socket(sock) as listener, await open_tcp_stream(*sock.getsockname()):
+        (await listener.accept()).close()
+        assert not sock.troubles
+
+
+@on_each_loop
+async def test_a_unix_listener_replaces_a_dead_file_and_removes_its_own(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with await open_unix_listener(path, mode=0o600) as listener:
+        async with await open_unix_stream(path) as client, await listener.accept() as server:
+            await client.send_all(b"unix")
+            assert await server.receive_some() == b"unix"
+        with pytest.raises(OSError, match="use") as caught:
+            await open_unix_listener(path)
+        assert caught.value.errno == errno.EADDRINUSE
+    assert not path.exists()
+
+
+@on_each_loop
+async def test_a_dial_to_a_full_unix_listener_waits_for_room(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with await open_unix_listener(path, backlog=0) as listener, loop.tasks() as tasks:
+        first = await open_unix_stream(path)
+        when = loop.after(5)
+        with pytest.raises(DeadlineExceeded):
+            await open_unix_stream(path, deadline=when)
+        assert loop.is_at(when)
+        dialing = tasks.start(open_unix_stream, path)
+        await loop.settle()
+        assert dialing.pending
+        (await listener.accept()).close()
+        (await dialing.succeeds()).close()
+        (await listener.accept()).close()
+        first.close()
+
+
+# outgoing connections
+
+
+@on_each_loop
+async def test_a_dial_ends_at_its_deadline(loop: Loop) -> None:
+    with full_listener() as port:
+        when = loop.after(5)
+        with pytest.raises(DeadlineExceeded) as caught:
+            await open_tcp_stream(LOCALHOST, port, deadline=when)
+        assert loop.is_at(when)
+        assert caught.value.op == "connect"
+        with pytest.raises(DeadlineExceeded):
+            await open_tcp_stream(LOCALHOST, port, deadline=loop.after(-5))
+        with pytest.raises(ValueError, match="NaN"):
+            await open_tcp_stream(LOCALHOST, port, deadline=float("nan"))
+
+
+@on_each_loop
+async def test_a_refused_dial_says_so(loop: Loop) -> None:
+    async with local_listener() as (_, port):
+        pass
+    with pytest.raises(OSError, match="failed") as caught:
+        await open_tcp_stream(LOCALHOST, port)
+    assert caught.value.errno == errno.ECONNREFUSED
+
+
+@on_each_loop
+async def test_a_cancelled_dial_leaves_nothing(loop: Loop) -> None:
+    with full_listener() as port:
+        async with loop.tasks() as tasks:
+            dialing = tasks.start(open_tcp_stream, LOCALHOST, port)
+            await loop.sleep(1)
+            dialing.cancel()
+            await dialing.wait()
+            assert dialing.cancelled
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, look_up: Any) -> None:
+    """Let this event loop resolve names by `look_up(port)`."""
+    host = current_host()
+
+    async def getaddrinfo(_: object, port: int, kind: int, flags: int) -> Any:
+        return await look_up(port)
+
+    if isinstance(getattr(type(host), "getaddrinfo", None), type(pretend)):
+        monkeypatch.setattr(host, "getaddrinfo", getaddrinfo)
+    else:
+        pytest.skip("compiled: the method cannot be replaced")
+
+
+@on_each_loop
+async def test_the_look_up_counts_for_the_deadline(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: int) -> None:
+        await loop.forever()
+
+    with monkeypatch.context() as patch:
+        pretend(patch, hang)
+        when = loop.after(5)
+        with pytest.raises(DeadlineExceeded):
+            await open_tcp_stream("slow.example", 80, deadline=when)
+        assert loop.is_at(when)
+        async with loop.tasks() as tasks:
+            dialing = tasks.start(open_tcp_stream, "slow.example", 80)
+            await loop.settle()
+            dialing.cancel()
+            await dialing.wait()
+            assert dialing.cancelled
+
+
+@on_each_loop
+async def test_a_look_up_that_fails_is_an_oserror(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: int) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    with monkeypatch.context() as patch:
+        pretend(patch, fail)
+        for deadline in (float("inf"), loop.after(5)):
+            with pytest.raises(socket.gaierror):
+                await open_tcp_stream("nowhere.example", 80, deadline=deadline)
+
+
+def address(port: int) -> race.AddressInfo:
+    return (socket.AF_INET, socket.SOCK_STREAM, 0, "", (LOCALHOST, port))
+
+
+@on_each_loop
+async def test_a_race_is_won_by_the_address_that_answers(loop: Loop) -> None:
+    async with local_listener() as (_, closed):
+        pass
+    with full_listener() as full:
+        async with local_listener() as (listener, port):
+            candidates = [address(closed), address(full), address(port)]
+            conn = await race.Race(candidates, loop.after(3600)).run()
+            assert conn is not None
+            async with conn, await listener.accept() as server:
+                await server.send_all(b"won")
+                assert await conn.receive_some() == b"won"
+
+
+@on_each_loop
+async def test_a_race_that_is_cancelled_when_it_is_won_leaks_no_connection(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "_DELAY", 0.0)
+    with full_listener() as full:
+        async with local_listener() as (_, port), loop.tasks() as tasks:
+            for steps in range(12):
+                winner = race.Race([address(full), address(port)], loop.after(3600))
+                racing = tasks.start(winner.run)
+                while winner._winner is None and racing.pending:
+                    await loop.step()
+                for _ in range(steps):
+                    await loop.step()
+                racing.cancel()
+                await racing.wait()
+                if racing.error is None:
+                    racing.result.close()
+
+
+@on_each_loop
+async def test_serve_tcp_runs_a_handler_per_connection(loop: Loop) -> None:
+    async def echo(conn: Conn) -> None:
+        async for data in conn:
+            await conn.send_all(data)
+
+    class Status:
+        def started(self, listeners: list[Listener]) -> None:
+            self.port = listeners[0].socket.getsockname()[1]
+
+    status = Status()
+    async with loop.tasks() as tasks:
+        serving = tasks.start(lambda: serve_tcp(echo, 0, host=LOCALHOST, task_status=status))
+        while not hasattr(status, "port"):
+            await loop.step()
+        for _ in range(3):
+            async with await open_tcp_stream(LOCALHOST, status.port) as client:
+                await client.send_all(b"echo")
+                assert await client.receive_some() == b"echo"
+        serving.cancel()
+        await serving.wait()
+
+
+@in_virtual_time
+async def test_all_interfaces_are_listened_on(loop: Loop) -> None:
+    listeners = await open_tcp_listeners(0)
+    try:
+        assert {listener.socket.family for listener in listeners} >= {socket.AF_INET}
+    finally:
+        for listener in listeners:
+            listener.close()

@@ -1,0 +1,213 @@
+"""TLS between two buffers: any pieces in any segments, both ends, and what breaks it."""
+
+from __future__ import annotations
+
+import ssl
+from itertools import cycle
+
+import pytest
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from deadlined.net.tls_core import PIECE, TlsCore, words_for
+from tests.support.net import certificates
+from tests.support.tls import cores, encrypt, only_tls_12, shaken_cores
+
+TALK = st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=3 * PIECE)), max_size=6)
+SIZES = st.lists(st.integers(1, 3 * PIECE), min_size=1, max_size=5)
+
+
+def deliver(core: TlsCore, ciphertext: bytes, segments: cycle[int], sizes: cycle[int]) -> bytes:
+    """Feed ciphertext in segments, and return the plaintext that comes of it."""
+    plain = b""
+    while True:
+        while data := core.read(next(sizes)):
+            plain += data
+        if data is not None or not ciphertext:
+            return plain
+        assert not core.holds_bytes
+        segment = next(segments)
+        core.feed(ciphertext[:segment])
+        ciphertext = ciphertext[segment:]
+
+
+@given(talk=TALK, segments=SIZES, sizes=SIZES, old=st.booleans())
+@example(talk=[(True, bytes(3 * PIECE))], segments=[1], sizes=[1], old=False)
+@settings(max_examples=60)
+def test_any_pieces_in_any_segments_arrive_unchanged(
+    talk: list[tuple[bool, bytes]], segments: list[int], sizes: list[int], old: bool
+) -> None:
+    one, other = shaken_cores(only_tls_12() if old else None)
+    for forth, piece in talk:
+        sender, receiver = (one, other) if forth else (other, one)
+        assert deliver(receiver, encrypt(sender, piece), cycle(segments), cycle(sizes)) == piece
+        assert not receiver.holds_bytes
+
+
+@given(segments=SIZES, before=st.binary(max_size=PIECE), after=st.binary(min_size=1, max_size=PIECE))
+@settings(max_examples=30)
+def test_reading_goes_on_after_a_close_notify(segments: list[int], before: bytes, after: bytes) -> None:
+    """Also what was received and not read when it was sent: OpenSSL would take that for an error."""
+    one, other = shaken_cores()
+    if before:
+        other.feed(encrypt(one, before))
+    other.end()
+    notify = other.take()
+    assert deliver(other, encrypt(one, after), cycle(segments), cycle([PIECE])) == before + after
+    assert deliver(one, notify, cycle(segments), cycle([9])) == b""
+    assert (one.closed, one.holds_bytes, other.closed) == (True, True, False)
+    # the other direction is open until its own end
+    assert deliver(other, encrypt(one, b"more"), cycle(segments), cycle([9])) == b"more"
+    one.end()
+    assert deliver(other, one.take(), cycle(segments), cycle([9])) == b""
+    assert not other.truncated
+
+
+def test_an_end_without_close_notify_is_told_apart_and_leaves_the_other_direction_open() -> None:
+    one, other = shaken_cores()
+    other.feed(encrypt(one, b"hel"))
+    other.feed(b"")
+    assert other.holds_bytes
+    assert (other.read(9), other.read(9), other.read(9)) == (b"hel", b"", b"")
+    assert other.truncated
+    one.feed(encrypt(other, b"still"))
+    assert one.read(9) == b"still"
+
+
+def test_an_end_in_the_middle_of_a_record_is_truncated() -> None:
+    one, other = shaken_cores()
+    other.feed(encrypt(one, b"hello")[:-1])
+    other.feed(b"")
+    assert other.read(9) == b""
+    assert other.truncated
+
+
+def test_what_lies_here_is_noticed_wherever_it_lies() -> None:
+    one, other = shaken_cores()
+    first, second = encrypt(one, b"first"), encrypt(one, b"second")
+    assert not other.holds_bytes
+    # a record in OpenSSL's buffer
+    other.feed(first + second)
+    assert other.holds_bytes
+    # a part of a record that was decrypted, and one that was not
+    assert other.read(2) == b"fi"
+    assert other.holds_bytes
+    assert other.read(9) == b"rst"
+    assert other.holds_bytes
+    assert other.read(9) == b"second"
+    assert not other.holds_bytes
+    # more than is given to OpenSSL at a time
+    other.feed(encrypt(one, bytes(5 * PIECE)))
+    assert len(other.read(1 << 20) or b"") == PIECE
+    assert other._incoming.pending <= PIECE
+    assert other.holds_bytes
+
+
+def test_openssls_buffers_hold_no_more_than_a_piece() -> None:
+    one, other = shaken_cores()
+    ciphertext = b""
+    for _ in range(20):
+        one.write(bytes(PIECE))
+        assert one._outgoing.pending < PIECE + 100
+        ciphertext += one.take()
+    other.feed(ciphertext)
+    while other.read(1 << 20):
+        assert other._incoming.pending <= PIECE
+
+
+def test_a_changed_record_breaks_the_connection_and_the_peer_is_told() -> None:
+    one, other = shaken_cores()
+    record = bytearray(encrypt(one, b"hello"))
+    record[-1] ^= 1
+    other.feed(bytes(record))
+    with pytest.raises(trio.BrokenResourceError, match="a record was changed on its way") as raised:
+        other.read(9)
+    assert isinstance(raised.value.__cause__, ssl.SSLError)
+    assert other.holds_bytes
+    one.feed(other.take())
+    with pytest.raises(trio.BrokenResourceError, match="the peer refuses it: bad record mac"):
+        one.read(9)
+    for broken in (one, other):
+        with pytest.raises(trio.BrokenResourceError):
+            broken.read(9)
+        with pytest.raises(trio.BrokenResourceError):
+            broken.write(b"x")
+        broken.end()
+        assert not broken.has_output
+
+
+def test_a_changed_record_is_found_when_a_close_notify_is_sent() -> None:
+    one, other = shaken_cores()
+    record = bytearray(encrypt(one, b"hello"))
+    record[-1] ^= 1
+    other.feed(bytes(record))
+    other.end()
+    with pytest.raises(trio.BrokenResourceError):
+        other.read(9)
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_nothing_can_be_done_before_the_handshake(operation: str) -> None:
+    one, _ = cores()
+    one.feed(b"\x16")
+    with pytest.raises(RuntimeError, match="handshake is not done"):
+        one.read(9) if operation == "read" else one.write(b"x")
+    one.end()
+    assert not one.has_output
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05nonsense", bytes(100), b"\x15" * 9])
+def test_a_handshake_of_something_else_fails_in_words(data: bytes) -> None:
+    _, server = cores()
+    server.feed(data)
+    with pytest.raises(trio.BrokenResourceError, match="TLS has failed: ") as raised:
+        server.shake()
+    assert isinstance(raised.value.__cause__, ssl.SSLError)
+    assert "_" not in str(raised.value)
+
+
+def test_the_end_in_the_middle_of_a_handshake_is_no_error_of_tls() -> None:
+    one, server = cores()
+    one.shake()
+    server.feed(one.take()[:50])
+    assert not server.shake()
+    server.feed(b"")
+    with pytest.raises(trio.BrokenResourceError, match="middle of the TLS handshake") as raised:
+        server.shake()
+    assert raised.value.__cause__ is None
+    assert server.truncated
+
+
+def test_a_certificate_that_is_not_trusted_is_refused_and_the_server_is_told() -> None:
+    one, server = cores(client=ssl.create_default_context())
+    one.shake()
+    server.feed(one.take())
+    server.shake()
+    one.feed(server.take())
+    with pytest.raises(trio.BrokenResourceError, match=r"certificate is not accepted: .*local issuer"):
+        one.shake()
+    server.feed(one.take())
+    with pytest.raises(trio.BrokenResourceError, match="the peer refuses it: unknown ca"):
+        server.shake()
+
+
+def test_no_version_in_common_is_said_in_words() -> None:
+    strict = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    strict.minimum_version = ssl.TLSVersion.TLSv1_3
+    one, server = cores(client=only_tls_12(), server=strict)
+    one.shake()
+    server.feed(one.take())
+    with pytest.raises(trio.BrokenResourceError, match="no version of TLS is accepted by both sides"):
+        server.shake()
+
+
+def test_the_context_refuses_renegotiation() -> None:
+    cores()
+    assert certificates().server.options & ssl.OP_NO_RENEGOTIATION
+    assert certificates().client.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_an_error_that_openssl_does_not_name_keeps_its_text() -> None:
+    assert words_for(ssl.SSLError("something")) == "something"
+    assert words_for(ValueError("else")) == "else"

@@ -1,0 +1,189 @@
+"""The TLS options: what the context accepts, and one line in words for each mistake."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from deadlined.service.certificates import server_context
+from deadlined.service.errors import WRONG_ARGUMENTS, StartupError
+from tests.support.command import run
+
+PASSWORD = b"secret"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with certificates and keys, good and bad."""
+    directory = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    issued, other = authority.issue_cert("server.example"), authority.issue_cert("other.example")
+    chain, key = issued.cert_chain_pems[0].bytes(), issued.private_key_pem.bytes()
+    loaded = serialization.load_pem_private_key(key, None)
+    encrypted = loaded.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(PASSWORD),
+    )
+    contents = {
+        "ca.pem": authority.cert_pem.bytes(),
+        "cert.pem": chain,
+        "key.pem": key,
+        "both.pem": chain + key,
+        "other-key.pem": other.private_key_pem.bytes(),
+        "encrypted.pem": encrypted,
+        "both-encrypted.pem": chain + encrypted,
+        "password": PASSWORD + b"\nnot this line",
+        "password-crlf": PASSWORD + b"\r\n",
+        "wrong-password": b"guess",
+        "empty-password": b"\nsecret",
+        "long-password": b"x" * 1025,
+        "empty": b"",
+        "junk.pem": b"hello",
+        "cert.der": ssl.PEM_cert_to_DER_cert(chain.decode()),
+        "damaged-cert.pem": chain[:100] + chain[200:],
+        "damaged-key.pem": key[:60] + key[100:],
+    }
+    for name, content in contents.items():
+        (directory / name).write_bytes(content)
+    (directory / "directory").mkdir()
+    return directory
+
+
+# the options, what the error is about, and what it says
+MISTAKES: dict[str, tuple[Mapping[str, str], str, str]] = {
+    "no file": ({"certfile": "nowhere"}, "--certfile {}/nowhere: ", "No such file"),
+    "a directory": ({"certfile": "directory"}, "--certfile {}/directory: ", "Is a directory"),
+    "not PEM": ({"certfile": "cert.der", "keyfile": "key.pem"}, "--certfile {}/cert.der: ", "no certificate"),
+    "junk": ({"certfile": "junk.pem"}, "--certfile {}/junk.pem: ", "no certificate"),
+    "nothing": ({"certfile": "empty"}, "--certfile {}/empty: ", "no certificate"),
+    "damaged": ({"certfile": "damaged-cert.pem", "keyfile": "key.pem"}, "--certfile {}/damaged-cert.pem: ", "damaged"),
+    "no key": ({"certfile": "cert.pem"}, "--certfile {}/cert.pem: ", "give its file with --keyfile"),
+    "no key file": ({"certfile": "cert.pem", "keyfile": "nowhere"}, "--keyfile {}/nowhere: ", "No such file"),
+    "no key in it": ({"certfile": "cert.pem", "keyfile": "ca.pem"}, "--keyfile {}/ca.pem: ", "no private key"),
+    "damaged key": (
+        {"certfile": "cert.pem", "keyfile": "damaged-key.pem"},
+        "--keyfile {}/damaged-key.pem: ",
+        "damaged",
+    ),
+    "another key": (
+        {"certfile": "cert.pem", "keyfile": "other-key.pem"},
+        "--keyfile {}/other-key.pem: ",
+        "not the one",
+    ),
+    "no password": (
+        {"certfile": "cert.pem", "keyfile": "encrypted.pem"},
+        "--keyfile {}/encrypted.pem: ",
+        "--key-password-file",
+    ),
+    "no password, one file": ({"certfile": "both-encrypted.pem"}, "--certfile {}/both-encrypted.pem: ", "encrypted"),
+    "wrong password": (
+        {"certfile": "cert.pem", "keyfile": "encrypted.pem", "key_password_file": "wrong-password"},
+        "--key-password-file {}/wrong-password: ",
+        "not the password",
+    ),
+    "empty password": (
+        {"certfile": "cert.pem", "keyfile": "encrypted.pem", "key_password_file": "empty-password"},
+        "--key-password-file {}/empty-password: ",
+        "empty",
+    ),
+    "long password": (
+        {"certfile": "cert.pem", "keyfile": "encrypted.pem", "key_password_file": "long-password"},
+        "--key-password-file {}/long-password: ",
+        "1024",
+    ),
+    "no password file": (
+        {"certfile": "both.pem", "key_password_file": "nowhere"},
+        "--key-password-file {}/nowhere: ",
+        "No such file",
+    ),
+    "no authorities": ({"certfile": "both.pem", "client_ca": "nowhere"}, "--client-ca {}/nowhere: ", "No such file"),
+    "no authority in it": ({"certfile": "both.pem", "client_ca": "key.pem"}, "--client-ca {}/key.pem: ", "no certif"),
+    "damaged authority": (
+        {"certfile": "both.pem", "client_ca": "damaged-cert.pem"},
+        "--client-ca {}/damaged-cert.pem: ",
+        "damaged",
+    ),
+}
+
+
+def in_directory(files: Path, options: Mapping[str, str]) -> dict[str, str]:
+    return {name: str(files / value) for name, value in options.items()}
+
+
+@pytest.mark.parametrize(("options", "about", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_each_mistake_is_one_line_that_names_the_file(
+    options: Mapping[str, str], about: str, says: str, files: Path
+) -> None:
+    given: dict[str, str | None] = {"certfile": None, **in_directory(files, options)}
+    with pytest.raises(StartupError) as raised:
+        server_context(**given)  # type: ignore[arg-type]
+    message = str(raised.value)
+    assert message.startswith(about.format(files))
+    assert says in message
+    assert "\n" not in message
+    assert "_ssl.c" not in message
+    assert raised.value.exit_code == WRONG_ARGUMENTS
+
+
+@pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "ciphers"])
+def test_an_option_of_tls_needs_a_certificate(option: str) -> None:
+    with pytest.raises(StartupError, match=f"--{option.replace('_', '-')} needs --certfile"):
+        server_context(None, **{option: "x"})
+
+
+def test_without_a_certificate_there_is_no_tls() -> None:
+    assert server_context(None) is None
+
+
+@pytest.mark.parametrize("password", ["password", "password-crlf"])
+@pytest.mark.parametrize(
+    "options", [{"certfile": "cert.pem", "keyfile": "encrypted.pem"}, {"certfile": "both-encrypted.pem"}]
+)
+def test_the_first_line_of_a_file_is_the_password(options: Mapping[str, str], password: str, files: Path) -> None:
+    assert server_context(**in_directory(files, {**options, "key_password_file": password}))
+
+
+def test_the_defaults(files: Path) -> None:
+    context = server_context(str(files / "both.pem"))
+    assert context is not None
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.verify_mode is ssl.CERT_NONE
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_the_options_reach_the_context(files: Path) -> None:
+    context = server_context(
+        str(files / "both.pem"),
+        client_ca=str(files / "ca.pem"),
+        ciphers="ECDHE-ECDSA-AES128-GCM-SHA256",
+        tls_min="1.3",
+    )
+    assert context is not None
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.cert_store_stats()["x509"] == 1
+    old = [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
+    assert old == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
+
+
+def test_a_cipher_that_nobody_knows_is_refused(files: Path) -> None:
+    with pytest.raises(StartupError, match="--ciphers NONSENSE: "):
+        server_context(str(files / "both.pem"), ciphers="NONSENSE")
+
+
+def test_the_command_says_it_and_exits_with_2(files: Path) -> None:
+    done = run("serve", "--port", "0", "--certfile", str(files / "cert.pem"), "--keyfile", str(files / "encrypted.pem"))
+    assert done.returncode == WRONG_ARGUMENTS
+    assert done.stderr.strip().splitlines()[-1].startswith(f"Error: --keyfile {files}/encrypted.pem: ")
+
+
+def test_an_unknown_version_is_refused(files: Path) -> None:
+    done = run("serve", "--certfile", str(files / "both.pem"), "--tls-min", "1.1")
+    assert done.returncode == WRONG_ARGUMENTS
+    assert "'1.1'" in done.stderr

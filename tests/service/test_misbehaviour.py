@@ -1,0 +1,419 @@
+"""Applications that misbehave as processes do, under `deadlined serve` on each event loop: the next client is served,
+and the process ends as it should."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deadlined.runtime import LOOPS
+from tests.support.command import COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+
+ASYNCIO = [name for name in LOOPS if name != "trio"]
+
+BAD = """
+import asyncio, multiprocessing, os, resource, socket, sys, threading, time
+import trio
+
+async def sleep(seconds):
+    await (trio.sleep(seconds) if trio.lowlevel.in_trio_task() else asyncio.sleep(seconds))
+
+async def answer(send, body=b"fine"):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+async def fine(send):
+    await answer(send)
+
+async def pid(send):
+    await answer(send, b"%d" % os.getpid())
+
+async def busy(send):
+    print("busy", file=sys.stderr, flush=True)
+    await sleep(0.5)
+    await answer(send)
+
+async def endless(send):
+    print("busy", file=sys.stderr, flush=True)
+    await sleep(3600)
+
+async def block(send):
+    print("busy", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+# children
+
+async def fork_and_return(send):
+    os.fork()
+    await answer(send)
+
+async def fork_and_wait(send):
+    if not os.fork():
+        await sleep(0.01)
+    await answer(send)
+
+async def fork_and_exit(send):
+    if not os.fork():
+        sys.exit()
+    await answer(send)
+
+async def fork_in_a_thread(send):
+    def fork():
+        pid = os.fork()
+        if not pid:
+            os._exit(7)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    run = trio.to_thread.run_sync if trio.lowlevel.in_trio_task() else asyncio.to_thread
+    await answer(send, b"%d" % await run(fork))
+
+CHILDREN = multiprocessing.get_context("fork")
+
+async def terminate_a_child(send):
+    child = CHILDREN.Process(target=time.sleep, args=(60,), daemon=True)
+    child.start()
+    child.terminate()
+    child.join(10)
+    await answer(send, b"%s" % str(child.exitcode).encode())
+
+async def leave_a_child(send):
+    CHILDREN.Process(target=time.sleep, args=(60,), daemon=True).start()
+    await answer(send)
+
+# descriptors that are not the application's
+
+def connections():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with found:
+            inet = found.family == socket.AF_INET
+            if inet and not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield int(name)
+
+async def close_connections(send):
+    for fd in list(connections()):
+        os.close(fd)
+    await answer(send)
+
+async def replace_connections(send):
+    for fd in list(connections()):
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, fd)
+        os.close(null)
+    await answer(send)
+
+async def close_the_listener(send):
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = socket.socket(fileno=int(name))
+            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError:
+            continue
+        if listens and found.family == socket.AF_INET:
+            found.close()
+        else:
+            found.detach()
+    await answer(send)
+
+async def use_up_descriptors(send):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        print("busy", file=sys.stderr, flush=True)
+    await sleep(0.3)
+    for fd in taken:
+        os.close(fd)
+    await answer(send)
+
+# the process
+
+async def allow_no_threads(send):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+    threading.Thread.start = refuse
+    await answer(send)
+
+async def exit_in_a_task(send):
+    async def leave():
+        sys.exit(4)
+    global kept
+    kept = asyncio.ensure_future(leave())
+    await answer(send)
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await globals()[scope["path"][1:]](send)
+        return
+    await receive()
+    if os.environ.get("STARTUP") == "hang":
+        print("starting", file=sys.stderr, flush=True)
+        await sleep(3600)
+    if os.environ.get("STARTUP") == "exit":
+        sys.exit("no database")
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(BAD)
+
+
+def body(process: Process, path: str) -> str:
+    """Return the body of a response with status 200, received to the end of the connection."""
+    head, _, received = process.get(f"/{path}").partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 "), head
+    return received
+
+
+def assert_ends_well(process: Process, *said: str) -> None:
+    """Check that it serves, drains upon a signal, and has said these on stderr."""
+    assert [body(process, "fine") for _ in range(3)] == ["fine"] * 3
+    process.signal()
+    code, err = process.end()
+    assert code == 0, err
+    assert [line for line in err.splitlines() if not any(text in line for text in said)] == []
+    for text in said:
+        assert text in err
+
+
+# children
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_that_returns_into_the_loop_is_ended_and_answers_nothing(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--drain", "1s")
+    for path in ("fork_and_return", "fork_and_wait", "fork_and_exit"):
+        # one answer, not two, and nothing after it
+        assert body(process, path) == "fine"
+        assert body(process, "fine") == "fine"
+    assert_ends_well(process, "a forked child has returned into its parent's event loop")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_of_another_thread_runs_undisturbed(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    assert body(process, "fork_in_a_thread") == "7"
+    assert_ends_well(process)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_holds_no_connection_and_ends_by_a_signal(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    assert body(process, "terminate_a_child") == "-15"
+    # the child lives, and the connection ends nevertheless
+    assert body(process, "leave_a_child") == "fine"
+    assert_ends_well(process)
+
+
+# descriptors
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_connections_that_are_closed_by_number_end_alone(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--drain", "1s")
+    for path in ("close_connections", "replace_connections"):
+        assert process.get(f"/{path}") == ""
+    assert_ends_well(process)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_comes_while_there_are_no_descriptors_waits(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    with process.begin("/use_up_descriptors") as client:
+        process.wait_until_busy()
+        assert body(process, "fine") == "fine"
+        assert read_all(client).endswith("fine")
+    assert_ends_well(process)
+    assert any("cannot accept a connection" in line["event"] for line in process.lines)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_listener_that_is_closed_by_number_ends_the_server(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    assert body(process, "close_the_listener") == "fine"
+    # trio's may not notice it by itself
+    process.signal()
+    assert process.end()[0] in (0, 1, -signal.SIGTERM)
+
+
+# the process
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_process_without_threads_drains(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    assert body(process, "allow_no_threads") == "fine"
+    assert_ends_well(process)
+
+
+def test_a_process_without_threads_is_ended_when_its_drain_does_not_end(start: Starter) -> None:
+    process = start("bad:app", "--drain", "10ms")
+    assert body(process, "allow_no_threads") == "fine"
+    with process.begin("/block"):
+        process.wait_until_busy()
+        process.signal()
+        assert process.end() == (-signal.SIGALRM, "")
+
+
+@pytest.mark.parametrize("loop", ASYNCIO)
+def test_a_task_that_exits_ends_the_process_with_a_reason(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    assert body(process, "exit_in_a_task") == "fine"
+    assert process.end() == (4, "")
+    (line,) = process.events("a task or a callback has raised SystemExit in the event loop; it ends")
+    assert "sys.exit(4)" in line["exception"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_startup_that_exits_is_an_error_of_one_line(tmp_path: Path, loop: str) -> None:
+    completed = run("serve", "bad:app", "--port", "0", "--loop", loop, cwd=tmp_path, STARTUP="exit")
+    assert_one_line(completed, 1, "the application failed to start", "no database")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_debug_modes_and_warnings_as_errors_change_nothing(start: Starter, loop: str) -> None:
+    modes = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}
+    process = start("bad:app", "--loop", loop, "--no-access-log", **modes)
+    assert body(process, "busy") == "fine"
+    process.wait_until_busy()
+    assert_ends_well(process)
+
+
+def test_a_loop_that_is_not_installed_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "uvloop.py").write_text("raise ImportError('none here')")
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    completed = run("serve", "bad:app", "--loop", "uvloop", cwd=tmp_path, PYTHONPATH=path)
+    assert_one_line(completed, 2, "--loop uvloop: uvloop is not installed", "pip install", "--loop asyncio")
+
+
+# signals
+
+
+def starting(tmp_path: Path, loop: str) -> subprocess.Popen[str]:
+    """Start a server whose application does not complete its startup."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "bad:app", "--port", "0", "--loop", loop],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(STARTUP="hang"),
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "starting\n"
+    return process
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_during_the_startup_ends_it_without_a_traceback(tmp_path: Path, loop: str) -> None:
+    with starting(tmp_path, loop) as process:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err.strip()) == (1, "Aborted!")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_during_a_request_lets_it_finish_and_a_second_one_cuts(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--drain", "1h")
+    with process.begin("/busy") as finished, process.begin("/endless") as cut:
+        process.wait_until_busy()
+        process.wait_until_busy()
+        process.signal(signal.SIGINT)
+        assert read_all(finished).endswith("fine")
+        process.signal(signal.SIGINT)
+        assert read_all(cut) == ""
+    assert process.end() == (0, "")
+    assert process.events("draining")[0]["signal"] == "SIGINT"
+
+
+@pytest.mark.parametrize("loop", ASYNCIO)
+def test_workers_are_replaced_and_end(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--workers", "2", "--drain", "1h")
+    process.wait_for("listening")
+    for number in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM):
+        victim = process.lines[-1]["pid"]
+        os.kill(victim, number)
+        assert process.wait_for("worker ended")["pid"] == victim
+        process.wait_for("listening")
+        assert int(body(process, "pid")) != victim
+    with process.begin("/endless") as client:
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        process.wait_for("draining")
+        process.signal()
+        assert read_all(client) == ""
+    assert process.end() == (0, "")
+
+
+# output
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Give a list for processes whose output nobody reads."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("loop", "full"), [(name, True) for name in LOOPS] + [("asyncio", False)])
+def test_output_that_cannot_be_written_costs_log_lines_only(
+    tmp_path: Path, silent: list[subprocess.Popen[bytes]], loop: str, full: bool
+) -> None:
+    where = tmp_path / "socket"
+    with Path("/dev/full").open("wb") as out:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "bad:app", "--uds", str(where), "--loop", loop],
+            stdout=out if full else None,
+            stderr=out if full else None,
+            preexec_fn=None if full else close_output,  # noqa: PLW1509, no thread runs
+            cwd=tmp_path,
+            env=environment(),
+        )
+        silent.append(process)
+    for _ in range(3):
+        assert ask(where).endswith(b"fine")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def close_output() -> None:
+    os.close(1)
+    os.close(2)
+
+
+def ask(where: Path) -> bytes:
+    """Ask a server on a unix socket, once it is there."""
+    until = time.monotonic() + PATIENCE
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE)
+        while True:
+            try:
+                client.connect(str(where))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                assert time.monotonic() < until, "it does not listen"
+                time.sleep(0.02)
+        client.sendall(b"GET /fine HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        received = b""
+        while data := client.recv(65536):
+            received += data
+    return received

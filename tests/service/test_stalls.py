@@ -1,0 +1,247 @@
+"""Code that blocks the event loop is reported once, with its stack; a loop that is idle is left alone."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from deadlined import sleep
+from deadlined.runtime import LOOPS, current_host, run
+from deadlined.service.stalls import Pulse, StallWatch, Step
+from tests.support.command import Starter, assert_one_line
+from tests.support.command import run as run_command
+from tests.support.on_loops import PATIENCE
+
+# the rule, in virtual time
+
+
+def test_a_loop_that_answers_and_polls_is_asked_again() -> None:
+    pulse = Pulse(1.0)
+    assert [pulse.look(at / 10, at, True) for at in range(5)] == [Step.ASK] * 5
+
+
+def test_a_loop_that_answers_and_has_not_polled_is_left_alone() -> None:
+    pulse = Pulse(1.0)
+    assert pulse.look(0.0, 7, False) is Step.ASK
+    assert pulse.look(0.1, 7, True) is Step.SLEEP
+    # it has polled again, or events wait for it
+    assert pulse.look(9.0, 7, True) is Step.ASK
+    assert pulse.look(9.1, 7, True) is Step.SLEEP
+
+
+def test_a_loop_that_does_not_answer_is_reported_once_and_at_the_threshold() -> None:
+    pulse = Pulse(1.0)
+    steps = [pulse.look(at / 4, 7, False) for at in range(12)]
+    assert steps == [Step.ASK, *[Step.WAIT] * 3, Step.REPORT, *[Step.WAIT] * 7]
+
+
+def test_one_that_has_answered_late_is_reported_again_the_next_time() -> None:
+    pulse = Pulse(1.0)
+    steps = [pulse.look(at, at // 3, at % 3 == 0) for at in range(6)]
+    assert steps == [Step.ASK, Step.REPORT, Step.WAIT] * 2
+
+
+def test_the_next_look_is_not_later_than_the_threshold() -> None:
+    pulse = Pulse(1.0)
+    assert pulse.next_look(0.0, 0.4) == 0.4
+    pulse.look(0.1, 7, False)
+    assert pulse.next_look(0.9, 0.4) == 1.1
+    assert pulse.next_look(1.1, 0.4) == 1.5
+
+
+# the thread
+
+Reports = SimpleQueue[dict[str, Any]]
+
+
+def watched(loop: str, act: Callable[[Reports], object], threshold: float = 0.05) -> Reports:
+    """Call `act` in a loop under a StallWatch, right after a poll. Return what was reported."""
+    reports: Reports = SimpleQueue()
+
+    async def main() -> None:
+        def log(event: str, **fields: object) -> None:
+            reports.put({"event": event, **fields})
+
+        with StallWatch(current_host(), threshold, log):
+            await sleep(0.001)
+            act(reports)
+
+    run(loop, main)
+    return reports
+
+
+def block_until_reported(reports: Reports) -> None:
+    reports.put(reports.get(timeout=PATIENCE))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_code_that_blocks_is_reported_with_its_stack(loop: str) -> None:
+    report = watched(loop, block_until_reported).get_nowait()
+    assert report["event"] == "event loop blocked"
+    assert (report["file"], report["function"]) == (__file__, "block_until_reported")
+    assert "reports.put(reports.get(timeout=PATIENCE))" in report["stack"]
+    # the frames that run the loop are not shown
+    assert "def run(" not in report["stack"]
+    assert "test_code_that_blocks" not in report["stack"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_code_that_blocks_the_interpreter_too_is_reported_afterwards(loop: str) -> None:
+    def hold(reports: Reports) -> None:
+        ctypes.PyDLL(None).usleep(300_000)
+        block_until_reported(reports)
+
+    assert watched(loop, hold).get_nowait()["seconds"] > 0.2
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_idle_loop_lets_the_thread_sleep(loop: str) -> None:
+    async def main() -> None:
+        poller = current_host().poller
+        with StallWatch(current_host(), 0.05, lambda *_, **__: None):
+            # the watch sets it only when it sleeps without a limit
+            while poller.on_next_poll is None:
+                await pause(loop)
+            await sleep(0.001)
+            while poller.on_next_poll is None:
+                await pause(loop)
+        assert poller.on_next_poll is None
+
+    run(loop, main)
+
+
+async def pause(loop: str) -> None:
+    """Sleep without the poller."""
+    if loop == "trio":
+        import trio
+
+        await trio.sleep(0.005)
+    else:
+        import asyncio
+
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_idle_loop_that_is_blocked_is_noticed_when_a_client_comes(loop: str) -> None:
+    from deadlined import open_tcp_listeners
+
+    reports: Reports = SimpleQueue()
+
+    async def main() -> None:
+        (listener,) = await open_tcp_listeners(0, host="127.0.0.1")
+        poller = current_host().poller
+        with StallWatch(current_host(), 0.05, lambda event, **fields: reports.put({"event": event, **fields})):
+            while poller.on_next_poll is None:
+                await pause(loop)
+            import socket
+
+            with socket.create_connection(listener.socket.getsockname()):
+                block_until_reported(reports)
+        listener.close()
+
+    run(loop, main)
+    assert reports.get_nowait()["function"] == "block_until_reported"
+
+
+def reported_by(watch: StallWatch) -> None:
+    """Let another thread report what this one does now."""
+    thread = threading.Thread(target=watch._report, args=(1.0,))
+    thread.start()
+    thread.join()
+
+
+def test_a_place_is_reported_once_and_two_places_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        watch = StallWatch(current_host(), math.inf, lambda _, **fields: said.append(fields["function"]))
+
+        def other() -> None:
+            reported_by(watch)
+
+        reported_by(watch)
+        reported_by(watch)
+        other()
+        assert said == ["reported_by"]
+        # later
+        watch._quiet_until = -math.inf
+        reported_by(watch)
+        assert said == ["reported_by"]
+
+    run("trio", main)
+
+
+def test_a_long_stack_is_cut_at_its_outer_end() -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        watch = StallWatch(current_host(), math.inf, lambda _, **fields: said.append(fields["stack"]))
+
+        def even(depth: int) -> None:
+            if depth:
+                odd(depth - 1)
+            else:
+                reported_by(watch)
+
+        def odd(depth: int) -> None:
+            even(depth - 1)
+
+        even(200)
+
+    run("trio", main)
+    (stack,) = said
+    assert len(stack) < 3100
+    assert stack.startswith("...  ")
+    assert "in reported_by" in stack
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan])
+def test_a_threshold_that_is_none(threshold: float) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="above 0"):
+            StallWatch(current_host(), threshold, lambda *_, **__: None)
+
+    run("trio", main)
+
+
+def test_without_a_threshold_there_is_no_thread() -> None:
+    before = threading.active_count()
+    watched("trio", lambda _: None if threading.active_count() == before else pytest.fail("a thread"), math.inf)
+
+
+def test_a_process_without_threads_is_served_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    report = watched("trio", lambda _: None).get_nowait()
+    assert report == {"event": "the event loop is not watched", "why": "can't start new thread"}
+
+
+# the command
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_log_says_once_where_the_application_blocks(start: Starter, tmp_path: Path, loop: str) -> None:
+    process = start("apps:blocking", "--loop", loop, "--stall-log", "100ms", "--drain", "100ms")
+    with process.begin():
+        blocked = process.wait_for("event loop blocked")
+    assert (Path(blocked["file"]).name, blocked["function"]) == ("apps.py", "blocking")
+    assert "time.sleep(60)" in blocked["stack"]
+    process.signal()
+    # it is ended by the thread that waits for the drain
+    assert process.end()[0] == 1
+    assert len(process.events("event loop blocked")) == 1
+
+
+def test_the_option_is_checked() -> None:
+    assert_one_line(run_command("serve", "--stall-log", "0"), 2, "--stall-log")
+    assert_one_line(run_command("serve", "--stall-log", "soon"), 2, "--stall-log")

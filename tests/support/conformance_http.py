@@ -1,0 +1,80 @@
+"""An HTTP server on any event loop, in the test's own run, and its clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from deadlined import Conn, open_tcp_listeners, open_tcp_stream
+from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Timeouts
+from tests.support.conformance import Loop, Running, Tasks
+from tests.support.http import OFF, Client
+from tests.support.net import LOCALHOST
+from tests.support.parsers import Choice
+
+Handler = Callable[[Exchange], Awaitable[object]]
+
+
+class Site:
+    """A server that runs, and what it has told its observer."""
+
+    def __init__(self, loop: Loop, port: int) -> None:
+        self.loop = loop
+        self.port = port
+        self.requests: list[RequestRecord] = []
+        self.connections: list[ConnectionRecord] = []
+        self.server: HttpServer
+        # the task of `HttpServer.serve`
+        self.serving: Running
+        self._conns: list[Conn] = []
+
+    def request(self, record: RequestRecord) -> None:
+        self.requests.append(record)
+
+    def connection(self, record: ConnectionRecord) -> None:
+        self.connections.append(record)
+
+    async def connect(self) -> Client:
+        """Return a new client, which is closed with the site."""
+        conn = await open_tcp_stream(LOCALHOST, self.port)
+        self._conns.append(conn)
+        return Client(conn)
+
+    async def reason(self, number: int = 1) -> Reason:
+        """Wait for the end of the `number`th connection, and return why it ended."""
+        await self.until(lambda: len(self.connections) >= number)
+        return self.connections[number - 1].reason
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until the condition holds."""
+        for _ in range(1000):
+            if condition():
+                return
+            await self.loop.sleep(0.1 if self.loop.is_virtual else 1)
+        raise AssertionError("it did not happen")
+
+    def hang_up(self) -> None:
+        for conn in self._conns:
+            conn.close()
+
+
+@asynccontextmanager
+async def site_of(
+    loop: Loop, handle: Handler, /, limits: Limits | None = None, **timeouts: float
+) -> AsyncIterator[tuple[Site, Tasks]]:
+    """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test."""
+    scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
+    (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    site = Site(loop, listener.socket.getsockname()[1])
+    settings: dict[str, Any] = {**OFF, **scaled}
+    site.server = HttpServer(handle, timeouts=Timeouts(**settings), limits=limits, observer=site, parser=Choice.name)
+    async with loop.tasks() as tasks:
+        site.serving = tasks.start(site.server.serve, [listener])
+        await loop.settle()
+        try:
+            yield site, tasks
+        finally:
+            site.hang_up()
+            site.serving.cancel()
+            await site.serving.wait()
