@@ -14,7 +14,7 @@ from . import policy
 from .dates import DateLine
 from .errors import BadRequest
 from .exchange import Exchange
-from .output import LIMIT, Output
+from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
@@ -24,7 +24,6 @@ from .state import (
     CLOSED,
     DEAD,
     ENDED,
-    EXCHANGE,
     HANDSHAKE,
     HEAD,
     IDLE,
@@ -102,7 +101,8 @@ class ConnectionOwner:
 
 
 class ConnectionBase(ExchangeHost):
-    """Facts, state and end of one connection. An abstract base class; `Connection` is the only subclass."""
+    """Facts, state and end of one connection. An abstract base class; `peer.py` derives from
+    it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
@@ -130,12 +130,6 @@ class ConnectionBase(ExchangeHost):
         self._ended_at = INF
         self._exchange: Exchange | None = None
         self.output = Output(self)
-        # the pool will call `flush` at the end of the turn
-        self._flush_is_due = False
-        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
-        self._watched = False
-        # the peer has ended its side while the current handler ran
-        self._leaving = False
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
         # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
@@ -222,93 +216,6 @@ class ConnectionBase(ExchangeHost):
     def lost(self, reason: Reason) -> None:
         self._end(reason)
 
-    def watch_peer(self) -> None:
-        if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
-            self._look_at_peer()
-
-    def unwatch_peer(self) -> None:
-        if self._watched:
-            self._watched = False
-            self.conn.cancel_call()
-
-    def _look_at_peer(self) -> None:
-        """Watch the peer, and if it has left, cut the handler, now or soon. A peer that was not reset may have ended
-        only its own side, so a handler that is quick may still answer. One that waits in a receive or a send is told
-        by that."""
-        self._watched = False
-        exchange = self._exchange
-        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
-            return
-        if self.conn.peer_has_left:
-            if self.conn.was_reset:
-                self._peer_left(Reason.CLIENT_RESET)
-                return
-            self._leaving = True
-            exchange.end_soon()
-        self._watched = self.conn.call_when_readable(self) or self._watch_again()
-
-    def _watch_again(self) -> bool:
-        """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
-        if self.conn.read_deadline <= self.clock.now():
-            self.conn.set_read_deadline(INF)
-            # while the deadline had passed, the readiness was not consumed
-            if self.conn.call_when_readable(self):
-                return True
-        # the first call has consumed the readiness
-        return self.conn.call_when_readable(self)
-
-    # implements OutputOwner
-
-    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
-        exchange = self._exchange
-        if exchange is not None:
-            return exchange.output_deadline(length, since, now)
-        due, rule = policy.write_deadline(since, since, length, self.timeouts)
-        return min(due, policy.stall_deadline(now, self.timeouts)), rule
-
-    def output_blocked(self, deadline: float) -> None:
-        self.enter(Phase.WRITE, deadline)
-
-    def output_sent(self) -> None:
-        if self._exchange is not None:
-            self.enter(Phase.HANDLER, self._exchange.deadline)
-            self.watch_peer()
-            self._exchange.output_sent()
-        self._go_on()
-
-    def output_expired(self, rule: Rule, lateness: float) -> None:
-        self.expired(rule, lateness)
-        self._go_on()
-
-    def output_lost(self, reason: Reason) -> None:
-        exchange = self._exchange
-        if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
-            self._peer_left(reason)
-            return
-        self._end(reason)
-        if exchange is not None:
-            exchange.kill()
-            exchange.end_soon()
-        self._go_on()
-
-    def flush(self) -> None:
-        """Send what is pending. Called at the end of a turn of the event loop, after `flush_soon`."""
-        self._flush_is_due = False
-        self.output.flush()
-        if not self.output.size:
-            self._go_on()
-
-    def flush_soon(self, more: bool) -> bool:
-        output = self.output
-        if output.size > LIMIT:
-            output.flush()
-            return not more and not output.size
-        if not self._flush_is_due and not output.blocked:
-            self._flush_is_due = self._ask_for_flush()
-            if not self._flush_is_due:
-                output.flush()
-        return True
-
     # its state and its end
 
     @property
@@ -375,16 +282,8 @@ class ConnectionBase(ExchangeHost):
         """Cancel the handler, if one runs."""
         raise NotImplementedError
 
-    def _peer_left(self, reason: Reason) -> None:
-        """End the connection for `reason` and cancel the handler, because the peer has left."""
-        raise NotImplementedError
-
-    def _ask_for_flush(self) -> bool:
-        """Have `flush` called at the end of this turn of the event loop. Return False if that cannot be promised."""
-        raise NotImplementedError
-
-    def _go_on(self) -> None:
-        """Go on without a task after the output was sent, or the connection has ended because it was not."""
+    def flush(self) -> None:
+        """Send what is pending. Called at the end of a turn of the event loop, after `flush_soon`."""
         raise NotImplementedError
 
     def _tell_request_done(self) -> None:
