@@ -242,14 +242,17 @@ class HttpServer(ConnectionOwner):
                 pool.close()
 
     async def _accept(self, listener: Listener) -> None:
-        async with listener:
+        # no `async with`: compiled, an error that is raised again after a suspension is lost
+        try:
+            while True:
+                self._begin(await listener.accept())
+                self._accept_waiting(listener, _ACCEPTS - 1)
+        finally:
             try:
-                while True:
-                    self._begin(await listener.accept())
-                    self._accept_waiting(listener, _ACCEPTS - 1)
-            finally:
                 if self._draining:
                     self._accept_last(listener)
+            finally:
+                listener.close()
 
     def _accept_last(self, listener: Listener) -> None:
         """Accept the clients that have connected before the drain, and may have sent requests."""

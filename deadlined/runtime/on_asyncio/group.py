@@ -25,6 +25,9 @@ class AsyncioGroup(Group):
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
         await self._group.__aexit__(kind, error, traceback)
+        if error is not None:
+            # compiled code that has suspended here would not find it again
+            raise error
         return None
 
     def start_soon(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:

@@ -43,7 +43,8 @@ class AsyncioTasks(ContainedTasks):
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
-        """Cancel the tasks until all have ended. A cancellation of the caller meanwhile is raised at the end."""
+        """Cancel the tasks until all have ended. A cancellation of the caller meanwhile is raised at the end, else the
+        error of the block: compiled code that suspends here would not find that error again."""
         self._closed = True
         interrupted: asyncio.CancelledError | None = None
         while self._tasks:
@@ -57,6 +58,8 @@ class AsyncioTasks(ContainedTasks):
                 interrupted = cancelled
         if interrupted is not None:
             raise interrupted
+        if error is not None:
+            raise error
         return None
 
     def new(
