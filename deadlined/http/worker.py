@@ -114,7 +114,13 @@ class WorkerPool:
         if self._unflushed:
             unflushed, self._unflushed = self._unflushed, []
             for connection in unflushed:
-                connection.flush()
+                try:
+                    connection.flush()
+                except Exception as error:
+                    # the others must be sent nevertheless
+                    report(
+                        logging.ERROR, "the connection with %s failed inside the server", connection.peer, error=error
+                    )
 
     def close(self) -> None:
         """Start no worker any more. Once the workers' tasks have ended, the caller closes the remaining connections."""
