@@ -45,6 +45,7 @@ COMPILED = [
     "runtime/on_trio/tasks.py",
     "runtime/on_trio/waiter.py",
     "net/side.py",
+    "net/sockets.py",
     "net/conn.py",
     "net/tls.py",
     "net/tls_core.py",
