@@ -16,7 +16,6 @@ INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
 # a wait in a handler that does no harm, and why
 ALLOWED = {
-    ("http/exchange.py", "_send"): "the exception is the operation's own, and another is raised; none was thrown in",
     ("runtime/on_trio/tasks.py", "_run"): "the outermost coroutine of a task: no compiled one has thrown it in",
 }
 

@@ -14,6 +14,7 @@ from . import policy
 from .dates import DateLine
 from .errors import BadRequest
 from .exchange import Exchange
+from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
@@ -23,7 +24,6 @@ from .state import (
     CLOSED,
     DEAD,
     ENDED,
-    EXCHANGE,
     HANDSHAKE,
     HEAD,
     IDLE,
@@ -61,6 +61,11 @@ class ConnectionTask(HandlerTask):
         """Note that the handler has returned or failed. Return False if the task must not be used again."""
         raise NotImplementedError
 
+    def flush_later(self, connection: ConnectionBase) -> bool:
+        """Have `connection.flush` called at the end of this turn of the event loop. Return False if that cannot be
+        promised, because the caller runs in another task."""
+        raise NotImplementedError
+
     def release(self) -> None:
         """Forget the connection, which goes on without this task."""
         raise NotImplementedError
@@ -96,7 +101,8 @@ class ConnectionOwner:
 
 
 class ConnectionBase(ExchangeHost):
-    """Facts, state and end of one connection. An abstract base class; `Connection` is the only subclass."""
+    """Facts, state and end of one connection. An abstract base class; `peer.py` derives from
+    it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
@@ -123,10 +129,7 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
-        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
-        self._watched = False
-        # the peer has ended its side while the current handler ran
-        self._leaving = False
+        self.output = Output(self)
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
         # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
@@ -167,9 +170,11 @@ class ConnectionBase(ExchangeHost):
             return
         if self.reason is None:
             self._end(Reason.DRAIN_TIMEOUT)
+            self.output.discard()
             self.conn.abort()
         if self._exchange is not None:
             self._release_exchange(self._exchange)
+        self.output.close()
         self._advance(TRANSPORT_CLOSED)
         self.conn.close()
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
@@ -211,50 +216,17 @@ class ConnectionBase(ExchangeHost):
     def lost(self, reason: Reason) -> None:
         self._end(reason)
 
-    def watch_peer(self) -> None:
-        if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
-            self._look_at_peer()
-
-    def unwatch_peer(self) -> None:
-        if self._watched:
-            self._watched = False
-            self.conn.cancel_call()
-
-    def _look_at_peer(self) -> None:
-        """Watch the peer, and if it has left, cut the handler, now or soon. A peer that was not reset may have ended
-        only its own side, so a handler that is quick may still answer. One that waits in a receive or a send is told
-        by that."""
-        self._watched = False
-        exchange = self._exchange
-        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
-            return
-        if self.conn.peer_has_left:
-            if self.conn.was_reset:
-                self._peer_left(Reason.CLIENT_RESET)
-                return
-            self._leaving = True
-            exchange.end_soon()
-        self._watched = self.conn.call_when_readable(self) or self._watch_again()
-
-    def _watch_again(self) -> bool:
-        """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
-        if self.conn.read_deadline <= self.clock.now():
-            self.conn.set_read_deadline(INF)
-            # while the deadline had passed, the readiness was not consumed
-            if self.conn.call_when_readable(self):
-                return True
-        # the first call has consumed the readiness
-        return self.conn.call_when_readable(self)
-
-    def send_abandoned(self) -> None:
-        self.conn.abort()
-
     # its state and its end
 
     @property
     def _must_linger(self) -> bool:
         """True if the end takes more than closing the socket: a response to send, bytes to discard, or TLS to end."""
-        return bool(self._last_response) or self._unread or not self.transport.closes_at_once
+        return bool(self._last_response) or self._unread or self.output.size > 0 or not self.transport.closes_at_once
+
+    @property
+    def _sent(self) -> int:
+        """Bytes that were sent or are pending."""
+        return self.transport.sent + self.output.size
 
     def _advance(self, event: int) -> None:
         """Change the state as the table says for `event`."""
@@ -276,6 +248,7 @@ class ConnectionBase(ExchangeHost):
         if action.status is not None:
             self._answer(action.status, detail)
         elif action.reset:
+            self.output.discard()
             self.conn.abort()
             if exchange is not None:
                 exchange.kill()
@@ -291,7 +264,7 @@ class ConnectionBase(ExchangeHost):
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
         response = canned(status, detail, head_only)
-        if not self.transport.send_last(response):
+        if self.output.size or not self.transport.send_last(response):
             self._last_response = response
 
     def _release_exchange(self, exchange: Exchange) -> None:
@@ -301,7 +274,7 @@ class ConnectionBase(ExchangeHost):
         self._tell_request_done()
         if self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
-        self._received_before, self._sent_before = self.transport.received, self.transport.sent
+        self._received_before, self._sent_before = self.transport.received, self._sent
 
     # implemented by Connection
 
@@ -309,8 +282,8 @@ class ConnectionBase(ExchangeHost):
         """Cancel the handler, if one runs."""
         raise NotImplementedError
 
-    def _peer_left(self, reason: Reason) -> None:
-        """End the connection for `reason` and cancel the handler, because the peer has left."""
+    def flush(self) -> None:
+        """Send what is pending. Called at the end of a turn of the event loop, after `flush_soon`."""
         raise NotImplementedError
 
     def _tell_request_done(self) -> None:
@@ -333,7 +306,7 @@ class ConnectionBase(ExchangeHost):
             version=request.version,
             status=exchange.status,
             received=self.transport.received - self._received_before,
-            sent=self.transport.sent - self._sent_before,
+            sent=self._sent - self._sent_before,
             head=exchange.head_done - exchange.start_time,
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,

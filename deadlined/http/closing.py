@@ -35,7 +35,7 @@ async def close_gracefully(
     try:
         if response:
             by = min(write_deadline(start, start, len(response), timeouts)[0], start + 2 * LINGER)
-            await transport.send(response, 0, lambda _: by)
+            await transport.send(response, by)
         if unread and conn.socket.fileno() >= 0:
             await transport.end(start + LINGER)
             await _discard_until(conn, start + LINGER)

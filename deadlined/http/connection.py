@@ -19,7 +19,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from . import policy
-from .base import ConnectionBase, ConnectionOwner, ConnectionTask
+from .base import ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
 from .errors import BadRequest, Disconnected
@@ -31,8 +31,6 @@ from .reporting import report
 from .secure import Tls
 from .settings import Settings
 from .state import (
-    BYTES_CAME,
-    CLOSED,
     CLOSING,
     DEAD,
     EXCHANGE,
@@ -41,16 +39,14 @@ from .state import (
     HANDSHAKE,
     HANDSHAKE_DONE,
     HEAD,
-    IDLE,
     LIVE,
     QUEUED,
     REQUEST_READ,
     RUNNING,
-    UNATTENDED,
     Phase,
     Reason,
-    may_be_unattended,
 )
+from .waiting import WaitingConnection
 from .wire import Request
 
 # steps of the event loop that a cancelled handler has to leave the socket. On asyncio a cancellation takes two steps to
@@ -58,17 +54,11 @@ from .wire import Request
 _STEPS_TO_LEAVE: Final = 16
 
 
-class Connection(ConnectionBase):
+class Connection(WaitingConnection):
     """One connection of a server. The owner calls `start` once, and has a task call `run` after each `schedule`."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
-        super().__init__(settings, conn, number, dates)
-        self._owner: Final = owner
-        # the task that runs the connection; None if it is queued, unattended or closed
-        self._task: ConnectionTask | None = None
-        # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
-        # bytes were read
-        self._began_at = self._came_at = self.accepted
+        super().__init__(settings, conn, number, owner, dates)
         self._close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
     # called by the server, its workers and the poller
@@ -92,15 +82,6 @@ class Connection(ConnectionBase):
         if data is not None or not self._become_unattended():
             self._owner.schedule(self)
 
-    def on_ready(self) -> None:
-        """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
-        was closed. If a handler runs, see whether the peer has left."""
-        if self.attendance == UNATTENDED and self.state < CLOSED:
-            self.attendance = QUEUED
-            self._owner.schedule(self)
-        elif self._watched:
-            self._look_at_peer()
-
     async def run(self, task: ConnectionTask) -> None:
         """Serve in `task` until the connection is closed, is unattended, or goes on in another task. Only cancellation
         and other BaseExceptions pass."""
@@ -122,7 +103,8 @@ class Connection(ConnectionBase):
             except (BrokenResourceError, ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
             if self._is_run_by(task) and self._must_linger:
-                await close_gracefully(self.transport, self._last_response, self._unread, self.clock, self.timeouts)
+                last = self.output.take() + self._last_response
+                await close_gracefully(self.transport, last, self._unread, self.clock, self.timeouts)
         except Exception as error:
             report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
             self._end(Reason.SERVER_ERROR)
@@ -217,84 +199,6 @@ class Connection(ConnectionBase):
             self._unread = result is Reason.PROTOCOL_ERROR  # a close that is a reset would discard TLS's alert
             self._end(result)
 
-    def _expect(self, phase: Phase, deadline: float) -> None:
-        """Enter `phase`, in which bytes must come by `deadline`."""
-        self.enter(phase, deadline)
-        self.conn.set_read_deadline(deadline)
-
-    def _become_unattended(self) -> bool:
-        """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
-        nothing if they may have come already."""
-        assert may_be_unattended(self.state, self.reader.buffered > 0)
-        if not self.conn.call_when_readable(self):
-            return False
-        self._leave_task()
-        return True
-
-    def _leave_task(self) -> None:
-        """Note that the connection is unattended, and release its task if it has one."""
-        self.attendance = UNATTENDED
-        if self._task is not None:
-            self._task.release()
-            self._task = None
-
-    def _resume_idle(self) -> None:
-        """Receive what has come during a wait without a task. If nothing has, wait again; if the deadline has passed,
-        end the connection."""
-        if self.state >= CLOSING or self.reader.buffered or not self.transport.can_be_unattended:
-            return
-        data = None
-        try:
-            while data is None:
-                if not self.conn.resume_readable(self):
-                    self._leave_task()
-                    return
-                data = self.transport.receive_ready()
-        except DeadlineExceeded as late:
-            # bytes that came in time may have waited for this turn of the loop
-            data = self.transport.receive_ready()
-            if data is None:
-                rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
-                self.expired(rule, self.clock.now() - late.deadline)
-                return
-        self._feed(data)
-
-    def _try_idle_unattended(self) -> bool:
-        """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
-        cannot be unattended, or bytes of the next request may be there."""
-        now = self.clock.now()
-        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
-        if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
-            return False
-        return self._become_unattended()
-
-    async def _wait_idle(self) -> None:
-        """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""
-        if self.reader.buffered:
-            await checkpoint()
-            self._begin_request()
-            return
-        try:
-            self._feed(await self.transport.receive(self.deadline))
-        except DeadlineExceeded as late:
-            self.expired(RULES["idle"], self.clock.now() - late.deadline)
-
-    def _feed(self, data: bytes) -> None:
-        """Give received bytes to the parser. They begin the next request if the connection is idle. b"" means that the
-        peer has closed its side, and ends the connection."""
-        self.reader.feed(data)
-        if not data:
-            self._end(Reason.CLIENT_CLOSED)
-        elif self.state == IDLE:
-            self._begin_request()
-        else:
-            self._came_at = self.clock.now()
-
-    def _begin_request(self) -> None:
-        """Note that the first bytes of the next request were read."""
-        self._began_at = self._came_at = self.clock.now()
-        self._advance(BYTES_CAME)
-
     async def _rest_of_head(self) -> Request | None:
         """Receive until the head is complete, and return the request. Return None if the connection ends instead."""
         deadline, rule = policy.header_deadline(self._began_at, self.timeouts)
@@ -355,6 +259,8 @@ class Connection(ConnectionBase):
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
         """Log what the handler raised, and end the connection unless the response is complete."""
+        # what was sent before the failure goes out, and decides whether the peer can be told
+        self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
@@ -389,6 +295,8 @@ class Connection(ConnectionBase):
     async def _finish_exchange(self, exchange: Exchange) -> None:
         """Decide after the handler whether the connection can be used again, and if so discard the rest of the body."""
         try:
+            if exchange.link != DEAD:
+                await self._empty_output()
             if exchange.link == DEAD:
                 # the first reason stays; if there is none, the application gave up in the middle of a send
                 self._end(Reason.SERVER_ERROR)

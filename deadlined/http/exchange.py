@@ -6,16 +6,12 @@ the deadline of the send, a response by that of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
-from ..errors import DeadlineExceeded
-from ..net import BrokenResourceError, ClosedResourceError
 from ..runtime import checkpoint
 from .errors import Disconnected
-from .policy import RULES, stall_deadline, write_deadline
+from .output import LIMIT
+from .policy import RULES, Rule, stall_deadline, write_deadline
 from .receiving import DISCARD, ReceivingExchange
-from .sending import SendQueue
-from .state import DEAD, DONE, EXPECT_100, SENT, Phase, Reason
+from .state import DEAD, DONE, EXPECT_100, LIVE, SENT
 from .timeouts import INF
 from .wire import CONTINUE, Headers
 
@@ -41,8 +37,9 @@ class Exchange(ReceivingExchange):
         """Send a piece of the body; `more` is False for the last one.
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
-        send; the pieces are sent in the order of the calls. If the peer does not accept a piece in time, the connection
-        is reset and the handler is cancelled.
+        send; the pieces are sent in the order of the calls, at the end of the event loop's turn. It waits while more
+        than 64 KiB are to be sent. If the peer does not accept a piece in time, the connection is reset and the handler
+        is cancelled. A send that is cancelled is sent nevertheless.
         """
         if not self.try_send(data, more):
             await self.finish_send()
@@ -57,24 +54,54 @@ class Exchange(ReceivingExchange):
         framed = writer.body(data, more, b"" if writer.started else host.dates.current(), host.keep_alive_line)
         if not framed:
             # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
+            self._mark_if_sent()
             return False
-        taken = 0
         # the deadline of the whole response counts also while no send has to wait
         due = self._response_due()
-        if (self._queue is None or self._queue.is_empty) and (due == INF or due > host.clock.now()):
-            try:
-                taken = host.transport.try_send(framed)
-            except (BrokenResourceError, ClosedResourceError) as error:
-                self._raise_lost(Reason.CLIENT_RESET, error)
-            if taken == len(framed):
-                self._mark_if_sent()
-                return True
-        self._enqueue(framed, taken)
-        return False
+        if due < INF and due <= host.clock.now():
+            # what was sent in time is not lost
+            host.output.flush()
+            host.expired(RULES["write"], host.clock.now() - due)
+            return False
+        host.output.append(framed)
+        # an error is told by this send
+        self._sending += 1
+        need_not_wait = host.flush_soon(more)
+        self._sending -= 1
+        self._mark_if_sent()
+        return need_not_wait
 
-    def finish_send(self) -> Awaitable[None]:
-        """Return an awaitable that sends what earlier calls of `try_send` have left. A checkpoint."""
-        return self._flush(0 if self._queue is None else self._queue.end)
+    async def finish_send(self) -> None:
+        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone."""
+        output = self._host.output
+        if output.size > LIMIT:
+            self._sending += 1
+            try:
+                await output.wait(LIMIT)
+            finally:
+                self._sending -= 1
+            if self._link == LIVE and not (self._watching or self._receiving):
+                # it was not watched while the send would have told the handler
+                self._host.watch_peer()
+        else:
+            await checkpoint()
+        if self._link == DEAD:
+            # the reason may be a cancellation that has come with it
+            await checkpoint()
+            raise Disconnected("the peer is gone, or did not accept the response in time")
+
+    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+        """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
+        if self._write_by is not None:
+            return self._write_by, RULES["write"]
+        timeouts = self._host.timeouts
+        due, rule = write_deadline(since, self.head_done, length, timeouts)
+        return min(due, stall_deadline(now, timeouts)), rule
+
+    def output_sent(self) -> None:
+        """Tell the task that nothing of the response is pending any more, if it is complete."""
+        if self._response == SENT and self.task is not None:
+            self.task.response_sent()
 
     def _leaves_much_unread(self) -> bool:
         """Return True if `discard_body` would give up, as far as is known now."""
@@ -87,71 +114,14 @@ class Exchange(ReceivingExchange):
         """Return when the whole response must be sent."""
         return self.head_done + self._host.timeouts.write if self._write_by is None else self._write_by
 
-    def _enqueue(self, framed: bytes, taken: int) -> None:
-        if self._queue is None:
-            self._queue = SendQueue()
-        self._queue.append(framed, taken)
-
     async def _send_continue(self) -> None:
-        self._enqueue(CONTINUE, 0)
-        await self.finish_send()
-
-    async def _flush(self, end: int) -> None:
-        """Send the first `end` pieces that were ever queued. Let other tasks run if all are sent."""
-        queue = self._queue
-        if queue is None or queue.sent >= end:
-            self._mark_if_sent()
-            await checkpoint()
-            return
-        try:
-            await queue.flush(end, self._send)
-        except Exception:
-            raise
-        except BaseException:
-            # cancelled: a piece that is missing would corrupt what follows it, so give up the connection
-            self.kill()
-            self._host.send_abandoned()
-            raise
-        self._mark_if_sent()
-
-    async def _send(self, data: bytes, taken: int) -> None:
-        """Send `data` from byte `taken` on by its deadlines, and translate errors."""
-        host = self._host
-        try:
-            due = self._response_due()
-            if due <= host.clock.now():
-                self._write_rule = RULES["write"]
-                raise DeadlineExceeded("write", due)
-            self._send_due = None
-            await host.transport.send(data, taken, self._send_deadline)
-        except DeadlineExceeded as late:
-            host.expired(self._write_rule, host.clock.now() - late.deadline)
-            await checkpoint()
-            raise Disconnected("the peer did not accept the response in time") from late
-        except (BrokenResourceError, ClosedResourceError) as error:
-            self._raise_lost(Reason.CLIENT_RESET, error)
-        host.enter(Phase.HANDLER, self._handler_deadline)
-        if not (self.writer.complete or self._watching or self._receiving):
-            host.watch_peer()
-
-    def _send_deadline(self, length: int) -> float:
-        """Return when the peer must have accepted more of a send of `length` bytes, and enter the write phase. Called
-        when the send must wait, and after each progress."""
-        host = self._host
-        now = host.clock.now()
-        if self._send_due is None:
-            self._send_due = write_deadline(now, self.head_done, length, host.timeouts)
-        if self._write_by is not None:
-            deadline, self._write_rule = self._write_by, RULES["write"]
-        else:
-            deadline, self._write_rule = self._send_due
-            deadline = min(deadline, stall_deadline(now, host.timeouts))
-        host.enter(Phase.WRITE, deadline)
-        return deadline
+        output = self._host.output
+        output.append(CONTINUE)
+        output.flush()
 
     def _mark_if_sent(self) -> None:
-        """Note that the response is sent, if it is complete and nothing is queued. End a watch, and tell the task."""
-        if not self.writer.complete or self._response == SENT or not (self._queue is None or self._queue.is_empty):
+        """Note that the response is complete, if it is. End a watch, and tell the task."""
+        if not self.writer.complete or self._response == SENT:
             return
         self._response = SENT
         self._host.unwatch_peer()

@@ -17,7 +17,6 @@ from .draining import Draining
 from .errors import BadRequest, Disconnected
 from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline, handler_deadline
 from .seams import ExchangeHost, HandlerTask
-from .sending import SendQueue
 from .state import (
     DEAD,
     DETACHED,
@@ -39,9 +38,6 @@ from .wire import Request, ResponseWriter
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
 
-# a name of this module, which compiled code finds faster than a key
-_WRITE_GRACE: Final = RULES["write_grace"]
-
 
 class ReceivingExchange:
     """A request, its body to receive, and its link to the connection. An abstract base class."""
@@ -55,15 +51,13 @@ class ReceivingExchange:
         "_link",
         "_paused",
         "_paused_at",
-        "_queue",
         "_read_by",
         "_receiving",
         "_response",
-        "_send_due",
+        "_sending",
         "_server_status",
         "_watching",
         "_write_by",
-        "_write_rule",
         "head_done",
         "request",
         "start_time",
@@ -98,12 +92,8 @@ class ReceivingExchange:
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
-        # pieces that could not be sent at once; made when needed
-        self._queue: SendQueue | None = None
-        # when the whole of the current send must be done, and by which rule; None until it must wait
-        self._send_due: tuple[float, Rule] | None = None
-        # the rule of the write deadline that is armed
-        self._write_rule: Rule = _WRITE_GRACE
+        # tasks that wait in a send
+        self._sending = 0
         self._handler_deadline = handler_deadline(head_done, host.timeouts)
 
     @property
@@ -134,7 +124,7 @@ class ReceivingExchange:
     @property
     def response(self) -> int:
         """What was sent of the response: NONE, STARTED or SENT."""
-        if self._response == SENT:
+        if self._response == SENT and not self._host.output.size:
             return SENT
         return STARTED if self.writer.started else NONE
 
@@ -235,12 +225,12 @@ class ReceivingExchange:
     @property
     def detachable(self) -> bool:
         """True if the connection can go on while the handler is still running."""
-        return is_detachable(self._response, self._link, self._receiving)
+        return is_detachable(self._response, self._link, self._receiving) and not self._host.output.size
 
     @property
     def is_told(self) -> bool:
-        """True if a task of the handler waits in a receive, and so is told that the peer is gone."""
-        return self._watching or self._receiving
+        """True if a task of the handler waits in a receive or a send, and so is told that the peer is gone."""
+        return self._watching or self._receiving or self._sending > 0
 
     def detach(self) -> None:
         """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
@@ -254,8 +244,6 @@ class ReceivingExchange:
         if self._link == LIVE:
             self._link = DEAD
         self._server_status = told or self._server_status
-        if self._queue is not None:
-            self._queue.close()
         if self._answered is not None:
             self._answered.set()
 

@@ -6,15 +6,13 @@ server through its exchange.
 
 from __future__ import annotations
 
-from ..poll import Clock
-from ..runtime import ReadyCallback
 from .dates import DateLine
 from .draining import Draining
 from .errors import BadRequest
+from .output import Output, OutputOwner
 from .policy import Rule
 from .state import Phase, Reason
-from .timeouts import Limits, Timeouts
-from .transport import Transport
+from .timeouts import Limits
 from .wire import RequestParser
 
 
@@ -35,17 +33,15 @@ class HandlerTask:
         raise NotImplementedError
 
 
-class ExchangeHost(ReadyCallback):
+class ExchangeHost(OutputOwner):
     """What an exchange asks of its connection. An abstract base class.
 
-    It derives from ReadyCallback for the connection's sake: a compiled class has one base only.
+    It derives from OutputOwner for the connection's sake: a compiled class has one base only.
     """
 
-    clock: Clock
-    timeouts: Timeouts
     limits: Limits
     reader: RequestParser
-    transport: Transport
+    output: Output
     dates: DateLine
     keep_alive_line: bytes
     cancel_on_disconnect: bool
@@ -85,6 +81,7 @@ class ExchangeHost(ReadyCallback):
         """End `watch_peer`. Idempotent."""
         raise NotImplementedError
 
-    def send_abandoned(self) -> None:
-        """Reset the connection, because a send was cancelled halfway and nothing can follow it."""
+    def flush_soon(self, more: bool) -> bool:
+        """Let what was appended to the output be sent in this turn of the event loop. Return False if the sender must
+        wait: too much is pending, or other tasks must run. `more`: the response is not complete."""
         raise NotImplementedError

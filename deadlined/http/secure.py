@@ -3,9 +3,9 @@
 Facts      What is encrypted must be sent before anything else, whether or not the kernel takes it now.
 Hazard     A piece of which a part is encrypted and not sent would be encrypted again by the one who sends the rest.
            Its deadline must count until the kernel has all of its ciphertext.
-Answer     A piece counts as taken once its ciphertext has left. The transport remembers which piece it has begun and
-           how far; the send that continues with the same object goes on from there.
-Cost       A reference to a piece, only while the peer does not read.
+Answer     Bytes count as sent once their ciphertext has left. The transport knows how many of the next bytes are
+           encrypted already (`ahead`), and goes on after them.
+Cost       Nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
 from .reporting import report
 from .timeouts import INF
-from .transport import Deadline, Transport, address_of
+from .transport import Buffer, Transport, address_of
 
 # the first byte of a TLS handshake
 TLS_HELLO: Final = b"\x16"
@@ -27,14 +27,11 @@ TLS_HELLO: Final = b"\x16"
 class Tls(Transport):
     """A connection through TLS. `received` are the first bytes, which were read already."""
 
-    __slots__ = ("_begun", "_begun_to", "_tls")
+    __slots__ = ("_tls",)
 
     def __init__(self, conn: Conn, context: ssl.SSLContext, received: bytes) -> None:
         super().__init__(conn)
         self._tls: TlsConn = TlsConn(conn, context, server_side=True, https_compatible=True, received=received)
-        # a piece of which bytes are encrypted and not sent, and how many of its bytes are encrypted
-        self._begun: bytes | None = None
-        self._begun_to: int = 0
 
     @property
     def can_be_unattended(self) -> bool:
@@ -59,37 +56,31 @@ class Tls(Transport):
                     raise
         self.conn.set_deadline(INF)
 
-    def try_send(self, data: bytes) -> int:
-        self._budget -= 1
-        if self._budget <= 0 or self._tls.unsent:
+    def offer(self, data: Buffer) -> int:
+        tls = self._tls
+        self.ahead += tls.try_send(memoryview(data)[self.ahead :] if self.ahead else data)
+        if tls.unsent:
             return 0
-        return self._encrypted(data, self._tls.try_send(data))
+        taken, self.ahead = self.ahead, 0
+        self.sent += taken
+        return taken
 
-    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
-        conn, tls, length = self.conn, self._tls, len(data)
-        if data is self._begun:
-            taken = self._begun_to
-        self._begun = None
-        if self._budget <= 0:
-            await self._let_others_run()
+    async def send(self, data: bytes, deadline: float) -> None:
+        tls = self._tls
+        self.conn.set_write_deadline(deadline)
+        taken, self.ahead = self.ahead, 0
         with memoryview(data) as view:
-            taken += self._count(tls.try_send(view[taken:]))
-            if taken < length or tls.unsent:
-                conn.set_write_deadline(deadline(length))
-            while taken < length or tls.unsent:
-                before = tls.handed_over
+            taken += tls.try_send(view[taken:])
+            while taken < len(data) or tls.unsent:
                 taken += await self._wait_and_send(view[taken:])
-                if tls.handed_over > before:
-                    conn.set_write_deadline(deadline(length))
-        conn.set_write_deadline(INF)
+        self.sent += taken
+        self.conn.set_write_deadline(INF)
 
     def send_last(self, data: bytes) -> bool:
         tls = self._tls
         try:
             self.conn.set_write_deadline(INF)
-            if tls.unsent:
-                return False
-            if self._encrypted(data, tls.try_send(data)) < len(data) or not tls.end_ready():
+            if tls.unsent or self.offer(data) < len(data) or not tls.end_ready():
                 return False
             self.conn.shutdown_write()
         except (BrokenResourceError, ClosedResourceError, BusyResourceError):
@@ -105,7 +96,7 @@ class Tls(Transport):
             await self._notify_close(deadline)
         except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
             # the peer has left, or did not take the close_notify in time
-            self._begun = None
+            self.ahead = 0
         self.conn.close()
 
     async def _notify_close(self, deadline: float) -> None:
@@ -141,20 +132,8 @@ class Tls(Transport):
             await tls.wait_writable()
         except DeadlineExceeded:
             before = tls.handed_over
-            more = self._count(tls.send_ready(data))
+            more = tls.send_ready(data)
             if tls.handed_over == before:
                 raise
             return more
-        return self._count(tls.send_ready(data))
-
-    def _encrypted(self, data: bytes, number: int) -> int:
-        """Count bytes of `data` that were encrypted. Return how many of them have left: all, or for now none."""
-        self.sent += number
-        if not self._tls.unsent:
-            return number
-        self._begun, self._begun_to = data, number
-        return 0
-
-    def _count(self, sent: int) -> int:
-        self.sent += sent
-        return sent
+        return tls.send_ready(data)

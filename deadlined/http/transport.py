@@ -18,18 +18,17 @@ from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, C
 from ..runtime import checkpoint
 from .timeouts import INF
 
-# after this number of receives and sends in a row that need not wait, a checkpoint lets other tasks run
+# after this number of receives in a row that need not wait, a checkpoint lets other tasks run
 _BUDGET: Final = 16
 
-# a function from the length of a send to the time at which the peer must accept more of it
-Deadline = Callable[[int], float]
+Buffer = bytes | memoryview
 
 
 class Transport(ABC):
     """The bytes of a connection, in and out. An abstract base class. `received` and `sent` count bytes of HTTP, before
     encryption."""
 
-    __slots__ = ("_budget", "conn", "received", "sent")
+    __slots__ = ("_budget", "ahead", "conn", "received", "sent")
 
     # True if closing the socket is all that a graceful end needs
     closes_at_once: ClassVar[bool] = False
@@ -38,7 +37,8 @@ class Transport(ABC):
         self.conn: Conn = conn
         self.received: int = 0
         self.sent: int = 0
-        # receives and sends that may still be done before the next checkpoint
+        self.ahead = 0
+        # receives that may still be done before the next checkpoint
         self._budget: int = _BUDGET
 
     @property
@@ -69,18 +69,18 @@ class Transport(ABC):
             self.received += len(data)
         return data
 
-    @abstractmethod
-    def try_send(self, data: bytes) -> int:
-        """Send what can be sent without waiting. Return the number of bytes; 0 also if other tasks must run first. What
-        is left of `data` must be sent next, by `send` with this number and the same object."""
+    # bytes at the front of what is to be sent that are encrypted already, and have not left yet
+    ahead: int
 
     @abstractmethod
-    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
-        """Send what is left of `data` after the first `taken` bytes.
+    def offer(self, data: Buffer) -> int:
+        """Send what can be sent without waiting. Return the number of bytes that have left. What is left of `data` must
+        be offered or sent next, and may be longer then: the first `ahead` bytes of it are not looked at again."""
 
-        `deadline(len(data))` is called when the send must wait and after each progress. It returns when the peer must
-        have accepted more. Raise DeadlineExceeded at that time.
-        """
+    @abstractmethod
+    async def send(self, data: bytes, deadline: float) -> None:
+        """Send `data`, which begins with what was offered last and has not left. Raise DeadlineExceeded at
+        `deadline`."""
 
     @abstractmethod
     def send_last(self, data: bytes) -> bool:
@@ -129,30 +129,18 @@ class Plain(Transport):
 
     closes_at_once: ClassVar[bool] = True
 
-    def try_send(self, data: bytes) -> int:
-        self._budget -= 1
-        # a peer that accepts everything must not keep other tasks waiting
-        if self._budget <= 0:
-            return 0
+    def offer(self, data: Buffer) -> int:
         taken = self.conn.try_send(data)
         self.sent += taken
         return taken
 
-    async def send(self, data: bytes, taken: int, deadline: Deadline) -> None:
+    async def send(self, data: bytes, deadline: float) -> None:
         conn = self.conn
-        length = len(data)
-        if self._budget <= 0:
-            await self._let_others_run()
+        conn.set_write_deadline(deadline)
         with memoryview(data) as view:
-            taken += self._count(conn.try_send(view[taken:]))
-            if taken == length:
-                return
-            conn.set_write_deadline(deadline(length))
-            while taken < length:
-                more = await self._wait_and_send(view[taken:])
-                if more:
-                    taken += more
-                    conn.set_write_deadline(deadline(length))
+            taken = self._count(conn.try_send(view))
+            while taken < len(data):
+                taken += await self._wait_and_send(view[taken:])
         conn.set_write_deadline(INF)
 
     async def _wait_and_send(self, data: memoryview) -> int:

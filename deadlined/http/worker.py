@@ -23,13 +23,16 @@ from typing import Final
 from ..poll import Poller
 from ..runtime import ContainedTask, ContainedTasks
 from ..timers import Timer
-from .base import ConnectionTask
+from .base import ConnectionBase, ConnectionTask
 from .connection import Connection
 from .exchange import Exchange
 from .reporting import report
 from .settings import Handler
 from .state import DEAD
 from .timeouts import INF
+
+# seconds for which a response may wait for others to be sent with it
+_LONGEST_TURN: Final = 0.0005
 
 # the most workers that are kept while they have nothing to do; each holds a few kB
 _MOST_IDLE: Final = 64
@@ -41,13 +44,16 @@ class WorkerPool:
     The workers run in `tasks`, whose block the caller leaves at the end. The handlers' timers are in `poller`.
     """
 
-    __slots__ = ("_closed", "_coming", "_idle", "_ready", "poller", "tasks")
+    __slots__ = ("_closed", "_coming", "_idle", "_ready", "_unflushed", "_unflushed_since", "poller", "tasks")
 
     def __init__(self, tasks: ContainedTasks, poller: Poller) -> None:
         self.tasks: Final = tasks
         self.poller: Final = poller
         self._idle: list[Worker] = []
         self._ready: deque[Connection] = deque()
+        # connections with output to be sent at the end of the turn, and when the first of them was added
+        self._unflushed: list[ConnectionBase] = []
+        self._unflushed_since = INF
         # workers that were woken or started for ready connections and do not run yet
         self._coming = 0
         # once True `tasks` may be closed: start nothing in it
@@ -84,6 +90,37 @@ class WorkerPool:
         """Forget `worker`, whose task ends, if it is idle."""
         if worker in self._idle:
             self._idle.remove(worker)
+
+    def flush_later(self, connection: ConnectionBase, task: ContainedTask) -> bool:
+        """Have `connection.flush` called when the turn ends, or within _LONGEST_TURN if more is to be sent. `task` is
+        the one that runs the connection. Return False if the caller runs in another one."""
+        tasks = self.tasks
+        if tasks.reuses and not task.runs_now:
+            # nobody would notice the end of its turn
+            return False
+        now = self.poller.clock.now()
+        if not self._unflushed:
+            self._unflushed_since = now
+            if not tasks.reuses:
+                tasks.call_soon(self.flush)
+        elif now - self._unflushed_since > _LONGEST_TURN:
+            self.flush()
+            return self.flush_later(connection, task)
+        self._unflushed.append(connection)
+        return True
+
+    def flush(self) -> None:
+        """Let all connections send what they have kept for the end of the turn."""
+        if self._unflushed:
+            unflushed, self._unflushed = self._unflushed, []
+            for connection in unflushed:
+                try:
+                    connection.flush()
+                except Exception as error:
+                    # the others must be sent nevertheless
+                    report(
+                        logging.ERROR, "the connection with %s failed inside the server", connection.peer, error=error
+                    )
 
     def close(self) -> None:
         """Start no worker any more. Once the workers' tasks have ended, the caller closes the remaining connections."""
@@ -149,6 +186,9 @@ class Worker(ConnectionTask):
     @property
     def fresh(self) -> bool:
         return self._task.fresh
+
+    def flush_later(self, connection: ConnectionBase) -> bool:
+        return self._pool.flush_later(connection, self._task)
 
     def release(self) -> None:
         self._connection = None
@@ -220,6 +260,7 @@ class Worker(ConnectionTask):
                 else:
                     return
         finally:
+            pool.flush()
             self._task.left()
             self._leave_pool()
 
@@ -249,6 +290,7 @@ class Worker(ConnectionTask):
 
     def _before_suspend(self) -> None:
         """Called when the task suspends: let nothing wait for this worker that need not."""
+        self._pool.flush()
         self._pool.call_workers()
         self._detach_handler()
 

@@ -13,11 +13,8 @@ Cost       A system call that finds nothing, when it is not known that the buffe
 from __future__ import annotations
 
 import contextlib
-import select
 import socket as stdlib
-import struct
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import trio
 
@@ -25,19 +22,7 @@ from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
 from .side import Side, require_open
-
-Buffer = bytes | bytearray | memoryview
-
-# bytes; trio's SocketStream uses the same. Above glibc's mmap threshold (128 KiB) every receive would map and unmap its
-# buffer
-RECEIVE_SIZE: Final = 65536
-
-# bytes that the kernel holds for a peer that does not read. Linux's default let one stalled reader on loopback hold
-# 2.2 MB, this limit 66 KiB. Trio's is 16 KiB; a larger one wakes a fast sender less often
-_UNSENT: Final = 64 * 1024
-
-# linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
-_LINGER_ZERO: Final = struct.pack("ii", 1, 0)
+from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, set_options
 
 
 class Conn(trio.abc.HalfCloseableStream):
@@ -200,7 +185,7 @@ class Conn(trio.abc.HalfCloseableStream):
         side.enter()
         try:
             await side.begin()
-            while not _writable(self._socket):
+            while not is_writable(self._socket):
                 side.woken(await side.parking)
             if not side.slept:
                 await side.finish()
@@ -239,7 +224,7 @@ class Conn(trio.abc.HalfCloseableStream):
         if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
             # the program may have put another file behind the descriptor
             with contextlib.suppress(OSError):
-                self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, _LINGER_ZERO)
+                self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, LINGER_ZERO)
         self.close()
 
     def shutdown_write(self) -> None:
@@ -307,6 +292,27 @@ class Conn(trio.abc.HalfCloseableStream):
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
 
+    def call_when_writable(self, callback: ReadyCallback) -> bool:
+        """Wait without a task: True if `callback.on_ready()` will be called once, when `try_send` may take more, the
+        write deadline has passed or the connection was closed. False if `try_send` is worth trying now.
+        DeadlineExceeded if the deadline has passed; ClosedResourceError once closed."""
+        status = self._writing.half.park(callback)
+        if status != PARKED:
+            self._writing.woken(status)
+        return status == PARKED
+
+    def resume_writable(self, callback: ReadyCallback) -> bool:
+        """After `callback` was called: True if `send_ready` is worth trying, False if the callback will be called again
+        because the reason of the call has gone away. Errors as `call_when_writable`."""
+        status = self._writing.half.resume(callback)
+        if status != PARKED:
+            self._writing.woken(status)
+        return status != PARKED
+
+    def cancel_writable_call(self) -> None:
+        """Forget the callback of `call_when_writable`. No effect if there is none."""
+        self._writing.half.unpark()
+
     def cancel_call(self) -> None:
         """Forget the callback of `call_when_readable`. No effect if there is none."""
         self._reading.half.unpark()
@@ -368,32 +374,6 @@ class Conn(trio.abc.HalfCloseableStream):
             return 0
         except OSError as error:
             raise broken_error(error) from error
-
-
-def set_options(socket: stdlib.socket) -> bool:
-    """Set the TCP options of every `Conn`. False if it is no TCP socket, which has none."""
-    is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
-    if is_tcp:
-        # as trio does: small messages leave at once
-        socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
-        if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
-            socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
-    return is_tcp
-
-
-def checked_size(max_bytes: int) -> int:
-    """Return the `max_bytes` of a receive. TypeError or ValueError if it is none."""
-    if not isinstance(max_bytes, int):
-        raise TypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
-    if max_bytes < 1:
-        raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
-    return max_bytes
-
-
-def _writable(socket: stdlib.socket) -> bool:
-    poll = select.poll()
-    poll.register(socket, select.POLLOUT)
-    return bool(poll.poll(0))
 
 
 def _deadline_of_closed(when: float) -> None:

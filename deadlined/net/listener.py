@@ -24,10 +24,11 @@ from typing import Any
 import trio
 
 from ..runtime import checkpoint, current_host
-from .conn import Conn, set_options
+from .conn import Conn
 from .errors import broken_error, close_socket
 from .race import AddressInfo
 from .side import Side, require_open
+from .sockets import set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005

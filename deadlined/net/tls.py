@@ -19,8 +19,9 @@ from typing import Final, Self
 
 from ..errors import DeadlineExceeded
 from ..runtime import checkpoint
-from .conn import RECEIVE_SIZE, Buffer, Conn, checked_size
+from .conn import Conn
 from .errors import BrokenResourceError, ClosedResourceError, closed_error
+from .sockets import RECEIVE_SIZE, Buffer, checked_size
 from .tls_core import PIECE, TlsCore
 
 # bytes that are encrypted before the kernel is asked to take them

@@ -196,7 +196,7 @@ async def test_streaming_to_a_client_that_has_left_ends_in_an_oserror() -> None:
         except OSError as error:
             raised.append(error)
 
-    async with serving(app) as served:
+    async with serving(app, cancel_on_disconnect=False) as served:
         async with served.client() as client:
             await client.send(GET)
             await client.receive()

@@ -277,7 +277,8 @@ async def test_only_write_timeout(autojump_clock: MockClock) -> None:
         await client.send(GET)
         assert await client.end() == "reset"
         assert await site.reason() is Reason.WRITE_TIMEOUT
-        assert seen.ended == [("cancelled", 0.0)]
+        # how much the kernel has taken decides whether the deadline or the second send comes first
+        assert seen.ended in ([("cancelled", 0.0)], [("disconnected", 0.0)])
 
 
 async def test_server_keep_alive_after_write_error(autojump_clock: MockClock) -> None:

@@ -326,7 +326,7 @@ async def test_a_bad_chunk_fails_the_handler_and_is_answered(autojump_clock: Moc
         assert site.records.requests[0].status == 400
 
 
-async def test_head_and_first_body_leave_in_one_send(autojump_clock: MockClock) -> None:
+async def test_what_is_sent_in_one_turn_leaves_in_one_send(autojump_clock: MockClock) -> None:
     sends: list[int] = []
 
     class Counting(socket.socket):
@@ -340,13 +340,17 @@ async def test_head_and_first_body_leave_in_one_send(autojump_clock: MockClock) 
         exchange.start(200, [])
         assert sends == []
         await exchange.send(b"hello", True)
+        await exchange.send(b" world", True)
+        assert sends == []
+        await trio.lowlevel.checkpoint()
         assert len(sends) == 1
         await exchange.send(b"", False)
-        assert len(sends) == 2
+        assert len(sends) == 1
 
     async with serving(counted) as site:
         client = await site.connect()
-        assert (await client.get()).body == b"hello"
+        assert (await client.get()).body == b"hello world"
+    assert len(sends) == 2
 
 
 class Spawns(trio.abc.Instrument):

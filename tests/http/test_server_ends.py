@@ -401,14 +401,11 @@ async def test_a_failure_ends_its_own_connection_only(
         assert (await good.get()).status == 200
 
 
-@pytest.mark.parametrize("more", [False, True])
-async def test_a_handler_that_gives_up_a_send_halfway_leaves_nothing_to_follow(
-    more: bool, autojump_clock: MockClock
-) -> None:
+async def test_a_handler_that_gives_up_a_response_halfway_leaves_nothing_to_follow(autojump_clock: MockClock) -> None:
     async def gives_up(exchange: Exchange) -> None:
         exchange.start(200, [(b"content-length", b"%d" % HUGE)])
         with trio.move_on_after(1):
-            await exchange.send(bytes(HUGE - more), more)
+            await exchange.send(bytes(HUGE - 1), True)
 
     async with serving(gives_up) as site:
         client = await site.connect()
@@ -416,6 +413,27 @@ async def test_a_handler_that_gives_up_a_send_halfway_leaves_nothing_to_follow(
         record = await site.ended()
         assert (record.reason, record.requests, trio.current_time()) == (Reason.SERVER_ERROR, 1, 1.0)
         assert await client.end() == "reset"
+
+
+async def test_a_response_that_nobody_waits_for_is_sent_before_the_next_request_is_served(
+    autojump_clock: MockClock,
+) -> None:
+    begun: list[float] = []
+
+    async def gives_up(exchange: Exchange) -> None:
+        begun.append(trio.current_time())
+        exchange.start(200, [])
+        with trio.move_on_after(1):
+            await exchange.send(bytes(1_000_000), False)
+
+    async with serving(gives_up) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET + GET)
+        await trio.sleep(10)
+        assert begun == [0.0]
+        for _ in range(2):
+            assert len((await client.response()).body) == 1_000_000
+        assert begun == [0.0, 10.0]
 
 
 # what the server knows of itself

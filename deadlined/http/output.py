@@ -1,0 +1,237 @@
+"""What is still to be sent on one connection: pieces of responses, sent together, without a task.
+
+Facts      On one machine each send to a sleeping peer wakes it, and each is a system call. Several tasks of a handler
+           may send pieces of one body. A peer may not read.
+Hazard     A piece that overtakes another, or is sent in the middle of it, corrupts the response without anybody
+           noticing. A piece that waits for its peer must not hold a task, nor outlive its deadline.
+Answer     A piece is appended, and all pieces are offered to the kernel at once when the owner flushes. If the kernel
+           does not take all, the output is blocked: the poller calls it when there is room, and the rest is sent there.
+           The deadline of a piece runs while the output is blocked by it.
+Cost       A piece that need not wait is sent at the end of the turn of the event loop, not at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ..errors import DeadlineExceeded
+from ..net import BrokenResourceError, ClosedResourceError
+from ..poll import Clock
+from ..runtime import Event, ReadyCallback
+from .policy import Rule
+from .reporting import report
+from .state import Reason
+from .timeouts import INF, Timeouts
+from .transport import Transport
+
+# bytes that may be pending: above, the owner flushes, and a sender waits until the output is below
+LIMIT: Final = 64 * 1024
+
+
+class OutputOwner(ReadyCallback):
+    """What an output asks of its connection. An abstract base class.
+
+    It derives from ReadyCallback for the connection's sake: a compiled class has one base only.
+    """
+
+    clock: Clock
+    timeouts: Timeouts
+    transport: Transport
+
+    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+        """Return when the peer must have accepted more of a piece of `length` bytes that has been waiting since
+        `since`, and by which rule. Called when the piece must wait, and after each progress."""
+        raise NotImplementedError
+
+    def output_blocked(self, deadline: float) -> None:
+        """Note that the peer must accept more by `deadline`."""
+        raise NotImplementedError
+
+    def output_sent(self) -> None:
+        """Note that nothing is pending any more, after the output was blocked."""
+        raise NotImplementedError
+
+    def output_expired(self, rule: Rule, lateness: float) -> None:
+        """End the connection as `rule` says, because the peer did not accept a piece in time."""
+        raise NotImplementedError
+
+    def output_lost(self, reason: Reason) -> None:
+        """End the connection, because nothing can be sent any more."""
+        raise NotImplementedError
+
+
+class Output(ReadyCallback):
+    """The pending pieces of one connection. `size` is their length in bytes."""
+
+    __slots__ = ("_maybe_owner", "_pieces", "_since", "_taken", "_turn", "blocked", "size")
+
+    def __init__(self, owner: OutputOwner) -> None:
+        self._maybe_owner: OutputOwner | None = owner
+        self._pieces: list[bytes] = []
+        # bytes of the first piece that the kernel has taken already
+        self._taken: int = 0
+        self.size: int = 0
+        # the kernel's buffer is full, and the poller will call `on_ready`
+        self.blocked: bool = False
+        # when the first piece began to wait; inf if it has not waited
+        self._since: float = INF
+        # set when the pending bytes have become less than LIMIT, or are lost; made when needed
+        self._turn: Event | None = None
+
+    @property
+    def _owner(self) -> OutputOwner:
+        owner = self._maybe_owner
+        assert owner is not None, "the output was closed"
+        return owner
+
+    def append(self, piece: bytes) -> None:
+        """Let `piece` be sent after all others. No effect once closed."""
+        if self._maybe_owner is not None:
+            self._pieces.append(piece)
+            self.size += len(piece)
+
+    def flush(self) -> None:
+        """Offer the pending pieces to the kernel. No effect while blocked. Does not raise, and tells the owner of
+        errors."""
+        if self._pieces and not self.blocked:
+            self._guarded(self._send)
+
+    async def wait(self, most: int) -> None:
+        """Sleep until at most `most` bytes are pending, or the output is discarded. Flush first."""
+        while self.size > most:
+            if self._turn is None:
+                self._turn = Event()
+            await self._turn.wait()
+
+    def take(self) -> bytes:
+        """Return the pending bytes, and leave none."""
+        rest = b"".join(self._pieces)[self._taken :]
+        self.discard()
+        return rest
+
+    def discard(self) -> None:
+        """Forget what is pending, and wake those who wait. Idempotent."""
+        self._pieces.clear()
+        self.size = self._taken = 0
+        if self.blocked:
+            self.blocked = False
+            self._owner.transport.conn.cancel_writable_call()
+        self._pass_turn()
+
+    def close(self) -> None:
+        """Discard, and forget the owner, which refers to this object."""
+        self.discard()
+        self._maybe_owner = None
+
+    def on_ready(self) -> None:
+        """Send on: the kernel's buffer may have room, the deadline has passed, or the socket was closed."""
+        if self.blocked:
+            self._guarded(self._resume)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (BrokenResourceError, ClosedResourceError):
+            self._lose(Reason.CLIENT_RESET)
+        except Exception as error:
+            report(logging.ERROR, "sending has failed inside the server", error=error)
+            self._lose(Reason.SERVER_ERROR)
+
+    def _lose(self, reason: Reason) -> None:
+        self.discard()
+        self._owner.output_lost(reason)
+
+    def _resume(self) -> None:
+        conn = self._owner.transport.conn
+        try:
+            if not conn.resume_writable(self):
+                return
+        except DeadlineExceeded as late:
+            # room that came in time may have waited for this turn of the loop
+            conn.set_write_deadline(INF)
+            if not self._offer():
+                self._expire(late.deadline)
+                return
+        self.blocked = False
+        self._send()
+        if not self.size:
+            conn.set_write_deadline(INF)
+            self._owner.output_sent()
+
+    def _send(self) -> None:
+        """Offer pieces until none is left, or park until there is room."""
+        conn = self._owner.transport.conn
+        while self._pieces:
+            if self._offer():
+                continue
+            deadline = self._deadline()
+            conn.set_write_deadline(deadline)
+            try:
+                self.blocked = conn.call_when_writable(self)
+            except DeadlineExceeded:
+                self._expire(deadline)
+                return
+            if self.blocked:
+                self._owner.output_blocked(deadline)
+                return
+
+    def _deadline(self) -> float:
+        now = self._owner.clock.now()
+        if self._since == INF:
+            self._since = now
+        return self._owner.output_deadline(len(self._pieces[0]), self._since, now)[0]
+
+    def _expire(self, deadline: float) -> None:
+        now = self._owner.clock.now()
+        rule = self._owner.output_deadline(len(self._pieces[0]), self._since, now)[1]
+        self._owner.output_expired(rule, now - deadline)
+        self.discard()
+
+    def _offer(self) -> bool:
+        """Offer the first pieces, as many as fit into LIMIT, at least one. Return True if the kernel has taken any
+        byte."""
+        transport = self._owner.transport
+        first = self._pieces[0]
+        if self._taken or len(first) >= LIMIT or len(self._pieces) == 1:
+            taken = transport.offer(memoryview(first)[self._taken :] if self._taken else first)
+        elif self.size <= LIMIT:
+            taken = transport.offer(b"".join(self._pieces))
+        else:
+            taken = transport.offer(b"".join(self._some()))
+        if taken:
+            self._drop(taken)
+        return taken > 0
+
+    def _some(self) -> list[bytes]:
+        """Return the first pieces that are not longer than LIMIT together."""
+        left = LIMIT
+        some: list[bytes] = []
+        for piece in self._pieces:
+            left -= len(piece)
+            if left < 0:
+                break
+            some.append(piece)
+        return some
+
+    def _drop(self, taken: int) -> None:
+        """Forget the next `taken` bytes, which the kernel has."""
+        self.size -= taken
+        taken += self._taken
+        whole = 0
+        while whole < len(self._pieces) and taken >= len(self._pieces[whole]):
+            taken -= len(self._pieces[whole])
+            whole += 1
+        if whole:
+            del self._pieces[:whole]
+            # the next piece has a deadline of its own
+            self._since = INF
+        self._taken = taken
+        if self._turn is not None and self.size <= LIMIT:
+            self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.set()
+            self._turn = None

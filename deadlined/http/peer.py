@@ -1,0 +1,136 @@
+"""What passes between a connection and its peer without a task: the output, and the news that the peer has left.
+
+Facts      While a handler runs, no task of the connection reads or writes. The peer may stop reading, or leave.
+Hazard     A handler that sleeps for a client that has left holds what it holds, a database's connection for example.
+           A response that waits for its peer must end by its deadline, whatever its handler does.
+Answer     The poller calls the connection when the peer sends or leaves, and its output when there is room.
+Cost       A store when a handler begins, and one when its response is sent.
+"""
+
+from __future__ import annotations
+
+from ..net import Conn
+from . import policy
+from .base import ConnectionBase
+from .dates import DateLine
+from .output import LIMIT
+from .policy import Rule
+from .settings import Settings
+from .state import EXCHANGE, Phase, Reason
+from .timeouts import INF
+
+
+class PeerConnection(ConnectionBase):
+    """A connection that notices what its peer does while a handler runs. An abstract base class; `waiting.py` derives
+    from it."""
+
+    def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
+        super().__init__(settings, conn, number, dates)
+        # the pool will call `flush` at the end of the turn
+        self._flush_is_due = False
+        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
+        self._watched = False
+        # the peer has ended its side while the current handler ran
+        self._leaving = False
+
+    # implements ExchangeHost
+
+    def watch_peer(self) -> None:
+        if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
+            self._look_at_peer()
+
+    def unwatch_peer(self) -> None:
+        if self._watched:
+            self._watched = False
+            self.conn.cancel_call()
+
+    def _look_at_peer(self) -> None:
+        """Watch the peer, and if it has left, cut the handler, now or soon. A peer that was not reset may have ended
+        only its own side, so a handler that is quick may still answer. One that waits in a receive or a send is told
+        by that."""
+        self._watched = False
+        exchange = self._exchange
+        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
+            return
+        if self.conn.peer_has_left:
+            if self.conn.was_reset:
+                self._peer_left(Reason.CLIENT_RESET)
+                return
+            self._leaving = True
+            exchange.end_soon()
+        self._watched = self.conn.call_when_readable(self) or self._watch_again()
+
+    def _watch_again(self) -> bool:
+        """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
+        if self.conn.read_deadline <= self.clock.now():
+            self.conn.set_read_deadline(INF)
+            # while the deadline had passed, the readiness was not consumed
+            if self.conn.call_when_readable(self):
+                return True
+        # the first call has consumed the readiness
+        return self.conn.call_when_readable(self)
+
+    # implements OutputOwner
+
+    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+        exchange = self._exchange
+        if exchange is not None:
+            return exchange.output_deadline(length, since, now)
+        due, rule = policy.write_deadline(since, since, length, self.timeouts)
+        return min(due, policy.stall_deadline(now, self.timeouts)), rule
+
+    def output_blocked(self, deadline: float) -> None:
+        self.enter(Phase.WRITE, deadline)
+
+    def output_sent(self) -> None:
+        if self._exchange is not None:
+            self.enter(Phase.HANDLER, self._exchange.deadline)
+            self.watch_peer()
+            self._exchange.output_sent()
+        self._go_on()
+
+    def output_expired(self, rule: Rule, lateness: float) -> None:
+        self.expired(rule, lateness)
+        self._go_on()
+
+    def output_lost(self, reason: Reason) -> None:
+        exchange = self._exchange
+        if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
+            self._peer_left(reason)
+            return
+        self._end(reason)
+        if exchange is not None:
+            exchange.kill()
+            exchange.end_soon()
+        self._go_on()
+
+    def flush(self) -> None:
+        self._flush_is_due = False
+        self.output.flush()
+        if not self.output.size:
+            self._go_on()
+
+    def flush_soon(self, more: bool) -> bool:
+        output = self.output
+        if output.size > LIMIT:
+            output.flush()
+            return not more and not output.size
+        if not self._flush_is_due and not output.blocked:
+            self._flush_is_due = self._ask_for_flush()
+            if not self._flush_is_due:
+                output.flush()
+        return True
+
+    # implemented by subclasses
+
+    def _peer_left(self, reason: Reason) -> None:
+        """End the connection for `reason` and cancel the handler, because the peer has left."""
+        raise NotImplementedError
+
+    def _ask_for_flush(self) -> bool:
+        """Have `flush` called at the end of this turn of the event loop. Return False if that cannot be promised."""
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        """Go on without a task after the output was sent, or the connection has ended because it was not."""
+        raise NotImplementedError

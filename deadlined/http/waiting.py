@@ -1,0 +1,161 @@
+"""How a connection waits for the next request: without a task if possible, under the deadline of its phase.
+
+Facts      Most connections of a server are idle most of the time.
+Answer     A connection from which no byte of the next request was read is unattended: it has no task, and the poller
+           calls `on_ready`. One whose last response has not left yet first sends that, without a task as well.
+Cost       Two fields are stored when a wait begins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import DeadlineExceeded
+from ..net import Conn
+from ..runtime import checkpoint
+from . import policy
+from .base import ConnectionOwner, ConnectionTask
+from .dates import DateLine
+from .peer import PeerConnection
+from .policy import RULES
+from .settings import Settings
+from .state import BYTES_CAME, CLOSED, CLOSING, IDLE, QUEUED, UNATTENDED, Phase, Reason, may_be_unattended
+
+
+class WaitingConnection(PeerConnection):
+    """A connection that waits for requests. An abstract base class; `Connection` derives from it."""
+
+    def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
+        super().__init__(settings, conn, number, dates)
+        self._owner: Final = owner
+        # the task that runs the connection; None if it is queued, unattended or closed
+        self._task: ConnectionTask | None = None
+        # idle and without a task, with output that must be sent before the next request is read
+        self._unsent = False
+        # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
+        # bytes were read
+        self._began_at = self._came_at = self.accepted
+
+    def on_ready(self) -> None:
+        """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
+        was closed. If a handler runs, see whether the peer has left."""
+        if self.attendance == UNATTENDED and self.state < CLOSED:
+            self.attendance = QUEUED
+            self._owner.schedule(self)
+        elif self._watched:
+            self._look_at_peer()
+
+    # implements PeerConnection
+
+    def _ask_for_flush(self) -> bool:
+        return self._task is not None and self._task.flush_later(self)
+
+    def _go_on(self) -> None:
+        if not self._unsent or (self.state == IDLE and self.output.size):
+            return
+        self._unsent = False
+        if self.state != IDLE or not self._park_again():
+            self.attendance = QUEUED
+            self._owner.schedule(self)
+
+    # waiting
+
+    def _expect(self, phase: Phase, deadline: float) -> None:
+        """Enter `phase`, in which bytes must come by `deadline`."""
+        self.enter(phase, deadline)
+        self.conn.set_read_deadline(deadline)
+
+    def _become_unattended(self) -> bool:
+        """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
+        nothing if they may have come already."""
+        assert may_be_unattended(self.state, self.reader.buffered > 0)
+        if not self.conn.call_when_readable(self):
+            return False
+        self._leave_task()
+        return True
+
+    def _leave_task(self) -> None:
+        """Note that the connection is unattended, and release its task if it has one."""
+        self.attendance = UNATTENDED
+        if self._task is not None:
+            self._task.release()
+            self._task = None
+
+    def _resume_idle(self) -> None:
+        """Receive what has come during a wait without a task. If nothing has, wait again; if the deadline has passed,
+        end the connection."""
+        if self.state >= CLOSING or self.reader.buffered or not self.transport.can_be_unattended:
+            return
+        data = None
+        try:
+            while data is None:
+                if not self.conn.resume_readable(self):
+                    self._leave_task()
+                    return
+                data = self.transport.receive_ready()
+        except DeadlineExceeded as late:
+            # bytes that came in time may have waited for this turn of the loop
+            data = self.transport.receive_ready()
+            if data is None:
+                rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
+                self.expired(rule, self.clock.now() - late.deadline)
+                return
+        self._feed(data)
+
+    def _try_idle_unattended(self) -> bool:
+        """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
+        cannot be unattended, or bytes of the next request may be there."""
+        self._expect_request()
+        if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
+            return False
+        if self.output.size:
+            # `_go_on` parks it once all is sent
+            self._unsent = True
+            self._leave_task()
+            return True
+        return self._become_unattended()
+
+    def _expect_request(self) -> None:
+        now = self.clock.now()
+        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+
+    def _park_again(self) -> bool:
+        self._expect_request()
+        return self._become_unattended()
+
+    async def _wait_idle(self) -> None:
+        """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""
+        await self._empty_output()
+        if self.state >= CLOSING:
+            return
+        if self.reader.buffered:
+            await checkpoint()
+            self._begin_request()
+            return
+        self._expect_request()
+        try:
+            self._feed(await self.transport.receive(self.deadline))
+        except DeadlineExceeded as late:
+            self.expired(RULES["idle"], self.clock.now() - late.deadline)
+
+    def _feed(self, data: bytes) -> None:
+        """Give received bytes to the parser. They begin the next request if the connection is idle. b"" means that the
+        peer has closed its side, and ends the connection."""
+        self.reader.feed(data)
+        if not data:
+            self._end(Reason.CLIENT_CLOSED)
+        elif self.state == IDLE:
+            self._begin_request()
+        else:
+            self._came_at = self.clock.now()
+
+    def _begin_request(self) -> None:
+        """Note that the first bytes of the next request were read."""
+        self._began_at = self._came_at = self.clock.now()
+        self._advance(BYTES_CAME)
+
+    async def _empty_output(self) -> None:
+        """Send what is pending, and wait until the peer has accepted it or the connection ends."""
+        self.output.flush()
+        if self.output.size:
+            await self.output.wait(0)

@@ -1,0 +1,48 @@
+"""Options and constants of the sockets below the streams of this package."""
+
+from __future__ import annotations
+
+import select
+import socket as stdlib
+import struct
+from typing import Final
+
+Buffer = bytes | bytearray | memoryview
+
+# bytes; trio's SocketStream uses the same. Above glibc's mmap threshold (128 KiB) every receive would map and unmap its
+# buffer
+RECEIVE_SIZE: Final = 65536
+
+# bytes that the kernel holds for a peer that does not read. Linux's default let one stalled reader on loopback hold
+# 2.2 MB, this limit 66 KiB. Trio's is 16 KiB; a larger one wakes a fast sender less often
+_UNSENT: Final = 64 * 1024
+
+# linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
+LINGER_ZERO: Final = struct.pack("ii", 1, 0)
+
+
+def set_options(socket: stdlib.socket) -> bool:
+    """Set the TCP options of every `Conn`. False if it is no TCP socket, which has none."""
+    is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
+    if is_tcp:
+        # as trio does: small messages leave at once
+        socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+        if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
+            socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
+    return is_tcp
+
+
+def checked_size(max_bytes: int) -> int:
+    """Return the `max_bytes` of a receive. TypeError or ValueError if it is none."""
+    if not isinstance(max_bytes, int):
+        raise TypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
+    return max_bytes
+
+
+def is_writable(socket: stdlib.socket) -> bool:
+    """Return True if the kernel's buffer for sending has room."""
+    poll = select.poll()
+    poll.register(socket, select.POLLOUT)
+    return bool(poll.poll(0))

@@ -1,0 +1,227 @@
+"""What waits to be sent: in order, in one system call per turn, never for longer than its deadline."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from deadlined.http import Exchange, Phase, Reason
+from deadlined.http.output import LIMIT, Output, OutputOwner
+from tests.support.examples import examples
+from tests.support.http import GET, answer, only, serving
+
+HOUR = 3600.0
+BIG = 4_000_000
+
+
+class Wire:
+    """A transport that takes as many bytes of each offer as it is told, and a connection that is never ready."""
+
+    def __init__(self, takes: list[int]) -> None:
+        self.takes = takes
+        self.arrived = b""
+        self.offers: list[int] = []
+        self.conn = cast(Any, self)
+
+    def offer(self, data: bytes | memoryview) -> int:
+        self.offers.append(len(data))
+        taken = min(self.takes.pop(0), len(data)) if self.takes else len(data)
+        self.arrived += bytes(data[:taken])
+        return taken
+
+    def set_write_deadline(self, when: float) -> None:
+        """Ignore it."""
+
+    def call_when_writable(self, callback: Output) -> bool:
+        return True
+
+    def resume_writable(self, callback: Output) -> bool:
+        return True
+
+    def cancel_writable_call(self) -> None:
+        """Ignore it."""
+
+
+class Owner(OutputOwner):
+    """A connection that counts when all was sent."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.transport = cast(Any, wire)
+        self.clock = cast(Any, type("Now", (), {"now": lambda self: 0.0})())
+        self.sent = 0
+
+    def output_deadline(self, length: int, since: float, now: float) -> Any:
+        return 1.0, None
+
+    def output_blocked(self, deadline: float) -> None:
+        """Ignore it."""
+
+    def output_sent(self) -> None:
+        self.sent += 1
+
+
+def play(pieces: list[bytes], takes: list[int], flush_after: set[int]) -> Wire:
+    """Append `pieces`, flush after some of them, and let the wire call until all is sent."""
+    wire = Wire(list(takes))
+    output = Output(Owner(wire))
+    for number, piece in enumerate(pieces):
+        output.append(piece)
+        if number in flush_after:
+            output.flush()
+    output.flush()
+    while output.blocked:
+        output.on_ready()
+    assert output.size == 0
+    return wire
+
+
+@settings(max_examples=examples(200))
+@given(
+    pieces=st.lists(st.binary(min_size=1, max_size=40), max_size=12),
+    takes=st.lists(st.integers(0, 60), max_size=30),
+    flush_after=st.sets(st.integers(0, 11)),
+)
+def test_pieces_arrive_whole_and_in_order_however_much_the_kernel_takes(
+    pieces: list[bytes], takes: list[int], flush_after: set[int]
+) -> None:
+    assert play(pieces, takes, flush_after).arrived == b"".join(pieces)
+
+
+@given(sizes=st.lists(st.sampled_from([1, LIMIT // 3, LIMIT - 1, LIMIT, 3 * LIMIT]), max_size=6))
+def test_no_offer_copies_more_than_the_limit_together(sizes: list[int]) -> None:
+    pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
+    wire = play(pieces, [], set())
+    assert wire.arrived == b"".join(pieces)
+    assert all(offer <= LIMIT or offer in sizes for offer in wire.offers)
+
+
+def test_what_is_appended_in_one_turn_is_one_offer() -> None:
+    assert play([b"x" * 100] * 20, [], set()).offers == [2000]
+
+
+def test_what_is_left_is_forgotten_when_it_is_taken_back() -> None:
+    wire = Wire([3])
+    output = Output(Owner(wire))
+    output.append(b"hello")
+    output.append(b"world")
+    wire.takes += [0]
+    output.flush()
+    assert (output.blocked, output.size) == (True, 7)
+    assert output.take() == b"loworld"
+    assert (output.blocked, output.size) == (False, 0)
+
+
+def test_after_the_close_nothing_is_kept() -> None:
+    output = Output(Owner(Wire([])))
+    output.append(b"x")
+    output.close()
+    output.append(b"y")
+    output.flush()
+    assert output.size == 0
+
+
+async def test_a_response_goes_on_to_a_slow_client_while_its_handler_sleeps(autojump_clock: MockClock) -> None:
+    """No task of the server sends it."""
+    asleep: list[float] = []
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with trio.move_on_after(1):
+            await exchange.send(bytes(BIG), True)
+        asleep.append(trio.current_time())
+        await trio.sleep(HOUR)
+        await exchange.send(b"", False)
+
+    async with serving(handler) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await trio.sleep(10)
+        assert asleep == [1.0]
+        assert (await client.response()).body == bytes(BIG)
+        assert trio.current_time() == HOUR + 1
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_the_deadline_of_a_piece_counts_while_its_handler_sleeps(tls: bool, autojump_clock: MockClock) -> None:
+    cancelled: list[float] = []
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with trio.move_on_after(1):
+            await exchange.send(bytes(BIG), True)
+        try:
+            await trio.sleep(HOUR)
+        except trio.Cancelled:
+            cancelled.append(trio.current_time())
+            raise
+
+    async with serving(handler, only(write_grace=10, write_min_rate=1_000_000), tls=tls) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await trio.sleep(5)
+        assert site.server.connections()[0].phase is Phase.WRITE
+        assert await site.reason() is Reason.WRITE_TIMEOUT
+        assert cancelled == [10.0]
+        assert await client.end() == "reset"
+
+
+async def test_a_sender_waits_while_too_much_is_pending(autojump_clock: MockClock) -> None:
+    sent = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal sent
+        exchange.start(200, [])
+        while True:
+            await exchange.send(bytes(1000), True)
+            sent += 1000
+
+    async with serving(handler) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await trio.sleep(1)
+        first = sent
+        await trio.sleep(HOUR)
+        assert sent == first
+        assert site.server.statistics().open == 1
+
+
+async def test_an_idle_client_that_has_not_read_its_response_is_cut_by_the_deadline_of_the_response(
+    autojump_clock: MockClock,
+) -> None:
+    """The handler has returned, and no task is left."""
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with trio.move_on_after(1):
+            await exchange.send(bytes(BIG), False)
+
+    async with serving(handler, only(write_grace=10, write_min_rate=1_000_000, idle=3)) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        assert await site.reason() is Reason.WRITE_TIMEOUT
+        assert trio.current_time() == 10.0
+        assert await client.end() == "reset"
+
+
+async def test_a_response_of_a_turn_does_not_wait_for_a_handler_that_sleeps_in_it(autojump_clock: MockClock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.target == b"/slow":
+            await trio.sleep(HOUR)
+        await answer(exchange)
+
+    async with serving(handler) as site:
+        quick, slow = await site.connect(), await site.connect()
+        for _ in range(2):
+            slow_request = GET.replace(b"/", b"/slow", 1)
+            quick.conn.try_send(GET)
+            slow.conn.try_send(slow_request)
+            assert (await quick.response()).status == 200
+            assert trio.current_time() % HOUR == 0
+            before = trio.current_time()
+            assert (await slow.response()).status == 200
+            assert trio.current_time() == before + HOUR
