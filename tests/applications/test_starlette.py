@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -192,14 +193,18 @@ def test_the_state_of_the_lifespan_reaches_requests(client: httpx.Client) -> Non
 
 
 def test_an_error_is_500_and_logged_with_its_traceback(server: Server, client: httpx.Client) -> None:
-    before = len([line for line in server.log() if "LookupError" in line.get("exception", "")])
+    def failures() -> list[str]:
+        return [line["exception"] for line in server.log() if "LookupError" in line.get("exception", "")]
+
+    before = len(failures())
     response = client.get("/fail")
     assert (response.status_code, response.text) == (500, "Internal Server Error")
-    # the next answer comes after the line
+    # the line is written before the next answer, and read in another thread
     assert client.get("/state").status_code == 200
-    logged = [line for line in server.log() if "LookupError" in line.get("exception", "")]
-    assert len(logged) == before + 1
-    assert "in fail" in logged[-1]["exception"]
+    while len(failures()) == before:
+        time.sleep(0.001)
+    assert len(failures()) == before + 1
+    assert "in fail" in failures()[-1]
 
 
 def test_after_an_error_in_a_stream_the_next_request_is_served(client: httpx.Client) -> None:
