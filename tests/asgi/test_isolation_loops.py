@@ -548,3 +548,26 @@ def test_a_forked_child_serves_after_its_parent_has(loop: str) -> None:
     serve()
     assert exit_status_of(serve) == 0
     serve()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_error_knows_nothing_of_those_of_earlier_requests(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Tracebacks that grow from request to request fill the memory and the log."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await sleep(0)
+        if scope["path"] == "/fine":
+            await answer(send)
+        raise SystemExit(3) if scope["path"] == "/exit" else ValueError(scope["path"])
+
+    def clients(site: Site) -> None:
+        for path in ("/exit", "/fine", "/error") * 3:
+            site.get(path)
+
+    serve_on(loop, app, clients)
+    errors = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert len(errors) == 9
+    # trio's nursery wraps what is no Exception
+    plain = [error for error in errors if error is not None and not isinstance(error, BaseExceptionGroup)]
+    assert [error.__context__ for error in plain] == [None] * len(plain)
+    assert len(plain) >= 6
