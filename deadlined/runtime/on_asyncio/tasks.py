@@ -18,6 +18,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
+from .foreign import Foreign
 
 # seconds between two cancellations of the tasks that are left at the end. A second one would end what a task does to
 # clean up after the first, for example a rollback; a task that has swallowed the first one delays the end so long
@@ -134,7 +135,7 @@ class AsyncioTask(ContainedTask):
 
     def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
         self._fresh = False
-        return function(argument)
+        return Foreign(function, argument)
 
     @property
     def fresh(self) -> bool:

@@ -6,6 +6,9 @@ Hazard     A cancellation between a wake and the next step would lose what the w
 Answer     A wake of a half brings nothing: readiness stays in the half until an operation consumes it. A checkpoint
            comes before an operation, never after one.
 Cost       A future per sleep.
+
+A future is awaited as `Future.__await__` does it, without the iterator in between: compiled code would throw into that
+by a form of `throw` that Python deprecates.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class AsyncioParking(Parking):
         status = half.park(future)
         while status == PARKED:
             try:
-                yield from future
+                future._asyncio_future_blocking = True
+                yield future
+                future.result()
             except BaseException:
                 half.unpark()
                 raise
@@ -76,6 +81,20 @@ class Checkpoint:
         yield None
 
 
+class _Done:
+    """`await _Done(future)` sleeps until the future is done, and raises its error."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Sleep) -> None:
+        self._future: Any = future
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._future._asyncio_future_blocking = True
+        yield self._future
+        self._future.result()
+
+
 class AsyncioWaiter(Waiter):
     """One sleep of a task of asyncio."""
 
@@ -89,7 +108,7 @@ class AsyncioWaiter(Waiter):
         future = self._future
         future.on_cancel = on_cancel
         try:
-            await future
+            await _Done(future)
         except BaseException:
             if not future.done():
                 # not a cancellation: the coroutine is closed
