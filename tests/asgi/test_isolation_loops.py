@@ -162,7 +162,8 @@ async def lower_the_recursion_limit(receive: Receive, send: Send) -> None:
 
     sys.setrecursionlimit(200)
     try:
-        await down(150)
+        # how deep the server's own code is differs between builds and versions
+        await down(400)
     finally:
         sys.setrecursionlimit(before)
 
@@ -520,6 +521,8 @@ ASYNCIO_ACTS: list[tuple[Act, int]] = [
 @pytest.mark.parametrize("loop", ASYNCIO)
 @pytest.mark.parametrize(("act", "expected"), ASYNCIO_ACTS)
 def test_what_a_handler_does_to_the_loop_ends_at_most_its_own_request(loop: str, act: Act, expected: int) -> None:
+    if act is run_the_loop and loop == "asyncio" and sys.version_info >= (3, 13):
+        pytest.skip("run_forever() in a running loop ends it since Python 3.13")
     mess(loop, act, expected)
 
 

@@ -386,7 +386,8 @@ async def test_a_drain_cuts_what_is_left_at_its_deadline_or_when_told(loop: Loop
             site.server.cut()
         await site.serving.succeeds()
         assert ends
-        assert current_time() >= when
+        # uvloop's own sleep, after which the drain is cut, may end early by its cached clock
+        assert current_time() >= when or (cut and not loop.is_virtual)
         assert not loop.is_virtual or current_time() == when
         assert await client.end() == "reset"
         assert site.connections[0].reason == Reason.DRAIN_TIMEOUT
