@@ -112,6 +112,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._selector_that_jumps.now
 
+    async def shutdown_default_executor(self, *_: object) -> None:
+        """Wait for the threads without a time limit, to which the clock would jump; Python 3.12 gives one."""
+        await asyncio.SelectorEventLoop.shutdown_default_executor(self)
+
 
 def on_asyncio(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on asyncio, in virtual time."""

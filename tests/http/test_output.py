@@ -12,11 +12,15 @@ from trio.testing import MockClock
 
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.output import LIMIT, Output, OutputOwner
+from deadlined.timers import COMPILED
 from tests.support.examples import examples
 from tests.support.http import GET, answer, only, serving
 
 HOUR = 3600.0
 BIG = 4_000_000
+
+
+interpreted_only = pytest.mark.skipif(COMPILED, reason="compiled: the owner of an output cannot be played")
 
 
 class Wire:
@@ -80,6 +84,7 @@ def play(pieces: list[bytes], takes: list[int], flush_after: set[int]) -> Wire:
     return wire
 
 
+@interpreted_only
 @settings(max_examples=examples(200))
 @given(
     pieces=st.lists(st.binary(min_size=1, max_size=40), max_size=12),
@@ -92,6 +97,7 @@ def test_pieces_arrive_whole_and_in_order_however_much_the_kernel_takes(
     assert play(pieces, takes, flush_after).arrived == b"".join(pieces)
 
 
+@interpreted_only
 @given(sizes=st.lists(st.sampled_from([1, LIMIT // 3, LIMIT - 1, LIMIT, 3 * LIMIT]), max_size=6))
 def test_no_offer_copies_more_than_the_limit_together(sizes: list[int]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
@@ -100,10 +106,12 @@ def test_no_offer_copies_more_than_the_limit_together(sizes: list[int]) -> None:
     assert all(offer <= LIMIT or offer in sizes for offer in wire.offers)
 
 
+@interpreted_only
 def test_what_is_appended_in_one_turn_is_one_offer() -> None:
     assert play([b"x" * 100] * 20, [], set()).offers == [2000]
 
 
+@interpreted_only
 def test_what_is_left_is_forgotten_when_it_is_taken_back() -> None:
     wire = Wire([3])
     output = Output(Owner(wire))
@@ -116,6 +124,7 @@ def test_what_is_left_is_forgotten_when_it_is_taken_back() -> None:
     assert (output.blocked, output.size) == (False, 0)
 
 
+@interpreted_only
 def test_after_the_close_nothing_is_kept() -> None:
     output = Output(Owner(Wire([])))
     output.append(b"x")

@@ -66,6 +66,10 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    async def shutdown_default_executor(self, *_: object) -> None:
+        """Wait for the threads without a time limit, to which the clock would jump; Python 3.12 gives one."""
+        await asyncio.SelectorEventLoop.shutdown_default_executor(self)
+
 
 class Running:
     """An operation in a task of its own: whether it has ended, when, and how."""
