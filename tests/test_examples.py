@@ -32,6 +32,9 @@ from tests.support.net import Attempt, certificates, full_listener, tcp_pair
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
+# errors, but for that of compiled code, which throws by a form of `throw` that Python deprecates since 3.12
+WARNINGS = ["-W", "error", "-W", "ignore:the (type:DeprecationWarning"]
+
 # seconds; for what must happen, and never waited for in full
 PATIENCE = 30.0
 
@@ -51,7 +54,7 @@ def load(name: str) -> Any:
 @contextmanager
 def started(name: str, *arguments: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """An example as a program on a free port: the port that it tells, and the process."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), "--port", "0", *arguments]
+    command = [sys.executable, *WARNINGS, str(EXAMPLES / f"{name}.py"), "--port", "0", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True)
     # a program that says nothing must not hold up the tests
     guard = threading.Timer(PATIENCE, process.kill)
@@ -84,7 +87,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def ended(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example until it ends by itself."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
+    command = [sys.executable, *WARNINGS, str(EXAMPLES / f"{name}.py"), *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
