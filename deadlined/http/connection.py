@@ -233,11 +233,13 @@ class Connection(WaitingConnection):
             await run_handler(task, self.settings.handler, exchange, self._handler_failed)
         finally:
             usable = task.handler_left()
-            if not self._is_run_by(task):
+            # also if the handler has ended its task: nothing may detach it any more
+            if self._is_run_by(task):
+                self._note_handler_left()
+            else:
                 self._owner.handler_finished()
         if not self._is_run_by(task):
             return
-        self._note_handler_left()
         if not usable:
             self._change_task()
         elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:

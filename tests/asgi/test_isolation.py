@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import socket
+import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
@@ -28,8 +30,9 @@ from trio.lowlevel import checkpoint, current_task
 
 from deadlined import statistics
 from deadlined.asgi import App
-from deadlined.http import Timeouts
-from tests.support.serving import Served, serving
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.http import Reason, Timeouts
+from tests.support.serving import GET, LOCALHOST, Served, say, serving
 
 pytestmark = [
     pytest.mark.usefixtures("parser"),
@@ -374,3 +377,27 @@ async def test_keyboard_interrupt_alone_is_the_operators() -> None:
             await leave_early(served)
             await trio.sleep(5)
     assert caught.value.split(KeyboardInterrupt)[1] is None
+
+
+@pytest.mark.parametrize(
+    "end", [raise_system_exit, raise_what_is_no_exception, wait_in_a_scope_that_was_cancelled_and_is_left_open]
+)
+async def test_a_handler_that_ends_its_task_while_its_client_leaves_is_counted_once(end: Endpoint) -> None:
+    peer = socket.socket()
+
+    async def app(scope: Scope, _: Receive, send: Send) -> None:
+        if scope["path"] == "/fine":
+            await say(send, b"fine")
+            return
+        await say(send, b"a", more=True)
+        await trio.sleep(0.01)
+        # the reset is noticed when the next piece is sent, at the end of the step that ends the task
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await send({"type": "http.response.body", "body": b"b", "more_body": True})
+        await end()
+
+    async with messing(app) as served:
+        peer.connect((LOCALHOST, served.port))
+        peer.sendall(GET)
+        await until(lambda: bool(served.connections) and served.connections[-1].reason is Reason.CLIENT_RESET)
