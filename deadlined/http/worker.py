@@ -10,8 +10,8 @@ Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler
            ready connection gets a new worker.
            If a handler's response is sent and the handler suspends, the connection goes on in another worker; the
            handler stays behind in this one and keeps its deadline.
-Cost       A task per busy handler, and per request where tasks cannot be used again. Idle tasks stay: up to _MOST_IDLE, or
-           as many as are busy.
+Cost       A task per busy handler, and per request where tasks cannot be used again. Idle tasks stay: up to
+           _MOST_IDLE, or as many as are busy.
 """
 
 from __future__ import annotations
