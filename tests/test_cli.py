@@ -28,7 +28,18 @@ from deadlined.cli import main, serve_command
 from deadlined.http import Limits, Timeouts
 from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+from tests.support.command import (
+    APPS,
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_error,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+)
 
 # what it says of itself
 
@@ -95,7 +106,7 @@ def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -
     [
         (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
         (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
-        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
+        (["json:no_such_app"], ["module 'json' has no attribute 'no_such_app'"]),
         (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
         (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
     ],
@@ -124,9 +135,13 @@ def test_a_parser_that_is_not_installed_ends_it_with_2() -> None:
 
 def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("1 / 0\n")
-    assert_one_line(
-        run("serve", "bad:app", cwd=tmp_path), 2, "importing 'bad' failed", "ZeroDivisionError", "bad.py, line 1"
-    )
+    completed = run("serve", "bad:app", cwd=tmp_path)
+    assert_error(completed, 2, "importing 'bad' failed", "ZeroDivisionError", "bad.py, line 1")
+    # from the application's own file on
+    header, first, *_ = completed.stderr.splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert first == f'  File "{tmp_path}/bad.py", line 1, in <module>'
+    assert "importlib" not in completed.stderr
 
 
 def test_a_port_in_use_ends_it_with_3() -> None:
