@@ -148,7 +148,7 @@ def test_a_port_in_use_ends_it_with_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         completed = run("serve", "--port", str(port))
-    assert_one_line(completed, 3, f"127.0.0.1:{port}", "another process has it")
+    assert_one_line(completed, 3, f"127.0.0.1:{port}", f"another process has it (process {os.getpid()}: ")
 
 
 def test_a_path_of_something_else_ends_it_with_3(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_path_of_another_process_ends_it_with_3(tmp_path: Path) -> None:
         other.bind(str(tmp_path / "socket"))
         other.listen()
         completed = run("serve", "--uds", str(tmp_path / "socket"))
-    assert_one_line(completed, 3, "another process has it, choose another --uds")
+    assert_one_line(completed, 3, f"another process has it (process {os.getpid()}: ", "), choose another --uds")
 
 
 def test_a_path_in_no_directory_ends_it_with_3(tmp_path: Path) -> None:

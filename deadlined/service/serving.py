@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import ssl
@@ -16,8 +15,9 @@ from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
+from .binding import cannot_listen
 from .certificates import server_context
-from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .hints import LoopHint, hinting
 from .link import Link
@@ -119,7 +119,7 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
     try:
         return replace(config, port=free_port(config.host, config.port))
     except OSError as error:
-        raise _cannot_listen(config, error) from None
+        raise cannot_listen(error, uds=None, host=config.host, port=config.port) from None
 
 
 class _Service:
@@ -229,24 +229,7 @@ async def _listen(config: ServeConfig) -> list[Listener]:
             return [await open_unix_listener(config.uds, mode=config.uds_mode)]
         return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
     except OSError as error:
-        raise _cannot_listen(config, error) from None
-
-
-# what to do about an error of bind(2)
-_HINTS = {
-    errno.EADDRINUSE: "; another process has it, choose another {option}",
-    errno.EEXIST: "; remove it, or choose another {option}",
-    errno.EADDRNOTAVAIL: "; no interface of this machine has this address, choose another --host",
-    errno.EACCES: "; this user may not listen there, choose another {option}",
-    errno.ENOENT: "; its directory must exist",
-}
-
-
-def _cannot_listen(config: ServeConfig, error: OSError) -> StartupError:
-    where = config.uds or f"{config.host}:{config.port}"
-    option = "--port" if config.uds is None else "--uds"
-    hint = _HINTS.get(error.errno or 0, "").format(option=option)
-    return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
+        raise cannot_listen(error, uds=config.uds, host=config.host, port=config.port) from None
 
 
 def _require_parser(name: str) -> None:
