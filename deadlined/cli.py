@@ -18,6 +18,7 @@ from .http import PARSERS, Limits, Timeouts
 from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
 from .service.certificates import VERSIONS
+from .service.logs import FORMATS
 from .service.style import Style, wants_colour
 from .service.units import amount, duration, show_amount, show_duration
 from .timers import COMPILED, SCHEMES
@@ -231,6 +232,14 @@ def main() -> None:
     show_default=True,
     envvar="DEADLINED_CANCEL_ON_DISCONNECT",
     help="Cancel the application's handler when its client leaves before the response is sent.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    envvar="DEADLINED_LOG_FORMAT",
+    help="Layout of the log: text for people, JSON lines for machines, or auto: text on a terminal, JSON elsewhere.",
 )
 @click.option(
     "--log-level",

@@ -144,6 +144,13 @@ def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -
     assert "importlib" not in completed.stderr
 
 
+def test_a_failed_start_is_in_the_log_too(tmp_path: Path) -> None:
+    completed = run("serve", "no_such_module:app", cwd=tmp_path)
+    (line,) = [json.loads(line) for line in completed.stdout.splitlines()]
+    assert (line["event"], line["level"], line["exit_code"]) == ("startup failed", "error", 2)
+    assert completed.stderr == f"Error: {line['why']}\n"
+
+
 def test_a_port_in_use_ends_it_with_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -193,7 +200,7 @@ def test_a_host_that_is_not_ours_ends_it_with_3() -> None:
 def test_a_failed_startup_ends_it_with_1(tmp_path: Path) -> None:
     (tmp_path / "apps.py").write_text(APPS)
     completed = run("serve", "apps:broken", "--port", "0", cwd=tmp_path)
-    assert_one_line(completed, 1, "the application failed to start: no database")
+    assert_error(completed, 1, "the application failed to start: no database")
     assert "listening" not in completed.stdout
     assert "without a lifespan" not in completed.stdout
     assert [json.loads(line)["event"] for line in completed.stdout.splitlines()] == ["startup failed"]
