@@ -7,6 +7,7 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TextIO
 
 from .. import __version__
@@ -15,6 +16,7 @@ from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
+from . import expiry
 from .access import AccessLog
 from .binding import cannot_listen
 from .certificates import server_context
@@ -114,6 +116,10 @@ def _serve(config: ServeConfig, voice: _Voice, link: Link | None) -> None:
     page = LivePage()
     app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
+    if config.certfile is not None and _is_first(link):
+        warning = expiry.warning(config.certfile, datetime.now(UTC))
+        if warning:
+            voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
     _require_loop(config.loop)
     os.environ["DEADLINED_QUEUE"] = config.queue
