@@ -7,8 +7,10 @@ import datetime
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +163,20 @@ def test_a_layout_that_shows_nothing_writes_nothing() -> None:
 def test_nothing_that_a_client_sends_can_make_a_line_of_its_own(text: str) -> None:
     line = line_of(changed(target=text, method=text, peer=text))
     assert (line["path"], line["method"], line["peer"]) == (text, text, text)
+
+
+def test_the_document_names_every_field_in_its_order() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    first = re.findall(r"^\| `(\w+)` \|", document[document.index("| field |") :], re.MULTILINE)[:6]
+    for record in (changed(reason=Reason.DONE), CONNECTION):
+        line = json.loads(lines_of(record))
+        (row,) = re.findall(rf"^\| `{line['event']}` \| (.*) \|$", document, re.MULTILINE)
+        assert list(line) == [*first, *re.findall(r"`(\w+)`", row)]
+
+
+def lines_of(record: RequestRecord | ConnectionRecord) -> str:
+    layout = JsonLines(worker=1)
+    return layout.request(0.0, record) if isinstance(record, RequestRecord) else layout.connection(0.0, record)
 
 
 def test_lines_wait_for_each_other_and_are_written_together_in_their_order() -> None:
