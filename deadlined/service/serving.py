@@ -33,7 +33,8 @@ from .output import guard_standard_streams, write_last_lines_to
 from .page import LivePage
 from .stalls import StallWatch
 from .stopping import Stopper
-from .tracebacks import cut, place, shown
+from .style import harmless
+from .tracebacks import cut, last_error, place, shown
 from .workers import Supervisor, free_port
 
 # seconds that the application's shutdown may take even if the drain has used up its time
@@ -210,10 +211,11 @@ class _Service:
 
     def _startup_failure(self, error: LifespanFailed) -> StartupError:
         """Make the error of an application that has reported that it cannot start."""
-        # frameworks send a whole traceback, whose last line says what is wrong
-        *more, why = str(error).strip().splitlines()
+        # frameworks send a whole traceback
+        message = str(error).strip()
+        why = harmless(last_error(message)) or "it does not say why"
         cause = error.__cause__
-        details = shown(cause) if cause is not None else cut(str(error)) if more else ""
+        details = shown(cause) if cause is not None else cut(message) if "\n" in message else ""
         frame = None if cause is None else place(cause)
         where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
         needs = self._hint.search(error)

@@ -7,6 +7,7 @@ from typing import Any
 
 from .figures import count_text, time_text
 from .output import lost_lines
+from .tracebacks import cut_stack
 
 Fields = Mapping[str, Any]
 
@@ -72,7 +73,7 @@ def _worker_ended(fields: Fields) -> str:
 
 def _blocked(fields: Fields) -> str:
     where = f"in {fields['function']}, {fields['file']}"
-    return f"event loop blocked for {time_text(fields['seconds'])} {where}\n{fields['stack'].rstrip()}"
+    return f"event loop blocked for {time_text(fields['seconds'])} {where}\n{cut_stack(fields['stack'])}"
 
 
 def _lost(fields: Fields) -> str:

@@ -14,6 +14,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from itertools import dropwhile
 from pathlib import Path
 from traceback import FrameSummary
 from typing import Literal
@@ -70,6 +71,21 @@ def shown(error: BaseException) -> str:
 def cut(text: str) -> str:
     """Return a text with each traceback in it cut to what begins with the application."""
     return "\n".join(line for _, line in parts(text))
+
+
+def cut_stack(text: str) -> str:
+    """Return the frames of a stack, without a header, from the application on. Its beginning may be missing."""
+    lines = list(dropwhile(lambda line: not _FRAME.match(line), text.splitlines()))
+    return "\n".join(line for _, line in _kept(list(_frames(lines[::-1]))))
+
+
+def last_error(text: str) -> str:
+    """Return the line that says what was raised, of a text that ends with a traceback; of another text the last
+    line."""
+    lines = list(parts(text.strip()))
+    frames = [number for number, (kind, _) in enumerate(lines) if kind != "text"]
+    following = lines[frames[-1] + 1 :] if frames else lines[-1:]
+    return following[0][1] if following else ""
 
 
 def parts(text: str) -> Iterator[tuple[Part, str]]:

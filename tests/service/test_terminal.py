@@ -194,6 +194,9 @@ STARTUPS = {
     "reports and raises": """
         await send({"type": "lifespan.startup.failed", "message": "no database"})
         raise LookupError("no database")""",
+    "reports what cannot be shown": """
+        await send({"type": "lifespan.startup.failed", "message": "\\x1b[2Jno database\\n "})
+        raise LookupError("no database")""",
     "reports its traceback": """
         try:
             raise LookupError("no database")

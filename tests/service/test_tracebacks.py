@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import deadlined
-from deadlined.service.tracebacks import cut, full, place, shown
+from deadlined.service.tracebacks import cut, cut_stack, full, last_error, place, shown
 
 SERVER = f"""\
   File "{Path(deadlined.__file__).parent}/http/worker.py", line 10, in run
@@ -87,6 +87,28 @@ def test_each_traceback_of_a_group_is_cut() -> None:
     lines = GROUP.splitlines()
     note = "... outer frames of libraries left out: 1"
     assert cut(GROUP).splitlines() == [lines[0], f"  |   {note}", *lines[4:9], f"    |   {note}", *lines[11:]]
+
+
+def test_a_stack_has_no_header() -> None:
+    note = "  ... outer frames of libraries left out: 1\n"
+    assert cut_stack(SERVER + FRAMEWORK + OWN) == (note + OWN).rstrip("\n")
+    assert cut_stack("...    source of what is not shown\n" + FRAMEWORK + OWN) == (note + OWN).rstrip("\n")
+    assert cut_stack("...\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEADER + OWN + ERROR, "LookupError: lost"),
+        (HEADER + OWN + "KeyError: 1\n\nDuring handling:\n\n" + HEADER + FRAMEWORK + ERROR, "LookupError: lost"),
+        ("Traceback:\n  somewhere\nno database\n", "no database"),
+        ("no database", "no database"),
+        (HEADER + OWN, ""),
+        (" \n ", ""),
+    ],
+)
+def test_the_last_error_is_what_was_raised_not_the_last_line(text: str, said: str) -> None:
+    assert last_error(text) == said
 
 
 def failure() -> Exception:
