@@ -39,14 +39,13 @@ class JsonLines:
         rest = f'"process": {os.getpid()}{which}, "peer": '
         self._request = f'Z", "level": "info", "logger": "{OURS}.access", "event": "request", {rest}'
         self._connection = f'Z", "level": "info", "logger": "{OURS}.access", "event": "connection", {rest}'
-        # the second that was written last, and its text
-        self._second = -1
-        self._stamp = ""
+        # the second that was written last, and its text: one object, because threads log as well
+        self._stamp = (-1, "")
 
     def entry(self, entry: Entry) -> str:
         """Return the line of an entry. Whatever a field holds, it is valid JSON."""
         content: dict[str, object] = {
-            "timestamp": datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="microseconds")[:-6] + "Z",
+            "timestamp": f"{self._time(entry.at)}Z",
             "level": entry.level,
             "logger": entry.logger,
             "event": entry.event,
@@ -85,11 +84,13 @@ class JsonLines:
     def _time(self, at: float) -> str:
         """Return the time up to microseconds, without the zone. The seconds are made once for the lines of each."""
         micros = int(at * 1_000_000)
-        second = micros // 1_000_000
-        if second != self._second:
-            self._second = second
-            self._stamp = datetime.fromtimestamp(second, UTC).isoformat()[:-6]
-        return f"{self._stamp}.{micros - second * 1_000_000:06d}"
+        second, text = self._stamp
+        rest = micros - second * 1_000_000
+        if not 0 <= rest < 1_000_000:
+            second, rest = divmod(micros, 1_000_000)
+            text = datetime.fromtimestamp(second, UTC).isoformat()[:-6]
+            self._stamp = (second, text)
+        return f"{text}.{rest:06d}"
 
 
 def _add(content: dict[str, object], fields: Iterable[tuple[str, object]]) -> None:

@@ -18,7 +18,7 @@ _CUT = {
     Reason.HEADER_TIMEOUT: ("read_header", "head not complete"),
     Reason.READ_TIMEOUT: ("read", "request not complete"),
     Reason.BODY_RATE: ("body_grace", "body came too slowly"),
-    Reason.WRITE_TIMEOUT: ("write", "client did not take the response"),
+    Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take the response"),
     Reason.HANDLER_TIMEOUT: ("handler", "no answer of the application"),
     Reason.DRAIN_TIMEOUT: ("drain", "cut by the end of the drain"),
 }
@@ -61,8 +61,8 @@ def connection_text(record: ConnectionRecord, style: Style) -> str:
     why = _why(record.reason, None if record.requests else record.elapsed)
     if not why:
         return ""
-    name = _CUT.get(record.reason, ("",))[0]
-    status = RULES[name].status if name else None
+    rule = RULES.get(_CUT.get(record.reason, ("",))[0])
+    status = None if rule is None else rule.status
     return f"{harmless(record.peer):<{_CLIENT}}  {style.paint('warn', f'{status} {why}' if status else why)}"
 
 

@@ -26,9 +26,8 @@ class TextLines:
     def __init__(self, style: Style, worker: int | None = None) -> None:
         self._style = style
         self._worker = "" if worker is None else f"  [{worker}]"
-        # the second that was shown last, and its text
-        self._second = -1
-        self._time = ""
+        # the second that was shown last, and its text: one object, because threads log as well
+        self._stamp = (-1, "")
 
     def entry(self, entry: Entry) -> str:
         """Return the line of an entry. Its traceback and texts of several lines stand below it."""
@@ -63,11 +62,12 @@ class TextLines:
 
     def _when(self, at: float) -> str:
         """Return the local time, and which worker process it is."""
-        millis = int(at * 1000)
-        if millis // 1000 != self._second:
-            self._second = millis // 1000
-            self._time = time.strftime("%H:%M:%S", time.localtime(self._second))
-        return self._style.paint("dim", f"{self._time}.{millis % 1000:03d}{self._worker}")
+        second, rest = divmod(int(at * 1000), 1000)
+        last, text = self._stamp
+        if second != last:
+            text = time.strftime("%H:%M:%S", time.localtime(second))
+            self._stamp = (second, text)
+        return self._style.paint("dim", f"{text}.{rest:03d}{self._worker}")
 
     def _fields(self, fields: Mapping[str, object]) -> tuple[str, list[str]]:
         """Return the short fields as one text, and the lines of the long ones."""
