@@ -20,7 +20,7 @@ from typing import Any
 
 from .errors import WRONG_ARGUMENTS, StartupError
 from .style import harmless
-from .tracebacks import is_of_server, place, shown
+from .tracebacks import is_of_server, message, place, shown
 
 GIVE = "give it as package.module:app"
 
@@ -41,8 +41,7 @@ def failed(name: str, what: str, error: BaseException, instead: str = "") -> Sta
 
 def told(error: BaseException) -> str:
     """Return the kind of an error, what it says in one line, and the application's line where it was raised."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    first = harmless(next(iter(said.strip().splitlines()), ""))
+    first = harmless(next(iter(message(error).strip().splitlines()), ""))
     frame = place(error)
     where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
     return f"{type(error).__name__}{': ' if first else ''}{first}{where}"

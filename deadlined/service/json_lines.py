@@ -20,7 +20,7 @@ from uuid import UUID
 from ..http import ConnectionRecord, RequestRecord
 from .entries import OURS, Entry, repr_of
 from .greeting import Facts
-from .tracebacks import full, place
+from .tracebacks import full, message, place
 
 # what is written as its text
 _TEXTS = (PurePath, UUID, Decimal)
@@ -103,20 +103,12 @@ def _add(content: dict[str, object], fields: Iterable[tuple[str, object]]) -> No
 
 
 def _told(error: BaseException) -> Iterable[tuple[str, object]]:
-    yield "error", error_text(error)
+    said = message(error)
+    yield "error", f"{type(error).__name__}: {said}" if said else type(error).__name__
     frame = place(error)
     if frame is not None:
         yield from (("file", frame.filename), ("line", frame.lineno), ("function", frame.name))
     yield "exception", full(error)
-
-
-def error_text(error: BaseException) -> str:
-    """Return the kind of an exception and what it says, also if that fails."""
-    try:
-        said = str(error)
-    except Exception:
-        said = repr_of(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _dumped(content: dict[str, object]) -> str:

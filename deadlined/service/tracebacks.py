@@ -58,6 +58,14 @@ def place(error: BaseException) -> FrameSummary | None:
     return next(own, None) or next(others, None)
 
 
+def message(error: BaseException) -> str:
+    """Return what an exception says, also if it fails to; of a SyntaxError without the place."""
+    try:
+        return error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception as failure:
+        return f"<its text raises {type(failure).__name__}>"
+
+
 def full(error: BaseException) -> str:
     """Return the whole traceback of `error` as Python prints it, without the last newline."""
     return "".join(traceback.format_exception(error)).rstrip("\n")

@@ -213,6 +213,21 @@ def test_a_list_that_contains_itself_is_written_to_some_depth() -> None:
     assert line["other"] == 1
 
 
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_an_exception_that_cannot_be_shown_keeps_its_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    configure("info", stream, choose_layout(kind, stream))
+    logging.getLogger("shop").error("it failed", exc_info=SpeechlessError())
+    assert "it failed" in stream.getvalue()
+    assert "SpeechlessError" in stream.getvalue()
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_a_message_that_does_not_fit_its_arguments_is_not_lost(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()

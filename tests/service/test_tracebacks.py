@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import deadlined
-from deadlined.service.tracebacks import cut, cut_stack, full, last_error, place, shown
+from deadlined.service.tracebacks import cut, cut_stack, full, last_error, message, place, shown
 
 SERVER = f"""\
   File "{Path(deadlined.__file__).parent}/http/worker.py", line 10, in run
@@ -143,6 +143,17 @@ def test_the_place_is_the_innermost_line_of_the_application() -> None:
     assert frame is not None
     assert (frame.filename, frame.name) == (__file__, "failure")
     assert place(ValueError("never raised")) is None
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+def test_an_exception_that_cannot_say_what_it_is_has_a_message() -> None:
+    assert message(SpeechlessError()) == "<its text raises LookupError>"
+    assert message(ValueError("one\ntwo")) == "one\ntwo"
+    assert message(SyntaxError("bad", ("/srv/shop.py", 2, 1, "x"))) == "bad"
 
 
 def test_the_place_of_a_syntax_error_is_the_line_that_is_wrong() -> None:
