@@ -405,8 +405,9 @@ def closed() -> Iterator[dict[str, Any]]:
     [
         *((broken, ()) for broken in (without_reader, stalled, full, closed)),
         *((broken, ("--no-access-log",)) for broken in (stalled, closed)),
+        *((broken, ("--log-format", "text")) for broken in (without_reader, full)),
     ],
-    ids=lambda value: value.__name__ if callable(value) else "no access log" if value else "access log",
+    ids=lambda value: value.__name__ if callable(value) else " ".join(value) or "access log",
 )
 def test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code(
     tmp_path: Path, broken: Callable[[], Any], arguments: tuple[str, ...]
