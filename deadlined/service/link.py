@@ -18,10 +18,13 @@ END = b"e"
 
 
 class Link:
-    """The worker process's end; made after the fork."""
+    """The worker process's end; made after the fork. `number`: that of the worker process, from 1 on; one that replaces
+    another has its number. `first`: no other was ready before."""
 
-    def __init__(self, socket: stdlib.socket) -> None:
+    def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True) -> None:
         self._socket = socket
+        self.number = number
+        self.first = first
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""
