@@ -30,7 +30,7 @@ from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
 from .neighbours import in_quiet, neighbours
 from .processes import SERVER_CORE
-from .web_servers import ENTRIES, GRANIAN, HYPERCORN, OURS, OURS_H11, UVICORN_FAST, UVICORN_H11
+from .web_servers import APP, ENTRIES, GRANIAN, HYPERCORN, OURS, OURS_H11, UVICORN_FAST, UVICORN_H11
 
 CONNECTIONS: Final = 64
 MAIN: Final = "hello"
@@ -133,7 +133,7 @@ def serving(contestant: str, *, neutral: bool) -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as directory:
         certificate, key = make_certificate(Path(directory))
         with_file, with_key = _OPTIONS[contestant]
-        command = [*ENTRIES[contestant].command(), with_file, str(certificate), with_key, str(key)]
+        command = [*ENTRIES[contestant].command(APP), with_file, str(certificate), with_key, str(key)]
         with running(command, core=SERVER_CORE, environment=around) as server:
             _wait_until_it_answers(server)
             yield server

@@ -1,7 +1,7 @@
 """Requests per second over HTTP/1.1 and CPU time per request, beside common servers.
 
 Facts      wrk sends requests over 64 connections from one core, the server has the other. All keep their memory (see
-           `echo`); one case shows malloc's defaults.
+           `echo`); one case shows malloc's defaults. A server that wakes its client for each response pays for that.
 Hazard     An error is answered faster than a page. A server that waits for wrk shows wrk's rate.
 Answer     Every server must first answer each page correctly. One response that is not 2xx, or one socket error, and
            there is no figure. If `busy` is far below 100 %, the server waited for wrk or shared its core with `others`;
@@ -15,51 +15,38 @@ which is more precise than two servers or two starts of one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
-from ..servers import ROOT, START, Usage, tool
+from ..servers import START, Usage, tool
 from . import web_servers, wrk
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
 from .neighbours import in_quiet, neighbours
-from .web_servers import ENTRIES, GO, GRANIAN, HYPERCORN, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF
-
-CONNECTIONS: Final = 64
-
-_CLOSE: Final = ("-H", "Connection: close")
-_UPLOAD: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload.lua"))
-
-
-@dataclass(frozen=True)
-class Case:
-    """The requested path, wrk's options, and whether the allocator keeps its memory."""
-
-    path: str
-    options: Sequence[str] = ()
-    neutral: bool = True
-
-
-MAIN: Final = "hello"
-DEFAULTS: Final = "hello, default malloc"
-CASES: Final[Mapping[str, Case]] = {
-    MAIN: Case("/"),
-    "JSON 1 KiB": Case("/json"),
-    "64 KiB down": Case("/large"),
-    "64 KiB up": Case("/upload", _UPLOAD),
-    "hello, closing": Case("/", _CLOSE),
-    "JSON 1 KiB, closing": Case("/json", _CLOSE),
-    "64 KiB down, closing": Case("/large", _CLOSE),
-    "64 KiB up, closing": Case("/upload", (*_UPLOAD, *_CLOSE)),
-    DEFAULTS: Case("/", neutral=False),
-}
+from .web_cases import (
+    BROWSER,
+    CASES,
+    CLOSING,
+    DEFAULTS,
+    ITEM,
+    JSON,
+    LARGE,
+    MAIN,
+    MANY,
+    PIECES,
+    SLEEP,
+    UPLOAD,
+)
+from .web_servers import ENTRIES, GO, GRANIAN_ST, HYPERCORN, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF
 
 # the tax is measured this many times as long, for forty pairs of stretches
 _LONGER: Final = 4
 
 METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("requests/s", "more"),
+    "p50": Metric("ms", "less"),
+    "p99": Metric("ms", "less"),
     "cpu": Metric("µs/request", "less"),
+    "wakes": Metric("of the client per request", "less"),
     "tax": Metric("%", "less"),
     "busy": Metric("% of a core", None),
     "others": Metric("% of both cores", None),
@@ -70,14 +57,27 @@ class Web(Benchmark):
     """The benchmark `http`. Each measurement starts a server; "closing" is one request per connection."""
 
     name = "http"
-    title = "HTTP/1.1, one core, wrk with 64 connections: rate, and CPU time per request"
+    title = "HTTP/1.1, one core, wrk with 64 connections: rate, latency, and CPU time per request"
     metrics = METRICS
     targets = (
         Target(MAIN, "rate", OURS_H11, web_servers.UVICORN_H11, at_least=1.6),
         Target(MAIN, "rate", OURS_H11, HYPERCORN, at_least=6),
-        Target(MAIN, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.25),
-        Target(MAIN, "rate", OURS, GRANIAN, at_least=1.25),
-        Target(MAIN, "rate", OURS, GO, at_least=0.9),
+        Target(MAIN, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.6),
+        Target(MAIN, "rate", OURS, GRANIAN_ST, at_least=1.7),
+        Target(MAIN, "rate", OURS, GO, at_least=1.15),
+        Target(JSON, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.4),
+        Target(JSON, "rate", OURS, GRANIAN_ST, at_least=1.25),
+        Target(JSON, "rate", web_servers.OURS_UVLOOP, OURS, at_least=1.0),
+        Target(ITEM, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.15),
+        Target(PIECES, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.25),
+        Target(SLEEP, "rate", web_servers.OURS_UVLOOP, web_servers.UVICORN_FAST, at_least=1.1),
+        Target(SLEEP, "rate", OURS, web_servers.UVICORN_FAST, at_least=0.95),
+        Target(BROWSER, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.35),
+        Target(CLOSING, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.6),
+        Target(CLOSING, "rate", OURS, GRANIAN_ST, at_least=0.8),
+        Target(UPLOAD, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.4),
+        Target(LARGE, "rate", OURS, web_servers.UVICORN_FAST, at_least=1.15),
+        Target(MANY, "p99", OURS, GRANIAN_ST, at_most=1.0),
         Target(MAIN, "rate", OURS, OURS_OFF, at_least=0.98),
         Target(MAIN, "rate", OURS_H11, OURS_H11_OFF, at_least=0.98),
         Target(MAIN, "tax", web_servers.TAX, "", at_most=2.0),
@@ -97,6 +97,8 @@ class Web(Benchmark):
         return self._cases
 
     def skips(self, contestant: str, case: str) -> str | None:
+        if contestant == GO and CASES[case].app != web_servers.APP:
+            return "serves no application in Python"
         if contestant in web_servers.FLOORS and case not in (MAIN, DEFAULTS):
             return "knows one answer only"
         if contestant in web_servers.TAXES and case != MAIN:
@@ -110,24 +112,28 @@ class Web(Benchmark):
 
     def _measure(self, contestant: str, case: str) -> dict[str, float]:
         asked = CASES[case]
-        with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=asked.neutral)) as server:
+        around = environment(contestant, neutral=asked.neutral)
+        with web_servers.serving(ENTRIES[contestant], around, asked.app) as server:
             url = f"{server.url}{asked.path}"
             if self._warm:
-                wrk.load(url, CONNECTIONS, self._warm, asked.options)
+                wrk.load(url, asked.connections, self._warm, asked.options)
             before = Usage.of(server.pid)
             with neighbours(server.pid) as others:
-                done = wrk.load(url, CONNECTIONS, self._seconds, asked.options)
+                done = wrk.load(url, asked.connections, self._seconds, asked.options)
             cpu = Usage.of(server.pid).cpu - before.cpu
         return {
             "rate": done.number / done.seconds,
+            "p50": done.p50 * 1e3,
+            "p99": done.p99 * 1e3,
             "cpu": cpu / done.number * 1e6,
+            "wakes": done.wakes / done.number,
             "busy": cpu / done.seconds * 100,
             "others": others.share,
         }
 
     def _measure_tax(self, contestant: str, case: str) -> dict[str, float]:
         with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=True)) as server:
-            wrk.load(f"{server.url}{CASES[case].path}", CONNECTIONS, _LONGER * self._seconds)
+            wrk.load(f"{server.url}{CASES[case].path}", CASES[case].connections, _LONGER * self._seconds)
             if not server.wait_for(lambda server: bool(server.records), START):
                 raise ContestantError(f"the server did not say what its deadlines cost:\n{''.join(server.output)}")
             return {"tax": server.records[-1]["tax"]}

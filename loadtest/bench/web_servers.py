@@ -1,7 +1,8 @@
 """The HTTP servers that are compared: how each is started and what it needs.
 
-All serve `loadtest.apps:web` (Go: the same in Go), in one process on one core, without an access log. The timeouts that
-a server has are on and long, so that nothing is cut during a measurement.
+All serve the application of the case (Go: the pages of `loadtest.apps:web`), in one process on one core, without an
+access log. The timeouts that a server has are on and long, so that nothing is cut during a measurement. Peers write no
+fields that ours does not write, and read none that ours does not read.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from ..apps import PAGES
+from ..frameworks import ANSWERS
 from ..servers import START, Server, deadlined_command, running
 from . import builds, golang
 from .contest import Contestant, ContestantError
@@ -45,10 +47,10 @@ _OFF: Final = tuple(
 
 @dataclass(frozen=True)
 class Entry:
-    """A server. `command` makes its command when it is started; `needs`: modules without which it is missing."""
+    """A server. `command(app)` makes its command when it is started; `needs`: modules without which it is missing."""
 
     name: str
-    command: Callable[[], Sequence[str]]
+    command: Callable[[str], Sequence[str]]
     needs: Sequence[str] = ()
 
     def contestant(self) -> Contestant:
@@ -64,29 +66,29 @@ class Entry:
         return Contestant(self.name, compiled.missing if self.name.startswith(builds.INSTALLED) else None)
 
 
-def _ours(*flags: str) -> Callable[[], list[str]]:
-    return lambda: deadlined_command(APP, "--no-access-log", *flags)
+def _ours(*flags: str) -> Callable[[str], list[str]]:
+    return lambda app: deadlined_command(app, "--no-access-log", *flags)
 
 
-def _uvicorn(http: str, loop: str) -> Callable[[], list[str]]:
-    return lambda: _module(
-        "uvicorn", APP, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log",
-        "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
+def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
+    return lambda app: _module(
+        "uvicorn", app, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log", "--no-proxy-headers",
+        "--no-server-header", "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
 
 
-def _hypercorn() -> list[str]:
+def _hypercorn(app: str) -> list[str]:
     # no worker processes: it serves in the first one
     return _module(
-        "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", APP
+        "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", app
     )
 
 
-def _granian() -> list[str]:
+def _granian(*flags: str) -> Callable[[str], list[str]]:
     # it does not report the port that the system chose
-    return _module(
+    return lambda app: _module(
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
-        "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), APP,
+        "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), *flags, app,
     )  # fmt: skip
 
 
@@ -96,6 +98,8 @@ def _module(name: str, *arguments: str) -> list[str]:
 
 OURS: Final = f"{builds.INSTALLED} httptools"
 OURS_OFF: Final = f"{builds.INSTALLED} httptools, deadlines off"
+OURS_UVLOOP: Final = f"{builds.INSTALLED} httptools uvloop"
+OURS_ASYNCIO: Final = f"{builds.INSTALLED} httptools asyncio"
 OURS_H11: Final = f"{builds.INSTALLED} h11"
 OURS_H11_OFF: Final = f"{builds.INSTALLED} h11, deadlines off"
 PURE_H11: Final = f"{builds.PURE} h11"
@@ -103,6 +107,7 @@ UVICORN_H11: Final = "uvicorn h11 asyncio"
 UVICORN_FAST: Final = "uvicorn httptools uvloop"
 HYPERCORN: Final = "hypercorn trio"
 GRANIAN: Final = "granian"
+GRANIAN_ST: Final = "granian st"
 GO: Final = "Go net/http"
 
 # servers whose tax alone is measured, with the argument of loadtest.peers.http_tax
@@ -120,16 +125,19 @@ _ENTRIES: Final = (
     Entry(OURS_H11_OFF, _ours(*_H11, *_OFF)),
     Entry(OURS, _ours(*_HTTPTOOLS, *_ON), ("httptools",)),
     Entry(OURS_OFF, _ours(*_HTTPTOOLS, *_OFF), ("httptools",)),
+    Entry(OURS_UVLOOP, _ours(*_HTTPTOOLS, *_ON, "--loop", "uvloop"), ("httptools", "uvloop")),
+    Entry(OURS_ASYNCIO, _ours(*_HTTPTOOLS, *_ON, "--loop", "asyncio"), ("httptools",)),
     Entry(PURE_H11, _ours(*_H11, *_ON)),
     Entry(UVICORN_H11, _uvicorn("h11", "asyncio"), ("uvicorn",)),
     Entry(UVICORN_FAST, _uvicorn("httptools", "uvloop"), ("uvicorn", "httptools", "uvloop")),
     Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
-    Entry(GRANIAN, _granian, ("granian", "uvloop")),
-    Entry(FLOOR_H11, lambda: _module("loadtest.peers.floor", "h11")),
-    Entry(FLOOR_FAST, lambda: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
-    Entry(GO, lambda: [golang.program("web"), str(LONG)]),
-    Entry(TAX, lambda: _module("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
-    Entry(TAX_H11, lambda: _module("loadtest.peers.http_tax", TAXES[TAX_H11])),
+    Entry(GRANIAN, _granian(), ("granian", "uvloop")),
+    Entry(GRANIAN_ST, _granian("--runtime-mode", "st"), ("granian", "uvloop")),
+    Entry(FLOOR_H11, lambda app: _module("loadtest.peers.floor", "h11")),
+    Entry(FLOOR_FAST, lambda app: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
+    Entry(GO, lambda app: [golang.program("web"), str(LONG)]),
+    Entry(TAX, lambda app: _module("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
+    Entry(TAX_H11, lambda app: _module("loadtest.peers.http_tax", TAXES[TAX_H11])),
 )
 ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
@@ -142,15 +150,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(entry: Entry, environment: Mapping[str, str]) -> Iterator[Server]:
+def serving(entry: Entry, environment: Mapping[str, str], app: str = APP) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
-    with running(entry.command(), core=SERVER_CORE, environment=environment) as server:
+    with running(entry.command(app), core=SERVER_CORE, environment=environment) as server:
         if entry.name in FLOORS or entry.name in TAXES:
             _expect(server, "/", PAGES["/"][1])
-        else:
+        elif app == APP:
             for path, (_, body) in PAGES.items():
                 _expect(server, path, body)
             _expect(server, "/upload", b"65536", data=bytes(65536))
+        else:
+            for path, body in ANSWERS[app].items():
+                _expect(server, path, body)
         yield server
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ..servers import on_core, tool
@@ -13,6 +14,7 @@ from .contest import ContestantError
 from .processes import CLIENT_CORE
 
 _DONE: Final = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
+_LATENCY: Final = re.compile(r"^\s*(50|99)%\s+([\d.]+)(us|ms|s|m)$", re.MULTILINE)
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 # wrk prints these lines only if there were errors
 _TROUBLE: Final = re.compile(r"^\s*(Non-2xx.*|Socket errors:.*)$", re.MULTILINE)
@@ -23,10 +25,14 @@ _PATIENCE: Final = 30.0
 
 @dataclass(frozen=True)
 class Requests:
-    """The number of answered requests, and the seconds they took."""
+    """The number of answered requests, the seconds they took, and the latency in seconds. `wakes`: how often wrk has
+    slept until something came."""
 
     number: int
     seconds: float
+    p50: float = 0.0
+    p99: float = 0.0
+    wakes: int = 0
 
     @classmethod
     def parse(cls, output: str) -> Self:
@@ -34,12 +40,15 @@ class Requests:
         done, trouble = _DONE.search(output), _TROUBLE.findall(output)
         if done is None or trouble or done[1] == "0":
             raise ContestantError(f"{'; '.join(trouble) or 'wrk counted nothing'}\n{output}")
-        return cls(int(done[1]), float(done[2]) * _SECONDS[done[3]])
+        latencies = {percent: float(value) * _SECONDS[unit] for percent, value, unit in _LATENCY.findall(output)}
+        seconds = float(done[2]) * _SECONDS[done[3]]
+        return cls(int(done[1]), seconds, latencies.get("50", 0.0), latencies.get("99", 0.0))
 
 
 def load(url: str, connections: int, seconds: int, options: Sequence[str] = ()) -> Requests:
     """Request `url` repeatedly for `seconds`, from a core of its own."""
-    command = [tool("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "5s", *options, url]
+    command = [tool("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "--timeout", "5s", *options, url]
+    before = _slept()
     with on_core(CLIENT_CORE):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     with process:
@@ -50,4 +59,9 @@ def load(url: str, connections: int, seconds: int, options: Sequence[str] = ()) 
             raise
     if process.returncode:
         raise ContestantError(f"wrk: exit code {process.returncode}\n{output}")
-    return Requests.parse(output)
+    return replace(Requests.parse(output), wakes=_slept() - before)
+
+
+def _slept() -> int:
+    """Return the voluntary context switches of the children that have ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw

@@ -20,13 +20,14 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import client, echo, web, web_servers, wrk
+from loadtest.bench import client, echo, web_cases, web_servers, wrk
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.duel import BENCHMARK as DUEL
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.neighbours import in_quiet, neighbours
 from loadtest.bench.web import BENCHMARK as WEB
+from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core
 
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
@@ -250,7 +251,7 @@ def test_wrk_says_that_nobody_listens() -> None:
 
 
 def test_a_server_that_answers_another_page_is_not_measured() -> None:
-    wrong = web_servers.Entry("wrong", lambda: deadlined_command("loadtest.apps:hello", "--no-access-log"))
+    wrong = web_servers.Entry("wrong", lambda app: deadlined_command("loadtest.apps:hello", "--no-access-log"))
     with (
         pytest.raises(ContestantError, match=r"/json answers 13 bytes"),
         web_servers.serving(wrong, echo.environment("wrong", neutral=True)),
@@ -343,7 +344,12 @@ def test_what_others_have_disturbed_is_measured_again(shares: list[float], taken
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(web_servers.OURS, "Go net/http"), (web_servers.OURS_H11, "uvicorn h11 asyncio")]
+    ("ours", "theirs"),
+    [
+        (web_servers.OURS, "hello; Go net/http"),
+        (web_servers.OURS_H11, "hello; uvicorn h11 asyncio"),
+        (web_servers.OURS_UVLOOP, "Starlette JSON; uvicorn httptools uvloop"),
+    ],
 )
 @pytest.mark.timed
 def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
@@ -352,7 +358,24 @@ def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
     if (why := quick.skips(ours, theirs)) is not None:
         pytest.skip(why.partition(" is missing: ")[2])
     assert quick.measure(ours, theirs)["requests"] > 0
-    assert quick.skips(ours, "hypercorn trio" if ours == web_servers.OURS else "granian") is not None
+    other = "granian st" if ours == web_servers.OURS_H11 else "hypercorn trio"
+    assert quick.skips(ours, f"{web_cases.MAIN}; {other}") is not None
+    assert quick.skips(web_servers.OURS, f"{web_cases.JSON}; Go net/http") is not None
+
+
+@pytest.mark.parametrize("app", ANSWERS)
+@pytest.mark.timed
+def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
+    need("wrk")
+    for entry in (web_servers.OURS, web_servers.OURS_UVLOOP, web_servers.UVICORN_FAST, web_servers.GRANIAN_ST):
+        found = web_servers.ENTRIES[entry]
+        if (why := found.contestant().missing) is not None and entry not in (web_servers.OURS, web_servers.OURS_UVLOOP):
+            pytest.skip(why)
+        with web_servers.serving(found, echo.environment(entry, neutral=True), app) as server:
+            done = wrk.load(f"{server.url}{next(iter(ANSWERS[app]))}", 4, 1)
+            assert done.number > 0
+            assert 0 < done.p50 <= done.p99
+            assert done.wakes > 0
 
 
 QUICK = [
@@ -404,7 +427,7 @@ def test_the_taxes_of_an_echo_are_measured_in_whatever_build_there_is(tax: str) 
 @pytest.mark.timed
 def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -> None:
     need("wrk")
-    assert -100 < WEB.quick().measure(tax, web.MAIN)["tax"] < 100
+    assert -100 < WEB.quick().measure(tax, web_cases.MAIN)["tax"] < 100
 
 
 @pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE], ids=lambda benchmark: benchmark.name)
