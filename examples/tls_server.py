@@ -5,9 +5,8 @@
     openssl s_client -quiet -connect 127.0.0.1:7443                        # each line comes back
     nc 127.0.0.1 7443                                                      # no handshake: closed after 5 seconds
 
-`trio.SSLStream` wraps the connection; the deadlines are those of the connection below. After the handshake the stream
-survives a read deadline that has passed and is moved. A deadline that passes during the handshake, or a write deadline,
-ends it.
+`TlsConn` is TLS over a connection, under the same deadlines and without a task. A deadline that has passed can be moved
+and the stream continues, also in the handshake and in the middle of a send.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ IDLE = 30.0
 
 async def echo(conn: deadlined.Conn, context: ssl.SSLContext) -> None:
     """Complete the handshake within HANDSHAKE seconds, then echo."""
-    stream = trio.SSLStream(conn, context, server_side=True, https_compatible=True)
+    stream = deadlined.TlsConn(conn, context, server_side=True)
     try:
-        conn.set_deadline(trio.current_time() + HANDSHAKE)
+        stream.set_timeout(HANDSHAKE)
         await stream.do_handshake()
         while True:
-            conn.set_deadline(trio.current_time() + IDLE)
+            stream.set_timeout(IDLE)
             data = await stream.receive_some()
             if not data:
                 return
@@ -43,6 +42,8 @@ async def echo(conn: deadlined.Conn, context: ssl.SSLContext) -> None:
         print(f"{error.op} deadline passed: closing", flush=True)
     except trio.BrokenResourceError as error:
         print(f"the connection is broken: {error.__cause__ or error}", flush=True)
+    finally:
+        stream.close()
 
 
 async def serve(port: int, context: ssl.SSLContext) -> None:
