@@ -69,7 +69,7 @@ def _ours(*flags: str) -> Callable[[], list[str]]:
 
 
 def _uvicorn(http: str, loop: str) -> Callable[[], list[str]]:
-    return lambda: _module(
+    return lambda: module_command(
         "uvicorn", APP, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log",
         "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
@@ -77,20 +77,21 @@ def _uvicorn(http: str, loop: str) -> Callable[[], list[str]]:
 
 def _hypercorn() -> list[str]:
     # no worker processes: it serves in the first one
-    return _module(
+    return module_command(
         "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", APP
     )
 
 
 def _granian() -> list[str]:
     # it does not report the port that the system chose
-    return _module(
+    return module_command(
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
         "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), APP,
     )  # fmt: skip
 
 
-def _module(name: str, *arguments: str) -> list[str]:
+def module_command(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this Python."""
     return [sys.executable, "-m", name, *arguments]
 
 
@@ -125,11 +126,11 @@ _ENTRIES: Final = (
     Entry(UVICORN_FAST, _uvicorn("httptools", "uvloop"), ("uvicorn", "httptools", "uvloop")),
     Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
     Entry(GRANIAN, _granian, ("granian", "uvloop")),
-    Entry(FLOOR_H11, lambda: _module("loadtest.peers.floor", "h11")),
-    Entry(FLOOR_FAST, lambda: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
+    Entry(FLOOR_H11, lambda: module_command("loadtest.peers.floor", "h11")),
+    Entry(FLOOR_FAST, lambda: module_command("loadtest.peers.floor", "httptools"), ("httptools",)),
     Entry(GO, lambda: [golang.program("web"), str(LONG)]),
-    Entry(TAX, lambda: _module("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
-    Entry(TAX_H11, lambda: _module("loadtest.peers.http_tax", TAXES[TAX_H11])),
+    Entry(TAX, lambda: module_command("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
+    Entry(TAX_H11, lambda: module_command("loadtest.peers.http_tax", TAXES[TAX_H11])),
 )
 ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
