@@ -214,7 +214,7 @@ class Worker(ConnectionTask):
         if exchange is not None:
             exchange.task = None
             self._exchange = None
-            if exchange.link == DEAD and self._timer is not None:
+            if (exchange.link == DEAD or exchange.upgraded) and self._timer is not None:
                 # it may have been armed to end this handler soon
                 self._pool.poller.set_timer(self._timer, INF)
             if self._usable and not self._task.check():
@@ -277,8 +277,8 @@ class Worker(ConnectionTask):
         if self._connection is not None:
             self._connection.handler_expired(lateness)
         else:
-            line = exchange.request.line
-            report(logging.WARNING, "%s: cancelled after its response, by the handler deadline", line)
+            why = "10 s after its end" if exchange.upgraded else "after its response, by the handler deadline"
+            report(logging.WARNING, "%s: cancelled %s", exchange.request.line, why)
             self.cancel()
 
     async def _serve(self) -> None:
@@ -333,7 +333,7 @@ class Worker(ConnectionTask):
     def _before_suspend(self) -> None:
         """Called when the task suspends: let nothing wait for this worker that need not."""
         exchange = self._exchange
-        if exchange is not None and exchange.writer.complete:
+        if exchange is not None and exchange.writer.complete and not exchange.upgraded:
             # the connection goes on without this handler once the response has left
             self._pool.flush()
         else:

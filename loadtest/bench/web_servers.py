@@ -71,7 +71,7 @@ def _ours(*flags: str) -> Callable[[str], list[str]]:
 
 
 def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
-    return lambda app: _module(
+    return lambda app: module_command(
         "uvicorn", app, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log", "--no-proxy-headers",
         "--no-server-header", "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
@@ -79,20 +79,21 @@ def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
 
 def _hypercorn(app: str) -> list[str]:
     # no worker processes: it serves in the first one
-    return _module(
+    return module_command(
         "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", app
     )
 
 
 def _granian(*flags: str) -> Callable[[str], list[str]]:
     # it does not report the port that the system chose
-    return lambda app: _module(
+    return lambda app: module_command(
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
         "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), *flags, app,
     )  # fmt: skip
 
 
-def _module(name: str, *arguments: str) -> list[str]:
+def module_command(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this Python."""
     return [sys.executable, "-m", name, *arguments]
 
 
@@ -133,11 +134,11 @@ _ENTRIES: Final = (
     Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
     Entry(GRANIAN, _granian(), ("granian", "uvloop")),
     Entry(GRANIAN_ST, _granian("--runtime-mode", "st"), ("granian", "uvloop")),
-    Entry(FLOOR_H11, lambda app: _module("loadtest.peers.floor", "h11")),
-    Entry(FLOOR_FAST, lambda app: _module("loadtest.peers.floor", "httptools"), ("httptools",)),
+    Entry(FLOOR_H11, lambda app: module_command("loadtest.peers.floor", "h11")),
+    Entry(FLOOR_FAST, lambda app: module_command("loadtest.peers.floor", "httptools"), ("httptools",)),
     Entry(GO, lambda app: [golang.program("web"), str(LONG)]),
-    Entry(TAX, lambda app: _module("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
-    Entry(TAX_H11, lambda app: _module("loadtest.peers.http_tax", TAXES[TAX_H11])),
+    Entry(TAX, lambda app: module_command("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
+    Entry(TAX_H11, lambda app: module_command("loadtest.peers.http_tax", TAXES[TAX_H11])),
 )
 ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
