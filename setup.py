@@ -69,9 +69,12 @@ COMPILED = [
     "http/state.py",
     "http/timeouts.py",
     "http/transport.py",
+    "http/upgraded.py",
     "http/waiting.py",
+    "http/websocket.py",
     "http/worker.py",
     "http/wire/chunks.py",
+    "http/wire/frames.py",
     "http/wire/grammar.py",
     "http/wire/head.py",
     "http/wire/request.py",
@@ -80,6 +83,8 @@ COMPILED = [
     "http/wire/with_h11.py",
     "http/wire/with_httptools.py",
     "asgi/handler.py",
+    "asgi/messages.py",
+    "asgi/websocket.py",
 ]
 
 # what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes

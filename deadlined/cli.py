@@ -38,6 +38,9 @@ _TIMEOUTS = {
     "handler": "Time for the application; then it is cancelled and the response is 504.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
+    "ws_ping": "Silence of a websocket's client after which it is asked for a sign of life.",
+    "ws_pong": "Time for that sign; then the websocket is closed with 1011.",
+    "ws_close": "Time for a websocket's client to answer a close.",
 }
 
 _LIMITS = {
@@ -45,6 +48,8 @@ _LIMITS = {
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",
     "max_requests": "Requests after which a connection is closed.",
+    "max_message": "Bytes of a websocket's message, inflated; more close it with 1009.",
+    "max_frame": "Bytes of one frame of it.",
 }
 
 
@@ -240,6 +245,13 @@ def main() -> None:
     show_default=True,
     envvar="DEADLINED_LOG_FORMAT",
     help="Layout of the log: text for people, JSON lines for machines, or auto: text on a terminal, JSON elsewhere.",
+)
+@click.option(
+    "--ws-compression/--no-ws-compression",
+    default=True,
+    show_default=True,
+    envvar="DEADLINED_WS_COMPRESSION",
+    help="Compress the messages of websockets whose clients offer it (permessage-deflate).",
 )
 @click.option(
     "--log-level",

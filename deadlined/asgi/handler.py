@@ -10,28 +10,16 @@ Cost       Two bound methods and a scope per request; no task.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Generator,
-    ItemsView,
-    Iterator,
-    KeysView,
-    Mapping,
-    MutableMapping,
-    ValuesView,
-)
-from typing import Any, Final, cast
+from collections.abc import Awaitable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
+from .messages import DONE, App, Message, Receive, Scope, Send, copied
+from .websocket import asks_for_websocket, serve_websocket
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Message", "Receive", "Scope", "Send"]
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
 
@@ -146,6 +134,8 @@ class AsgiHandler:
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Return an awaitable that serves one request. It raises what the application raises."""
+        if exchange.request.upgrade and asks_for_websocket(exchange):
+            return serve_websocket(self._app, self._scope(exchange), exchange)
         channel = _Channel(exchange)
         return self._app(self._scope(exchange), channel.receive, channel.send)
 
@@ -227,40 +217,8 @@ class _Channel:
         elif kind == "http.response.body":
             exchange = self._exchange
             body = event.get("body", b"")
-            if not exchange.try_send(body if isinstance(body, bytes) else _copied(body), bool(event.get("more_body"))):
+            if not exchange.try_send(body if isinstance(body, bytes) else copied(body), bool(event.get("more_body"))):
                 return exchange.finish_send()
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
-        return _DONE
-
-
-def _copied(body: Any) -> bytes:
-    """Return the bytes of a bytearray or memoryview, which the application may change while they are sent."""
-    try:
-        return bytes(memoryview(body))
-    except TypeError:
-        # bytes() alone would make n zeros of a number
-        raise ResponseError(f"the body of a response must be bytes, not {type(body).__name__}") from None
-
-
-class _Done:
-    """A coroutine that is done. One object serves all sends; a coroutine function would make one for each."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return cast(Generator[Any, None, None], iter(()))
-
-    def send(self, value: None) -> None:
-        """End at once. `send`, `throw` and `close` make it a coroutine, which a nursery and `create_task` accept."""
-        raise StopIteration
-
-    def throw(self, error: BaseException) -> None:
-        """Raise `error`."""
-        raise error
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-_DONE: Final = _Done()
+        return DONE

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .draining import Draining
-from .errors import BadRequest, Disconnected, ResponseError
+from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
 from .exchange import Exchange
 from .policy import RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .server import HttpServer, HttpStatistics
 from .state import Phase, Reason
 from .timeouts import Limits, Timeouts
+from .websocket import WebSocket, open_frames
 from .wire import PARSERS, Request, head_parser
 
 __all__ = [
@@ -33,5 +34,8 @@ __all__ = [
     "ResponseError",
     "Rule",
     "Timeouts",
+    "UpgradeRefused",
+    "WebSocket",
     "head_parser",
+    "open_frames",
 ]

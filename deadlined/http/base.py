@@ -6,7 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..net import Conn
@@ -18,7 +18,7 @@ from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
-from .seams import ExchangeHost, HandlerTask
+from .seams import ExchangeHost, HandlerTask, Upgraded
 from .settings import Handler, Settings
 from .state import (
     CLOSED,
@@ -30,6 +30,7 @@ from .state import (
     NONE,
     QUEUED,
     TRANSPORT_CLOSED,
+    UPGRADED,
     Phase,
     Reason,
     next_state,
@@ -82,6 +83,10 @@ class ConnectionOwner:
         """Let a task call `connection.run` soon."""
         raise NotImplementedError
 
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call `function()` in a later step of the event loop."""
+        raise NotImplementedError
+
     def request_done(self) -> None:
         """Note that an exchange is over."""
         raise NotImplementedError
@@ -113,6 +118,7 @@ class ConnectionBase(ExchangeHost):
         self.reader = RequestParser(settings.limits, settings.parse_head)
         self.transport: Transport = Plain(conn)
         self.accepted = self.clock.now()
+        self.close_after = INF
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
         self.attendance = QUEUED
         # what the connection waits for, and until when; setting them arms nothing
@@ -129,6 +135,8 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
+        # what has the connection's bytes after an upgrade
+        self._upgraded: Upgraded | None = None
         self.output = Output(self)
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
@@ -150,13 +158,17 @@ class ConnectionBase(ExchangeHost):
         self.timeouts = settings.timeouts
         self.keep_alive_line = settings.keep_alive_line
         self.cancel_on_disconnect = settings.cancel_on_disconnect
+        self.ws_compression = settings.ws_compression
+        self.loop = settings.loop
         self.drain_began = settings.draining
 
     def drain(self, now: float) -> None:
         """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
         NEW_GRACE. A request that has begun is served."""
         self.draining = True
-        if self.state == IDLE:
+        if self.state == UPGRADED and self._upgraded is not None:
+            self._upgraded.drain()
+        elif self.state == IDLE:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
         elif self.state <= HEAD and not self.requests and not self.reader.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
@@ -177,13 +189,16 @@ class ConnectionBase(ExchangeHost):
         self.output.close()
         self._advance(TRANSPORT_CLOSED)
         self.conn.close()
+        # it refers to this object
+        self._upgraded = None
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
         if self.settings.observer is not None:
             notify(self.settings.observer.connection, self._record())
 
     def info(self, now: float) -> ConnectionInfo:
         """Describe the connection at `now`."""
-        left = self.deadline - now
+        upgraded = self._upgraded
+        left = (self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline) - now
         return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
     # implements ExchangeHost
@@ -193,7 +208,9 @@ class ConnectionBase(ExchangeHost):
         self.deadline = deadline
 
     def move(self, phase: Phase, when: float) -> None:
-        if self.phase is phase:
+        if self._upgraded is not None and phase is Phase.BODY:
+            self._upgraded.read_deadline_moved(when)
+        elif self.phase is phase:
             self.deadline = when
             if phase is Phase.BODY:
                 self.conn.set_read_deadline(when)
@@ -240,6 +257,8 @@ class ConnectionBase(ExchangeHost):
             self._ended_at = self.clock.now()
             self._lateness = max(lateness, 0.0)
             self._advance(ENDED)
+            if self._upgraded is not None:
+                self._upgraded.ended(reason)
 
     def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
         """Do what the policy has decided, without waiting."""

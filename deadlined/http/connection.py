@@ -43,10 +43,11 @@ from .state import (
     QUEUED,
     REQUEST_READ,
     RUNNING,
+    UPGRADED,
     Phase,
     Reason,
 )
-from .waiting import WaitingConnection
+from .upgraded import UpgradedConnection
 from .wire import Request
 
 # steps of the event loop that a cancelled handler has to leave the socket. On asyncio a cancellation takes two steps to
@@ -54,12 +55,12 @@ from .wire import Request
 _STEPS_TO_LEAVE: Final = 16
 
 
-class Connection(WaitingConnection):
+class Connection(UpgradedConnection):
     """One connection of a server. The owner calls `start` once, and has a task call `run` after each `schedule`."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, owner, dates)
-        self._close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+        self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
 
     # called by the server, its workers and the poller
 
@@ -122,7 +123,10 @@ class Connection(WaitingConnection):
         exchange = self._exchange
         if error is not None and exchange is not None:
             self._handler_failed(exchange, error)
-        self._change_task()
+        if self.state == UPGRADED:
+            self._leave_upgraded()
+        else:
+            self._change_task()
 
     def detach_handler(self) -> bool:
         """Go on in another task if the connection does not need its handler any more. Return True if so. Called when
@@ -139,6 +143,9 @@ class Connection(WaitingConnection):
         exchange = self._exchange
         if self._leaving and exchange is not None:
             self._peer_left(Reason.CLIENT_CLOSED)
+            return
+        if self.state == UPGRADED:
+            self._cut_upgraded(lateness)
             return
         self.expired(RULES["handler"], lateness)
         if exchange is not None:
@@ -173,7 +180,7 @@ class Connection(WaitingConnection):
         exchange = self._exchange
         if exchange is None:
             await self._handshake()
-        else:
+        elif self._upgraded is None:
             # a cancelled handler may still wait for the socket: let it leave first
             for _ in range(_STEPS_TO_LEAVE):
                 await checkpoint()
@@ -240,7 +247,10 @@ class Connection(WaitingConnection):
                 self._owner.handler_finished()
         if not self._is_run_by(task):
             return
-        if not usable:
+        if self._upgraded is not None:
+            if self.state == UPGRADED:
+                self._leave_upgraded()
+        elif not usable:
             self._change_task()
         elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:
             self._release_exchange(exchange)
@@ -251,7 +261,7 @@ class Connection(WaitingConnection):
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
         """Make the exchange of `request`, whose head was complete at `now`."""
         self.requests += 1
-        last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self._close_after)
+        last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self.close_after)
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
@@ -266,7 +276,9 @@ class Connection(WaitingConnection):
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
         report(level, "%s failed", exchange.request.line, error=error)
-        if exchange.link == LIVE:
+        if self.state == UPGRADED and self._upgraded is not None:
+            self._upgraded.handler_left(True)
+        elif exchange.link == LIVE:
             action = policy.on_handler_failure(exchange.response)
             if action is not None:
                 self._perform(action, "the application failed; its log says why")
@@ -325,4 +337,4 @@ class Connection(WaitingConnection):
 
     def _why_last(self, request: Request) -> Reason:
         now = self.clock.now()
-        return policy.why_last(request.keep_alive, self.draining, self.requests, self.limits, now, self._close_after)
+        return policy.why_last(request.keep_alive, self.draining, self.requests, self.limits, now, self.close_after)

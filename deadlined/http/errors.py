@@ -26,6 +26,16 @@ class BadRequest(Exception):  # noqa: N818, named after the status 400
         self.reason = reason
 
 
+class UpgradeRefused(Exception):  # noqa: N818, named after what happened
+    """A request for an upgrade that is no valid one. `status`, `headers` and `body` are the response to it."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        super().__init__(f"the upgrade was refused with {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
 def is_disconnect(error: BaseException) -> bool:
     """Return True if `error` is `Disconnected`, or an exception group that contains nothing else."""
     if isinstance(error, BaseExceptionGroup):

@@ -7,10 +7,11 @@ the deadline of the send, a response by that of the whole.
 from __future__ import annotations
 
 from ..runtime import checkpoint
-from .errors import Disconnected
+from .errors import Disconnected, ResponseError
 from .output import LIMIT
 from .policy import RULES, Rule, stall_deadline, write_deadline
 from .receiving import DISCARD, ReceivingExchange
+from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT
 from .timeouts import INF
 from .wire import CONTINUE, Headers
@@ -90,12 +91,36 @@ class Exchange(ReceivingExchange):
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
+    async def upgrade(self, protocol: Upgraded, headers: Headers) -> None:
+        """Answer the request with 101 and `headers`, and hand the connection over to `protocol`. The handler's deadline
+        is removed; the handler goes on, and tells `protocol` what to send.
+
+        Raise ResponseError if a response was started or the request has a body that was not received, Disconnected if
+        the peer is gone.
+        """
+        host = self._host
+        if self._link == DEAD:
+            raise Disconnected("the peer is gone")
+        if self._body != DONE:
+            raise ResponseError("the request has a body, which must be received before the connection is upgraded")
+        head = self.writer.switch(headers, host.dates.current())
+        while self._watching:
+            # ends `wait_disconnected`: from now on only the protocol reads
+            host.transport.conn.set_read_deadline(-INF)
+            await checkpoint()
+        if self._link == DEAD:
+            raise Disconnected("the peer is gone")
+        if self._handler_deadline < INF:
+            self.set_handler_deadline(INF)
+        host.upgrade(protocol, head)
+
     def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
         if self._write_by is not None:
             return self._write_by, RULES["write"]
         timeouts = self._host.timeouts
-        due, rule = write_deadline(since, self.head_done, length, timeouts)
+        # the deadline of a whole response is not one of what comes after a 101
+        due, rule = write_deadline(since, INF if self.upgraded else self.head_done, length, timeouts)
         return min(due, stall_deadline(now, timeouts)), rule
 
     def output_sent(self) -> None:

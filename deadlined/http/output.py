@@ -141,7 +141,8 @@ class Output(ReadyCallback):
 
     def _lose(self, reason: Reason) -> None:
         self.discard()
-        self._owner.output_lost(reason)
+        if self._maybe_owner is not None:
+            self._owner.output_lost(reason)
 
     def _resume(self) -> None:
         conn = self._owner.transport.conn
@@ -156,7 +157,7 @@ class Output(ReadyCallback):
                 return
         self.blocked = False
         self._send()
-        if not self.size:
+        if not self.size and self._maybe_owner is not None:
             conn.set_write_deadline(INF)
             self._owner.output_sent()
 

@@ -16,7 +16,7 @@ from .dates import DateLine
 from .output import LIMIT
 from .policy import Rule
 from .settings import Settings
-from .state import EXCHANGE, Phase, Reason
+from .state import EXCHANGE, UPGRADED, Phase, Reason
 from .timeouts import INF
 
 
@@ -83,17 +83,26 @@ class PeerConnection(ConnectionBase):
         self.enter(Phase.WRITE, deadline)
 
     def output_sent(self) -> None:
-        if self._exchange is not None:
+        if self.state == UPGRADED and self._upgraded is not None:
+            self.enter(Phase.WEBSOCKET, self._upgraded.deadline)
+            self._upgraded.output_sent()
+        elif self._exchange is not None:
             self.enter(Phase.HANDLER, self._exchange.deadline)
             self.watch_peer()
             self._exchange.output_sent()
         self._go_on()
 
     def output_expired(self, rule: Rule, lateness: float) -> None:
+        if self.state == UPGRADED:
+            self._reset_upgraded(rule.reason, lateness)
+            return
         self.expired(rule, lateness)
         self._go_on()
 
     def output_lost(self, reason: Reason) -> None:
+        if self.state == UPGRADED:
+            self._lose_upgraded(reason)
+            return
         exchange = self._exchange
         if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
             self._peer_left(reason)
@@ -125,6 +134,15 @@ class PeerConnection(ConnectionBase):
 
     def _peer_left(self, reason: Reason) -> None:
         """End the connection for `reason` and cancel the handler, because the peer has left."""
+        raise NotImplementedError
+
+    def _reset_upgraded(self, reason: Reason, lateness: float) -> None:
+        """Reset the connection, which was upgraded, because its deadline for `reason` has passed. The handler is
+        told by the protocol."""
+        raise NotImplementedError
+
+    def _lose_upgraded(self, reason: Reason) -> None:
+        """End the connection, which was upgraded, because its peer is gone."""
         raise NotImplementedError
 
     def _ask_for_flush(self) -> bool:

@@ -35,6 +35,13 @@ DISCONNECT_GRACE: Final = 1.0
 # stream_idle_timeout: the kernel buffers so much that a peer which reads 240 B/s shows progress only after minutes
 STALL: Final = 600.0
 
+# seconds that a handler may take to return after its websocket has ended, unless it has closed that itself: it is told
+# by its next receive or send, and may have much to clean up. Daphne's application_close_timeout
+UPGRADE_GRACE: Final = 10.0
+
+# seconds that a drain leaves to the handler of a websocket to close it itself; then it is closed with 1012
+DRAIN_NOTICE: Final = 1.0
+
 # fraction by which connection_age is spread, so that a fleet of clients does not reconnect at once
 AGE_JITTER: Final = 0.1
 
@@ -45,7 +52,8 @@ class Rule:
 
     `status` is answered if no response was started; if `needs_byte`, only to a peer that has sent something. `reset`:
     a connection that is not answered is reset (RST) instead of closed. `cancels`: the handler is cancelled. `detail`
-    is the text of the answer, for people.
+    is the text of the answer, for people. A websocket is closed with `code` (RFC 6455, 7.4.1), and its handler is told
+    instead of cancelled; without a code it is reset or closed.
     """
 
     field: str
@@ -56,6 +64,7 @@ class Rule:
     reset: bool = False
     cancels: bool = False
     detail: str = ""
+    code: int | None = None
 
 
 RULES: Final[dict[str, Rule]] = {
@@ -65,16 +74,18 @@ RULES: Final[dict[str, Rule]] = {
         Rule("read_header", Phase.HEADER, Reason.HEADER_TIMEOUT, 408, needs_byte=True,
              detail="the request's head was not complete in time"),
         Rule("read", Phase.BODY, Reason.READ_TIMEOUT, 408, needs_byte=True,
-             detail="the request was not complete in time"),
+             detail="the request was not complete in time", code=1008),
         Rule("body_grace", Phase.BODY, Reason.BODY_RATE, 408, needs_byte=True,
-             detail="the request's body came too slowly"),
+             detail="the request's body came too slowly", code=1008),
         Rule("write_grace", Phase.WRITE, Reason.WRITE_TIMEOUT, reset=True, cancels=True),
         Rule("write", Phase.WRITE, Reason.WRITE_TIMEOUT, reset=True, cancels=True),
         Rule("idle", Phase.IDLE, Reason.IDLE_TIMEOUT),
         Rule("handler", Phase.HANDLER, Reason.HANDLER_TIMEOUT, 504, reset=True, cancels=True,
-             detail="the application did not answer in time"),
-        Rule("connection_age", Phase.IDLE, Reason.CONNECTION_AGE),
-        Rule("drain", Phase.DRAIN, Reason.DRAIN_TIMEOUT, reset=True, cancels=True),
+             detail="the application did not answer in time", code=1011),
+        Rule("connection_age", Phase.IDLE, Reason.CONNECTION_AGE, code=1001),
+        Rule("drain", Phase.DRAIN, Reason.DRAIN_TIMEOUT, reset=True, cancels=True, code=1012),
+        Rule("ws_pong", Phase.WEBSOCKET, Reason.PONG_TIMEOUT, code=1011),
+        Rule("ws_close", Phase.WEBSOCKET, Reason.CLOSE_TIMEOUT),
     )
 }  # fmt: skip
 

@@ -32,7 +32,7 @@ from .state import (
     is_detachable,
     is_reusable,
 )
-from .timeouts import INF
+from .timeouts import INF, Limits
 from .wire import Request, ResponseWriter
 
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
@@ -148,6 +148,26 @@ class ReceivingExchange:
         """When the handler must have returned, absolute; `inf` if there is no deadline."""
         return self._handler_deadline
 
+    @property
+    def read_by(self) -> float:
+        """When receiving must end, as the application has set it; `inf` if it has not."""
+        return INF if self._read_by is None else self._read_by
+
+    @property
+    def upgraded(self) -> bool:
+        """True once the request was answered with 101: no body follows, and the connection is another protocol's."""
+        return self.writer.status == 101
+
+    @property
+    def limits(self) -> Limits:
+        """The server's limits."""
+        return self._host.limits
+
+    @property
+    def ws_compression(self) -> bool:
+        """True if a websocket may compress its messages."""
+        return self._host.ws_compression
+
     def set_read_deadline(self, when: float) -> None:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
         NaN."""
@@ -180,7 +200,7 @@ class ReceivingExchange:
         return b"" if self._body == DONE else await self._next_piece()
 
     async def wait_disconnected(self) -> None:
-        """Wait until the peer has left or the response is complete."""
+        """Wait until the peer has left, the response is complete or the connection is upgraded."""
         host = self._host
         self._watching = True
         try:
@@ -327,9 +347,9 @@ class ReceivingExchange:
         self.end_soon()
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
-    def end_soon(self) -> None:
-        """Let the handler be cancelled if it has not returned DISCONNECT_GRACE seconds after the peer has left."""
-        when = self._host.clock.now() + DISCONNECT_GRACE
+    def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
+        """Let the handler be cancelled if it has not returned `grace` seconds after the peer has left."""
+        when = self._host.clock.now() + grace
         if self._host.cancel_on_disconnect and when < self._handler_deadline:
             self._handler_deadline = when
             if self.task is not None:

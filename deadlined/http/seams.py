@@ -1,11 +1,13 @@
-"""What an exchange asks of its connection and of the task that runs its handler: two abstract base classes.
+"""What an exchange asks of its connection and of the task that runs its handler, and what a connection asks of the
+protocol that it is upgraded to: abstract base classes.
 
-The exchange is given an object of each. So it imports neither `connection` nor `worker`, and a handler cannot reach the
-server through its exchange.
+The exchange is given an object of the first two. So it imports neither `connection` nor `worker`, and a handler cannot
+reach the server through its exchange.
 """
 
 from __future__ import annotations
 
+from ..runtime import Host
 from .dates import DateLine
 from .draining import Draining
 from .errors import BadRequest
@@ -33,6 +35,62 @@ class HandlerTask:
         raise NotImplementedError
 
 
+class Upgraded:
+    """A protocol that has a connection's bytes after a request for an upgrade was answered with 101. An abstract base
+    class.
+
+    The connection calls it, from the poller or any task; nothing here waits. It ends the connection by
+    `ExchangeHost.end_upgraded`.
+    """
+
+    def began(self, host: ExchangeHost) -> None:
+        """Begin on the connection `host`: what is sent from now on comes after the 101."""
+        raise NotImplementedError
+
+    @property
+    def full(self) -> bool:
+        """True if the connection must not read on until `ExchangeHost.read_on` is called."""
+        raise NotImplementedError
+
+    @property
+    def deadline(self) -> float:
+        """When the protocol will act by itself, absolute; `inf` for never."""
+        raise NotImplementedError
+
+    def received(self, data: bytes) -> None:
+        """Take bytes of the peer. b"" means that the peer has ended its side."""
+        raise NotImplementedError
+
+    def read_deadline_moved(self, when: float) -> None:
+        """Note that the application has set the time by which the peer must have sent more."""
+        raise NotImplementedError
+
+    def handler_left(self, failed: bool) -> None:
+        """Note that the handler has returned, or `failed`: nobody sends or receives any more."""
+        raise NotImplementedError
+
+    def handler_expired(self, lateness: float) -> None:
+        """End, because the deadline that the application has set for itself has passed. Its handler is cancelled."""
+        raise NotImplementedError
+
+    def output_sent(self) -> None:
+        """Note that nothing is pending any more, after the output was blocked."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """End soon, because the server drains."""
+        raise NotImplementedError
+
+    @property
+    def closed_by_handler(self) -> bool:
+        """True if it was the handler that has ended the protocol: nothing that it does afterwards is for the peer."""
+        raise NotImplementedError
+
+    def ended(self, reason: Reason) -> None:
+        """Note that the connection is over, and tell those who wait. Called once."""
+        raise NotImplementedError
+
+
 class ExchangeHost(OutputOwner):
     """What an exchange asks of its connection. An abstract base class.
 
@@ -51,6 +109,12 @@ class ExchangeHost(OutputOwner):
     client: tuple[str, int] | None
     server_address: tuple[str, int] | None
     scheme: str
+    # what the connection's tasks and timers live in
+    loop: Host
+    # whether a websocket may compress
+    ws_compression: bool
+    # from when on nothing new may begin on the connection, because of its age
+    close_after: float
 
     def enter(self, phase: Phase, deadline: float) -> None:
         """Record that the connection is in `phase` and that its deadline is `deadline`. Arms nothing."""
@@ -84,4 +148,22 @@ class ExchangeHost(OutputOwner):
     def flush_soon(self, more: bool) -> bool:
         """Let what was appended to the output be sent in this turn of the event loop. Return False if the sender must
         wait: too much is pending, or other tasks must run. `more`: the response is not complete."""
+        raise NotImplementedError
+
+    def upgrade(self, protocol: Upgraded, head: bytes) -> None:
+        """Send `head`, and give all that the peer sends from now on to `protocol`. No task may wait for bytes."""
+        raise NotImplementedError
+
+    def read_on(self) -> None:
+        """Read on after `Upgraded.full` was True. Idempotent."""
+        raise NotImplementedError
+
+    def end_upgraded(self, reason: Reason, lateness: float, unread: bool) -> None:
+        """End the connection, which was upgraded, for `reason`, after what is pending was sent. `lateness`: seconds by
+        which the deadline that ends it was late. `unread`: the peer may be sending bytes that nobody will read."""
+        raise NotImplementedError
+
+    @property
+    def was_left(self) -> bool:
+        """True if the peer is known to have left, although nothing was read of that."""
         raise NotImplementedError

@@ -38,6 +38,10 @@ class Tls(Transport):
         return not self._tls.holds_bytes
 
     @property
+    def drained(self) -> bool:
+        return self._tls.drained
+
+    @property
     def peer_ended(self) -> bool:
         """True if the peer has closed its side without a close_notify."""
         return self._tls.truncated

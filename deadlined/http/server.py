@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,6 +62,8 @@ class HttpServer(ConnectionOwner):
     once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
     side and wait for the answer. A handler that is told of it, by a receive or a send, has as long to return. After the
     response is sent nothing is cancelled.
+
+    `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class HttpServer(ConnectionOwner):
         observer: Observer | None = None,
         parser: str = "auto",
         cancel_on_disconnect: bool = True,
+        ws_compression: bool = True,
     ) -> None:
         host = current_host()
         self._shutdown = Event()
@@ -84,8 +87,9 @@ class HttpServer(ConnectionOwner):
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
-            clock=host.clock,
+            loop=host,
             cancel_on_disconnect=cancel_on_disconnect,
+            ws_compression=ws_compression,
             draining=Draining(self._shutdown),
         )
         self._host = host
@@ -187,6 +191,10 @@ class HttpServer(ConnectionOwner):
         assert isinstance(connection, Connection)
         if self._pool is not None:
             self._pool.schedule(connection)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        if self._pool is not None:
+            self._pool.tasks.call_soon(function)
 
     def request_done(self) -> None:
         self._requests += 1

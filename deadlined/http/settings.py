@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ..poll import Clock
+from ..runtime import Host
 from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
@@ -28,12 +29,16 @@ class Settings:
     parse_head: HeadParser
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
-    clock: Clock
+    loop: Host
     # a client that leaves cancels its handler
     cancel_on_disconnect: bool
+    # a websocket may compress its messages
+    ws_compression: bool
     draining: Draining
     keep_alive_line: bytes = field(init=False)
+    clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
         idle = self.timeouts.idle
+        object.__setattr__(self, "clock", self.loop.clock)
         object.__setattr__(self, "keep_alive_line", b"keep-alive: timeout=%d\r\n" % idle if idle < INF else b"")

@@ -29,6 +29,7 @@ class Phase(StrEnum):
     WRITE = "write"
     IDLE = "idle"
     DRAIN = "drain"
+    WEBSOCKET = "websocket"
 
 
 class Reason(StrEnum):
@@ -43,10 +44,13 @@ class Reason(StrEnum):
     HANDLER_TIMEOUT = "handler_timeout"
     CONNECTION_AGE = "connection_age"
     DRAIN_TIMEOUT = "drain_timeout"
+    PONG_TIMEOUT = "pong_timeout"
+    CLOSE_TIMEOUT = "close_timeout"
     CLIENT_CLOSED = "client_closed"
     CLIENT_RESET = "client_reset"
     PROTOCOL_ERROR = "protocol_error"
     HEADER_TOO_LARGE = "header_too_large"
+    MESSAGE_TOO_LARGE = "message_too_large"
     KEEPALIVE_LIMIT = "keepalive_limit"
     SERVER_ERROR = "server_error"
     DONE = "done"
@@ -58,10 +62,11 @@ HEAD: Final = 1  # waits for a head: all of it on a new connection, the rest of 
 EXCHANGE: Final = 2  # a handler runs, and the connection depends on it
 FINISHING: Final = 3  # the handler has returned, failed or is detached; the rest of the body is discarded
 IDLE: Final = 4  # between two requests; left as soon as bytes of the next one are noticed
-CLOSING: Final = 5  # the reason is known; the peer may still have to be told
-CLOSED: Final = 6
+UPGRADED: Final = 5  # another protocol has the connection's bytes, with or without the handler
+CLOSING: Final = 6  # the reason is known; the peer may still have to be told
+CLOSED: Final = 7
 
-STATES: Final = ("HANDSHAKE", "HEAD", "EXCHANGE", "FINISHING", "IDLE", "CLOSING", "CLOSED")
+STATES: Final = ("HANDSHAKE", "HEAD", "EXCHANGE", "FINISHING", "IDLE", "UPGRADED", "CLOSING", "CLOSED")
 
 # Events of a connection
 HANDSHAKE_DONE: Final = 0
@@ -69,8 +74,9 @@ REQUEST_READ: Final = 1
 HANDLER_LEFT: Final = 2  # it returned, failed or was detached
 EXCHANGE_DONE: Final = 3  # the response is sent, the body is read, and the connection can be used again
 BYTES_CAME: Final = 4  # the first bytes of the next request were read
-ENDED: Final = 5  # the connection got its reason
-TRANSPORT_CLOSED: Final = 6
+PROTOCOL_SWITCHED: Final = 5  # the handler has answered 101 (RFC 9110, 7.8)
+ENDED: Final = 6  # the connection got its reason
+TRANSPORT_CLOSED: Final = 7
 
 EVENTS: Final = (
     "HANDSHAKE_DONE",
@@ -78,6 +84,7 @@ EVENTS: Final = (
     "HANDLER_LEFT",
     "EXCHANGE_DONE",
     "BYTES_CAME",
+    "PROTOCOL_SWITCHED",
     "ENDED",
     "TRANSPORT_CLOSED",
 )
@@ -88,11 +95,13 @@ TRANSITIONS: Final = {
     (HEAD, REQUEST_READ): EXCHANGE,
     (HEAD, ENDED): CLOSING,
     (EXCHANGE, HANDLER_LEFT): FINISHING,
+    (EXCHANGE, PROTOCOL_SWITCHED): UPGRADED,
     (EXCHANGE, ENDED): CLOSING,
     (FINISHING, EXCHANGE_DONE): IDLE,
     (FINISHING, ENDED): CLOSING,
     (IDLE, BYTES_CAME): HEAD,
     (IDLE, ENDED): CLOSING,
+    (UPGRADED, ENDED): CLOSING,
     (CLOSING, TRANSPORT_CLOSED): CLOSED,
 }
 
@@ -117,7 +126,7 @@ DETACHED: Final = 1  # the response is sent or given up; the connection goes on 
 DEAD: Final = 2  # cut off: the peer is gone, the server has answered in its own name, or the exchange is over
 
 _ILLEGAL: Final = -1
-_EVENT_COUNT: Final = 7
+_EVENT_COUNT: Final = 8
 _NEXT: Final[list[int]] = [
     TRANSITIONS.get((state, event), _ILLEGAL) for state in range(len(STATES)) for event in range(_EVENT_COUNT)
 ]
@@ -133,10 +142,11 @@ def next_state(state: int, event: int) -> int:
 
 def may_be_unattended(state: int, byte_came: bool, unsent: bool = False) -> bool:
     """Return True if the connection may be without a task: it is idle or new, and no byte of the handshake or of the
-    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close."""
+    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close; or another
+    protocol has it, which the poller calls."""
     if state == FINISHING:
         return unsent
-    return state in (IDLE, HEAD, HANDSHAKE) and not byte_came
+    return state == UPGRADED or (state in (IDLE, HEAD, HANDSHAKE) and not byte_came)
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:

@@ -44,6 +44,13 @@ class Timeouts:
     # from the begin of a shutdown until the connections that are left are reset; Kubernetes'
     # terminationGracePeriodSeconds
     drain: float = 30.0
+    # from the last bytes of a websocket's peer until a ping asks whether it is still there; the 20 of `websockets` and
+    # uvicorn, below the 30 to 60 after which proxies forget a silent connection
+    ws_ping: float = 20.0
+    # from that ping until anything must have come; their 20
+    ws_pong: float = 20.0
+    # from the server's close frame on a websocket until the peer's; half the 10 of `websockets`
+    ws_close: float = 5.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -68,6 +75,10 @@ class Limits:
     max_body: float = INF
     # requests of one connection; the response to the last one says `Connection: close`. Off
     max_requests: float = INF
+    # bytes of a websocket's message, after it was inflated; closed with 1009 beyond. The 16 MiB of uvicorn
+    max_message: float = 16 * 1024 * 1024
+    # bytes of one frame of it
+    max_frame: float = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for field in fields(self):

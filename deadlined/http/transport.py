@@ -46,6 +46,11 @@ class Transport(ABC):
         """True if the transport holds no received bytes outside the socket, so that it can wait without a task."""
         return True
 
+    @property
+    def drained(self) -> bool:
+        """True if `receive_ready` would return None, as far as is known."""
+        return self.conn.drained
+
     async def receive(self, deadline: float) -> bytes:
         """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the
         call, even if bytes are there."""

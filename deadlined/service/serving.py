@@ -66,6 +66,7 @@ class ServeConfig:
     queue: str = "heap4"
     precise: bool = False
     cancel_on_disconnect: bool = True
+    ws_compression: bool = True
     workers: int = 1
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
@@ -231,6 +232,7 @@ class _Service:
             observer=self._voice.access,
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
+            ws_compression=self._config.ws_compression,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:

@@ -43,13 +43,23 @@ TABLE: dict[str, tuple[str, str, int | None, bool, bool, bool]] = {
     "handler": ("handler", "handler_timeout", 504, False, True, True),
     "connection_age": ("idle", "connection_age", None, False, False, False),
     "drain": ("drain", "drain_timeout", None, False, True, True),
+    "ws_pong": ("websocket", "pong_timeout", None, False, False, False),
+    "ws_close": ("websocket", "close_timeout", None, False, False, False),
 }
 COLUMNS = ("phase", "reason", "status", "needs_byte", "reset", "cancels")
 
+# what a websocket is closed with; those that are not here reset it, close it without a word, or do not concern it
+CODES = {"read": 1008, "body_grace": 1008, "handler": 1011, "connection_age": 1001, "drain": 1012, "ws_pong": 1011}
 
-def test_the_table_has_a_rule_for_each_timeout_that_is_not_a_rate() -> None:
+
+def test_the_table_has_a_rule_for_each_timeout_that_ends_a_connection() -> None:
     timeouts = {field.name for field in fields(Timeouts) if not field.name.endswith("_rate")}
-    assert set(RULES) == set(TABLE) == timeouts
+    # after `ws_ping` the peer is asked for a sign of life
+    assert set(RULES) == set(TABLE) == timeouts - {"ws_ping"}
+
+
+def test_each_code_of_a_close_is_as_designed() -> None:
+    assert {field: rule.code for field, rule in RULES.items() if rule.code is not None} == CODES
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -71,6 +81,7 @@ def test_the_reasons_are_a_closed_set() -> None:
         "client_reset",
         "protocol_error",
         "header_too_large",
+        "message_too_large",
         "keepalive_limit",
         "server_error",
         "done",
@@ -80,7 +91,8 @@ def test_the_reasons_are_a_closed_set() -> None:
 
 
 def test_the_phases_are_a_closed_set() -> None:
-    assert [phase.value for phase in Phase] == ["handshake", "header", "body", "handler", "write", "idle", "drain"]
+    phases = ["handshake", "header", "body", "handler", "write", "idle", "drain", "websocket"]
+    assert [phase.value for phase in Phase] == phases
 
 
 # rule, a byte came, state of the response -> status, reset
@@ -238,6 +250,9 @@ DEFAULTS = {
     "handler": INF,
     "connection_age": INF,
     "drain": 30.0,
+    "ws_ping": 20.0,
+    "ws_pong": 20.0,
+    "ws_close": 5.0,
 }
 
 
@@ -251,6 +266,8 @@ def test_the_limits_defaults_are_as_designed() -> None:
         "max_headers": 100,
         "max_body": INF,
         "max_requests": INF,
+        "max_message": 16 * 1024 * 1024,
+        "max_frame": 16 * 1024 * 1024,
     }
 
 

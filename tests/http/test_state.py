@@ -33,6 +33,7 @@ from deadlined.http.state import (
     LIVE,
     NONE,
     OPEN,
+    PROTOCOL_SWITCHED,
     REQUEST_READ,
     SENT,
     STARTED,
@@ -40,6 +41,7 @@ from deadlined.http.state import (
     TRANSITIONS,
     TRANSPORT_CLOSED,
     UNATTENDED,
+    UPGRADED,
     diagram,
     is_detachable,
     is_reusable,
@@ -54,6 +56,7 @@ ALLOWED = {
     (HANDSHAKE, HANDSHAKE_DONE): HEAD,
     (HEAD, REQUEST_READ): EXCHANGE,
     (EXCHANGE, HANDLER_LEFT): FINISHING,
+    (EXCHANGE, PROTOCOL_SWITCHED): UPGRADED,
     (FINISHING, EXCHANGE_DONE): IDLE,
     (IDLE, BYTES_CAME): HEAD,
     (HANDSHAKE, ENDED): CLOSING,
@@ -61,6 +64,7 @@ ALLOWED = {
     (EXCHANGE, ENDED): CLOSING,
     (FINISHING, ENDED): CLOSING,
     (IDLE, ENDED): CLOSING,
+    (UPGRADED, ENDED): CLOSING,
     (CLOSING, TRANSPORT_CLOSED): CLOSED,
 }
 PAIRS = list(product(range(len(STATES)), range(len(EVENTS))))
@@ -79,7 +83,7 @@ def test_the_table_has_nothing_else() -> None:
     assert TRANSITIONS == ALLOWED
 
 
-UNATTENDED_STATES = [(HANDSHAKE, False), (HEAD, False), (IDLE, False)]
+UNATTENDED_STATES = [(HANDSHAKE, False), (HEAD, False), (IDLE, False), (UPGRADED, False), (UPGRADED, True)]
 
 
 @pytest.mark.parametrize(("state", "byte_came"), list(product(range(len(STATES)), (False, True))))

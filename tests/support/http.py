@@ -44,6 +44,9 @@ OFF = {
     "write_grace": math.inf,
     "idle": math.inf,
     "drain": math.inf,
+    "ws_ping": math.inf,
+    "ws_pong": math.inf,
+    "ws_close": math.inf,
 }
 
 

@@ -48,7 +48,8 @@ _CONNECTION: Final = b"connection"
 _LENGTH: Final = b"content-length"
 _ENCODING: Final = b"transfer-encoding"
 _EXPECT: Final = b"expect"
-_HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT))
+_UPGRADE: Final = b"upgrade"
+_HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT, _UPGRADE))
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -58,7 +59,8 @@ class Request:
     the order of the wire.
 
     `path_and_query` is the target in origin-form: the target itself, or the part of a URL after its host; `*` for the
-    server as a whole.
+    server as a whole. `upgrade` are the protocols that the client would rather speak on this connection (RFC 9110,
+    7.8), b"" if there are none.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Request:
         "method",
         "path_and_query",
         "target",
+        "upgrade",
         "version",
     )  # fmt: skip
 
@@ -84,6 +87,7 @@ class Request:
         chunked: bool,
         keep_alive: bool,
         expects_continue: bool,
+        upgrade: bytes = b"",
     ) -> None:
         self.method: str = method
         self.target: bytes = target
@@ -94,6 +98,7 @@ class Request:
         self.chunked: bool = chunked
         self.keep_alive: bool = keep_alive
         self.expects_continue: bool = expects_continue
+        self.upgrade: bytes = upgrade
 
     @property
     def line(self) -> str:
@@ -139,7 +144,7 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
     if method == "CONNECT":
         # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
         raise BadRequest(501, "this server is no proxy: CONNECT is not implemented")
-    host = connection = length = encoding = expectation = None
+    host = connection = length = encoding = expectation = upgrade = None
     for name, value in headers:
         if name not in _HEEDED:
             continue
@@ -151,6 +156,8 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
             encoding = _only(name, encoding, value)
         elif name == _CONNECTION:
             connection = _joined(connection, value)
+        elif name == _UPGRADE:
+            upgrade = _joined(upgrade, value)
         else:
             expectation = _joined(expectation, value)
     modern = version != "1.0"
@@ -165,6 +172,7 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
         encoding is not None and _chunked(encoding, length, modern),
         modern if connection is None else _keeps_alive(connection, modern),
         modern and expectation is not None and _expects_continue(expectation),
+        b"" if upgrade is None or connection is None or not modern else _asked_for(upgrade, connection),
     )
 
 
@@ -226,5 +234,14 @@ def _expects_continue(expectation: bytes) -> bool:
 
 
 def _keeps_alive(connection: bytes, modern: bool) -> bool:
-    tokens = [token.strip().lower() for token in connection.split(b",")]
+    tokens = _tokens(connection)
     return b"close" not in tokens and (modern or b"keep-alive" in tokens)
+
+
+def _asked_for(upgrade: bytes, connection: bytes) -> bytes:
+    """Return the field Upgrade if Connection names it; without that it is not for this connection."""
+    return upgrade if _UPGRADE in _tokens(connection) else b""
+
+
+def _tokens(field: bytes) -> list[bytes]:
+    return [token.strip().lower() for token in field.split(b",")]

@@ -120,6 +120,13 @@ class RequestParser:
         self.received += len(piece)
         return piece
 
+    def take_rest(self) -> bytes:
+        """Return what was received after the last request, which belongs to another protocol now. None of it is
+        left."""
+        rest = self._buffer[self._start :]
+        self._replace(b"")
+        return rest
+
     def _begin_body(self, request: Request) -> None:
         length = request.content_length or 0
         if length > self._limits.max_body:

@@ -85,6 +85,25 @@ class ResponseWriter:
             raise ResponseError("the response was started twice")
         if not 200 <= status <= 999:
             raise ResponseError(f"a final response has a status from 200 to 999, not {status!r}")
+        self._set_fields(status, headers)
+
+    def switch(self, headers: Headers, date: bytes) -> bytes:
+        """Return the response that ends HTTP on the connection: 101 with `headers`, which name the next protocol. No
+        body may follow."""
+        if self._status:
+            raise ResponseError("the response was started already")
+        self._set_fields(101, headers)
+        self.started = self.complete = True
+        fields = (
+            _STATUS_LINES[101],
+            b"connection: Upgrade\r\n",
+            self._fields,
+            b"" if self._has_date else date,
+            b"\r\n",
+        )
+        return b"".join(fields)
+
+    def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
         self._length = None
         self._has_date = False
@@ -128,8 +147,8 @@ class ResponseWriter:
         """Apply a field of _FRAMING. Return True if it is sent as it is, False if the writer writes its own."""
         if key == b"content-length":
             self._set_length(value)
-            # RFC 9110, 8.6: a 204 has none
-            return status != 204
+            # RFC 9110, 8.6: 101 and 204 have none
+            return status not in (101, 204)
         if key == b"date":
             self._has_date = True
             return True

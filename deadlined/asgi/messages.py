@@ -1,0 +1,46 @@
+"""What ASGI passes: the types of its three callables, and awaitables and bytes that both protocols need."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from typing import Any, Final, cast
+
+from ..http import ResponseError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def copied(data: Any) -> bytes:
+    """Return the bytes of a bytearray or memoryview, which the application may change while they are sent."""
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        # bytes() alone would make n zeros of a number
+        raise ResponseError(f"what is sent must be bytes, not {type(data).__name__}") from None
+
+
+class _Done:
+    """A coroutine that is done. One object serves all sends; a coroutine function would make one for each."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return cast(Generator[Any, None, None], iter(()))
+
+    def send(self, value: None) -> None:
+        """End at once. `send`, `throw` and `close` make it a coroutine, which a nursery and `create_task` accept."""
+        raise StopIteration
+
+    def throw(self, error: BaseException) -> None:
+        """Raise `error`."""
+        raise error
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+DONE: Final = _Done()

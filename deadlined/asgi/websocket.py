@@ -1,0 +1,203 @@
+"""An ASGI 3 application as the handler of a websocket (asgi.readthedocs.io, WebSocket 2.4).
+
+Facts      The application is called for the request, and accepts it, denies it with a response of HTTP, or closes.
+           After the end `send` raises OSError; frameworks make an exception of their own of the disconnect.
+Hazard     An application may accept twice, send before it accepts or after it has closed, or never accept. The
+           frameworks' exception, which an application need not catch, is no failure of the application.
+Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one.
+Cost       Two bound methods and a scope per websocket; no task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
+from ..runtime import Event
+from .messages import DONE, App, Message, Scope, copied
+
+if TYPE_CHECKING:
+    from ..http.wire.frames import Frames
+
+_log: Final = logging.getLogger("deadlined.asgi")
+
+# of Starlette, FastAPI and Litestar; of BlackSheep
+_DISCONNECTS: Final = ("WebSocketDisconnect", "WebSocketDisconnectError")
+
+_missing_was_logged = False
+
+
+def asks_for_websocket(exchange: Exchange) -> bool:
+    """Return True if the request asks for an upgrade to a websocket."""
+    request = exchange.request
+    return request.method == "GET" and b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]
+
+
+async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
+    """Call `app` for the websocket that `exchange` asks for, with `scope`, which was made for HTTP. A request that is
+    no valid one is answered without it."""
+    try:
+        frames = open_frames(exchange)
+    except UpgradeRefused as refused:
+        status, headers, body = refused.status, refused.headers, refused.body
+    except ImportError as error:
+        _log_missing(exchange, error)
+        status, headers, body = 501, [], b"this server has no websockets\n"
+    else:
+        scope["type"] = "websocket"
+        scope["scheme"] = "wss" if exchange.scheme == "https" else "ws"
+        del scope["method"]
+        scope["subprotocols"] = frames.offered
+        scope["extensions"]["websocket.http.response"] = {}
+        await _run(app, scope, WebSocketChannel(exchange, frames))
+        return
+    exchange.start(status, headers)
+    await exchange.send(body, False)
+
+
+async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
+    try:
+        await app(scope, channel.receive, channel.send)
+    except Exception as error:
+        if channel.ended and _is_disconnect(error):
+            raise Disconnected("the application has not caught its framework's disconnect") from error
+        raise
+
+
+class WebSocketChannel:
+    """`receive` and `send` of one websocket."""
+
+    __slots__ = ("_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
+
+    def __init__(self, exchange: Exchange, frames: Frames) -> None:
+        self._exchange = exchange
+        self._frames = frames
+        # None until the application accepts
+        self._websocket: WebSocket | None = None
+        # True once the application got `websocket.connect`
+        self._connected = False
+        # True once the application has begun to answer with a response of HTTP
+        self._denied = False
+        # set when the task that waits for the peer to leave, before the websocket is accepted, has ended; None if there
+        # is none
+        self._turn: Event | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once the websocket has ended, or will not be."""
+        return self._websocket is None or self._websocket.closed is not None
+
+    async def receive(self) -> Message:
+        """Return the next message. After the end it is `websocket.disconnect`, any number of times."""
+        if not self._connected:
+            self._connected = True
+            return {"type": "websocket.connect"}
+        if self._websocket is None:
+            await self._wait_for_change()
+        websocket = self._websocket
+        if websocket is None:
+            return {"type": "websocket.disconnect", "code": 1006, "reason": ""}
+        message = await websocket.receive()
+        if isinstance(message, str):
+            return {"type": "websocket.receive", "text": message}
+        if message is not None:
+            return {"type": "websocket.receive", "bytes": message}
+        code, reason = websocket.closed or (1006, "")
+        return {"type": "websocket.disconnect", "code": code, "reason": reason}
+
+    async def _wait_for_change(self) -> None:
+        """Wait until the websocket is accepted, or can no longer be. Tasks that wait at the same time take turns."""
+        while self._turn is not None:
+            await self._turn.wait()
+        if self._websocket is None:
+            turn = self._turn = Event()
+            try:
+                await self._exchange.wait_disconnected()
+            finally:
+                self._turn = None
+                turn.set()
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send a message, and return an awaitable for what of it must wait: often nothing.
+
+        Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
+        """
+        event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
+        kind = str(event["type"])
+        websocket = self._websocket
+        if websocket is None:
+            return self._send_before(kind, event)
+        if kind == "websocket.send":
+            return DONE if websocket.try_send(_payload(event)) else websocket.finish_send()
+        if kind == "websocket.close":
+            websocket.close(*_ending(event))
+            return DONE
+        if kind == "websocket.accept":
+            raise ResponseError("the websocket was accepted twice")
+        raise ResponseError(f"a websocket that was accepted knows no message {kind!r}")
+
+    def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
+        """Send what may come instead of an accepted websocket, or accept it."""
+        exchange = self._exchange
+        if kind == "websocket.accept" and not self._denied:
+            return self._accept(event.get("subprotocol"), event.get("headers") or ())
+        if kind == "websocket.close" and not self._denied:
+            _ending(event)
+            self._denied = True
+            exchange.start(403, ())
+            return self._deny(b"", False)
+        if kind == "websocket.http.response.start":
+            exchange.start(event["status"], event.get("headers", ()))
+            self._denied = True
+            return DONE
+        if kind == "websocket.http.response.body" and self._denied:
+            return self._deny(event.get("body", b""), bool(event.get("more_body")))
+        done = "denied" if self._denied else "not accepted"
+        raise ResponseError(f"{kind!r} cannot be sent: the websocket was {done}")
+
+    async def _accept(self, subprotocol: str | None, headers: Any) -> None:
+        websocket = WebSocket(self._exchange, self._frames)
+        await websocket.accept(subprotocol, headers)
+        self._websocket = websocket
+
+    def _deny(self, body: Any, more: bool) -> Awaitable[None]:
+        exchange = self._exchange
+        data = body if isinstance(body, bytes) else copied(body)
+        return DONE if exchange.try_send(data, more) else exchange.finish_send()
+
+
+def _payload(event: dict[str, Any]) -> str | bytes:
+    """Return what a `websocket.send` sends."""
+    data = event.get("bytes")
+    if data is not None:
+        return data if isinstance(data, bytes) else copied(data)
+    text = event.get("text")
+    if not isinstance(text, str):
+        raise ResponseError("`websocket.send` needs `bytes`, or `text` that is a str")
+    return text
+
+
+def _ending(event: dict[str, Any]) -> tuple[int, str]:
+    """Return code and reason of a `websocket.close`."""
+    code = event.get("code")
+    return 1000 if code is None else int(code), event.get("reason") or ""
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_disconnect(inner) for inner in error.exceptions)
+    return type(error).__name__ in _DISCONNECTS or isinstance(error, Disconnected)
+
+
+def _log_missing(exchange: Exchange, error: ImportError) -> None:
+    """Say once what must be installed."""
+    global _missing_was_logged  # noqa: PLW0603
+    if not _missing_was_logged:
+        _missing_was_logged = True
+        _log.error(
+            "%s asks for a websocket: install the extra that serves them, pip install 'deadlined[websockets]' (%s)",
+            exchange.request.line,
+            error,
+        )

@@ -1,0 +1,159 @@
+"""A connection after an upgrade: another protocol has its bytes, and the poller calls it.
+
+Facts      After a 101 the connection is no longer HTTP's (RFC 9110, 7.8). Most upgraded connections are silent most of
+           the time, and one handler may write to thousands of them.
+Hazard     A task per connection that waits for bytes would cost more than the connection. A peer that sends without end
+           must not keep the others waiting, nor fill the memory.
+Answer     The connection takes the place of a waiter in its half: what comes is read and given to the protocol in the
+           poller's call, until the protocol is full. What more there may be is read in the next step of the event loop.
+           The handler that has asked for the upgrade keeps its task; the connection does not need one.
+Cost       Nothing while nothing comes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..net import BrokenResourceError, ClosedResourceError, Conn
+from . import policy
+from .base import ConnectionOwner
+from .dates import DateLine
+from .reporting import report
+from .seams import Upgraded
+from .settings import Settings
+from .state import PROTOCOL_SWITCHED, QUEUED, UPGRADED, Phase, Reason
+from .timeouts import INF
+from .waiting import WaitingConnection
+
+
+class UpgradedConnection(WaitingConnection):
+    """A connection that can be upgraded. An abstract base class; `Connection` derives from it."""
+
+    def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
+        super().__init__(settings, conn, number, owner, dates)
+        # the poller will call `on_ready` when bytes come
+        self._parked = False
+        # `_read` runs, or will run in the next step of the event loop
+        self._reading = False
+
+    def on_ready(self) -> None:
+        if self.state == UPGRADED:
+            self._parked = False
+            self.read_on()
+        else:
+            super().on_ready()
+
+    # implements ExchangeHost
+
+    def upgrade(self, protocol: Upgraded, head: bytes) -> None:
+        self.unwatch_peer()
+        self._advance(PROTOCOL_SWITCHED)
+        self._upgraded = protocol
+        self.conn.set_read_deadline(INF)
+        self.output.append(head)
+        self.flush_soon(False)
+        protocol.began(self)
+        self.enter(Phase.WEBSOCKET, protocol.deadline)
+        early = self.reader.take_rest()
+        if early and self.state == UPGRADED:
+            protocol.received(early)
+        if self.draining and self.state == UPGRADED:
+            protocol.drain()
+        self.read_on()
+
+    def read_on(self) -> None:
+        if self._parked or self._reading:
+            return
+        self._reading = True
+        try:
+            more = self._read()
+        except (BrokenResourceError, ClosedResourceError):
+            more = False
+            self._lose_upgraded(Reason.CLIENT_RESET)
+        except Exception as error:
+            more = False
+            report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
+            self._lose_upgraded(Reason.SERVER_ERROR)
+        self._reading = more
+        if more:
+            self._owner.call_soon(self._read_more)
+
+    def end_upgraded(self, reason: Reason, lateness: float, unread: bool) -> None:
+        self._leave_handler(reason, lateness)
+        self._unread = unread
+        self.output.flush()
+        if self._must_linger:
+            self.attendance = QUEUED
+            self._owner.schedule(self)
+        else:
+            self.close()
+
+    @property
+    def was_left(self) -> bool:
+        return self.conn.peer_has_left or self.conn.was_reset
+
+    def _reset_upgraded(self, reason: Reason, lateness: float) -> None:
+        self._leave_handler(reason, lateness)
+        self.output.discard()
+        self.conn.abort()
+        self.close()
+
+    def _lose_upgraded(self, reason: Reason) -> None:
+        if self.state == UPGRADED:
+            self.end_upgraded(reason, 0.0, False)
+
+    def _leave_handler(self, reason: Reason, lateness: float) -> None:
+        """End for `reason`, and leave the handler behind in its task if it still runs. The socket stays open."""
+        upgraded, exchange = self._upgraded, self._exchange
+        assert upgraded is not None and exchange is not None
+        if self._parked:
+            self._parked = False
+            self.conn.cancel_call()
+        if self._task is not None:
+            exchange.detach()
+            if not upgraded.closed_by_handler:
+                exchange.end_soon(policy.UPGRADE_GRACE)
+            self._owner.handler_detached()
+            self._leave_task()
+        self._end(reason, lateness)
+
+    # a handler that leaves
+
+    def _leave_upgraded(self) -> None:
+        """Go on without a task, because the handler has left."""
+        upgraded = self._upgraded
+        assert upgraded is not None
+        self._leave_task()
+        upgraded.handler_left(False)
+
+    def _cut_upgraded(self, lateness: float) -> None:
+        """Cancel the handler and go on without it, because its deadline has passed `lateness` seconds ago."""
+        upgraded, exchange = self._upgraded, self._exchange
+        assert upgraded is not None and exchange is not None
+        self._cancel_handler()
+        exchange.detach()
+        self._owner.handler_detached()
+        self._leave_task()
+        upgraded.handler_expired(lateness)
+
+    # reading
+
+    def _read_more(self) -> None:
+        self._reading = False
+        if self.state == UPGRADED:
+            self.read_on()
+
+    def _read(self) -> bool:
+        """Give what has come to the protocol. Return True if there may be more, to be read after other connections."""
+        upgraded = self._upgraded
+        assert upgraded is not None
+        while self.state == UPGRADED and not upgraded.full:
+            data = None if self.transport.drained else self.transport.receive_ready()
+            if data is not None:
+                upgraded.received(data)
+                if data and not self.transport.drained:
+                    return True
+            elif not self.conn.resume_readable(self):
+                self._parked = True
+                return False
+        return False

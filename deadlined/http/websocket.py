@@ -1,0 +1,398 @@
+"""One websocket: what its handler sends and receives, its deadlines and its end, without a task of its own.
+
+Facts      RFC 6455: either side may end by a close frame, which the other answers; then the server closes. A peer may
+           send at any time, also while nobody receives, and may fall silent, vanish or stop reading at any byte.
+Hazard     A silent peer, a message that never ends, a close that is never answered: each would hold the connection for
+           ever. Messages that nobody receives, and answers to pings that nobody reads, would fill the memory.
+Answer     What comes is parsed in the poller's call. Messages wait in a queue, and beyond its bound nothing is read.
+           Only the latest ping is answered while the output is blocked. One timer has the nearest of all deadlines.
+Cost       A timer per websocket, which is moved when it fires or when a deadline comes before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ..runtime import Waiter, checkpoint
+from ..timers import Timer
+from .errors import Disconnected, ResponseError
+from .exchange import Exchange
+from .output import LIMIT
+from .policy import DRAIN_NOTICE, RULES, Rule, body_deadline
+from .seams import ExchangeHost, Upgraded
+from .state import Reason
+from .timeouts import INF
+from .wire import Headers
+
+if TYPE_CHECKING:
+    from .wire.frames import Frames
+
+# messages, and their bytes, that may wait for the handler: beyond, nothing more is read
+_MOST_MESSAGES: Final = 64
+_MOST_BYTES: Final = 64 * 1024
+
+# states of a websocket
+CONNECTING: Final = 0  # the request is not accepted
+OPEN: Final = 1
+CLOSING: Final = 2  # the server's close frame was sent; the peer's is awaited
+CLOSED: Final = 3
+
+_PONG: Final = 0x8A
+
+
+class WebSocket(Upgraded):
+    """A websocket as its handler sees it. `frames` are those that `exchange` has asked for.
+
+    `accept` once, then `receive` and `send`, from any tasks, and `close`. `closed` is the code and reason of the end
+    once it has ended: the peer's if it has sent any, 1006 if the connection was lost.
+    """
+
+    def __init__(self, exchange: Exchange, frames: Frames) -> None:
+        self._exchange: Final = exchange
+        self._frames: Final = frames
+        self._maybe_host: ExchangeHost | None = None
+        self.state = CONNECTING
+        self.closed: tuple[int, str] | None = None
+        self._closed_by_handler = False
+        # messages that wait for the handler, and their size
+        self._queue: deque[str | bytes] = deque()
+        self._queued = 0
+        self._receivers: list[Waiter] = []
+        # an answer to a ping that waits until the output is not blocked any more
+        self._pong = b""
+        # when bytes came last, and when the ping after them was sent
+        self._heard = -INF
+        self._pinged = INF
+        # when the first bytes of an incomplete message came, and bytes that have come since
+        self._began = INF
+        self._received = 0
+        # set when the closing handshake begins: why, and until when it may last
+        self._why = Reason.DONE
+        self._close_by = INF
+        # from when on the drain or the connection's age closes the websocket, by the rule
+        self._end_at = INF
+        self._end_rule = RULES["connection_age"]
+        self._timer = Timer(_expire, self)
+        self._armed = INF
+
+    @property
+    def _host(self) -> ExchangeHost:
+        host = self._maybe_host
+        assert host is not None, "the websocket was not accepted"
+        return host
+
+    # for the handler
+
+    async def accept(self, subprotocol: str | None, headers: Headers) -> None:
+        """Accept the request. Raise ResponseError for a subprotocol that was not offered, an invalid field, or if a
+        response was started; Disconnected if the peer is gone."""
+        fields = self._frames.response(subprotocol, headers)
+        await self._exchange.upgrade(self, fields)
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message, None once the websocket is closing and all messages were received. A checkpoint only
+        if it waits, or at the end."""
+        while not self._queue:
+            if self.state != OPEN:
+                await checkpoint()
+                return None
+            await self._wait()
+        message = self._queue.popleft()
+        was_full = self.full
+        self._queued -= len(message)
+        if was_full and not self.full and self.state == OPEN:
+            # the peer was not asked meanwhile
+            self._heard = self._host.clock.now()
+            if self._began < INF:
+                self._began = self._heard
+            self._host.read_on()
+        return message
+
+    def try_send(self, message: str | bytes) -> bool:
+        """Send a message, if that needs no wait. If this returns False, the caller must call `finish_send()` at once
+        and await it.
+
+        Raise ResponseError before `accept` and after `close`, Disconnected if the peer is gone.
+        """
+        self._require_open()
+        if isinstance(message, str):
+            self._frames.text(message)
+        else:
+            self._frames.binary(message)
+        return self._flush_frames()
+
+    async def finish_send(self) -> None:
+        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone, or did not
+        read in time."""
+        output = self._host.output
+        if output.size > LIMIT:
+            await output.wait(LIMIT)
+        else:
+            await checkpoint()
+        if self.state == CLOSED and not self._closed_by_handler:
+            raise Disconnected("the peer of the websocket is gone, or did not read in time")
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin the closing handshake. Raise as `try_send`, and ResponseError for an invalid code or reason."""
+        self._require_open()
+        self._frames.close(code, reason)
+        self._closed_by_handler = True
+        self._begin_close(Reason.DONE, code, reason)
+
+    # implements Upgraded
+
+    def began(self, host: ExchangeHost) -> None:
+        self._maybe_host = host
+        self.state = OPEN
+        self._heard = host.clock.now()
+        self._end_at = host.close_after
+        self._arm()
+
+    @property
+    def full(self) -> bool:
+        return self.state == OPEN and (len(self._queue) >= _MOST_MESSAGES or self._queued >= _MOST_BYTES)
+
+    @property
+    def deadline(self) -> float:
+        return self._next()[0]
+
+    def received(self, data: bytes) -> None:
+        if not data:
+            self._end(self._why if self.state == CLOSING else Reason.CLIENT_CLOSED)
+            return
+        # whatever comes answers a ping: its answer may wait behind a message that is long
+        self._heard = self._host.clock.now()
+        self._pinged = INF
+        frames = self._frames
+        messages = frames.feed(data)
+        if messages and self.state == OPEN:
+            self._queue.extend(messages)
+            for message in messages:
+                self._queued += len(message)
+            self._wake()
+        self._note_progress(len(data), bool(messages))
+        self._answer()
+        if frames.failed is not None:
+            code, text = frames.failed
+            self._end(Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR, code, text, unread=True)
+        elif frames.peer_closed is not None:
+            code, text = frames.peer_closed
+            self._end(self._why, code, text)
+
+    def read_deadline_moved(self, when: float) -> None:
+        if self.state == OPEN:
+            self._arm()
+
+    def handler_left(self, failed: bool) -> None:
+        if self.state == OPEN:
+            self._start_close(1011 if failed else 1000, "", Reason.SERVER_ERROR if failed else Reason.DONE)
+        self._forget_messages()
+
+    def handler_expired(self, lateness: float) -> None:
+        self._expire_by(RULES["handler"], lateness)
+
+    def output_sent(self) -> None:
+        if self._pong:
+            self._host.output.append(self._pong)
+            self._pong = b""
+            self._host.output.flush()
+
+    def drain(self) -> None:
+        if self.state == OPEN:
+            self._end_at = self._host.clock.now() + DRAIN_NOTICE
+            self._end_rule = RULES["drain"]
+            self._arm_before(self._end_at)
+
+    @property
+    def closed_by_handler(self) -> bool:
+        return self._closed_by_handler
+
+    def ended(self, reason: Reason) -> None:
+        self.state = CLOSED
+        if self.closed is None:
+            self.closed = (1006, "")
+        self._host.loop.set_timer(self._timer, INF)
+        self._timer.arg = None
+        self._wake()
+
+    # messages
+
+    async def _wait(self) -> None:
+        waiter = self._host.loop.waiter()
+        self._receivers.append(waiter)
+        await waiter.park(lambda: self._receivers.remove(waiter))
+
+    def _wake(self) -> None:
+        receivers, self._receivers = self._receivers, []
+        for waiter in receivers:
+            waiter.wake(0.0)
+
+    def _forget_messages(self) -> None:
+        self._queue.clear()
+        self._queued = 0
+        if self.state == CLOSING:
+            self._host.read_on()
+
+    def _note_progress(self, size: int, complete: bool) -> None:
+        """Note whether a message is incomplete, and since when."""
+        if not self._frames.incomplete:
+            self._began = INF
+        elif self._began == INF or complete:
+            self._began = self._heard
+            self._received = 0
+            self._arm_before(self._next()[0])
+        else:
+            self._received += size
+
+    # output
+
+    def _require_open(self) -> None:
+        if self.state != OPEN:
+            if self.state == CONNECTING:
+                raise ResponseError("the websocket was not accepted")
+            if self._closed_by_handler:
+                raise ResponseError("the websocket was closed by the application")
+            raise Disconnected("the peer of the websocket is gone")
+
+    def _flush_frames(self) -> bool:
+        """Send what the frames have to say. Return False if a sender must wait."""
+        host = self._host
+        for piece in self._frames.take():
+            host.output.append(piece)
+        return host.flush_soon(True)
+
+    def _answer(self) -> None:
+        """Send what the frames answer. While the output is blocked, keep only the answer to the latest ping."""
+        output = self._host.output
+        answers = self._frames.take()
+        for piece in answers:
+            if output.blocked and piece[0] == _PONG:
+                self._pong = piece
+            else:
+                output.append(piece)
+        if answers:
+            self._host.flush_soon(False)
+
+    # deadlines
+
+    def _next(self) -> tuple[float, Rule | None]:
+        """Return the nearest deadline, and its rule; None for that of a ping."""
+        if self.state == CLOSING:
+            return self._close_by, RULES["ws_close"]
+        timeouts = self._host.timeouts
+        rule: Rule | None = None
+        when = self._heard + timeouts.ws_ping
+        if self._pinged < INF:
+            when, rule = self._pinged + timeouts.ws_pong, RULES["ws_pong"]
+        if self._began < INF and not self.full:
+            by = body_deadline(INF, self._began, self._received, timeouts)[0]
+            if by < when:
+                when, rule = by, RULES["body_grace"]
+        if self._exchange.read_by < when:
+            when, rule = self._exchange.read_by, RULES["read"]
+        if self._end_at < when:
+            when, rule = self._end_at, self._end_rule
+        return when, rule
+
+    def _arm(self) -> None:
+        """Let the timer fire at the nearest deadline."""
+        self._armed = self._next()[0]
+        self._host.loop.set_timer(self._timer, self._armed)
+
+    def _arm_before(self, when: float) -> None:
+        """Let the timer fire at `when` if it would fire later."""
+        if when < self._armed:
+            self._armed = when
+            self._host.loop.set_timer(self._timer, when)
+
+    def expire(self, lateness: float) -> None:
+        """Called by the timer, which may be early: deadlines move without it."""
+        self._armed = INF
+        if self.state != CLOSED:
+            self._check(lateness)
+
+    def _check(self, lateness: float) -> None:
+        """Act if the nearest deadline has passed."""
+        when, rule = self._next()
+        now = self._host.clock.now()
+        if when > now:
+            self._arm()
+        elif rule is None:
+            self._ping(now)
+        else:
+            self._expire_by(rule, max(now - when, lateness))
+
+    def _ping(self, now: float) -> None:
+        """Ask the peer for a sign of life. If nothing is read because the handler does not receive, see at least
+        whether it has left; if the output is blocked, its deadline decides."""
+        if self.full:
+            if self._host.was_left:
+                self._end(Reason.CLIENT_CLOSED)
+                return
+            self._heard = now
+        elif self._host.output.blocked:
+            self._heard = now
+        else:
+            self._pinged = now
+        if not self._host.output.blocked:
+            self._frames.ping()
+            self._flush_frames()
+        if self.state == OPEN:
+            self._arm()
+
+    def _expire_by(self, rule: Rule, lateness: float) -> None:
+        """Do what `rule` says, whose deadline has passed."""
+        if self.state == CLOSING:
+            self._end(rule.reason, lateness=lateness)
+        elif self.state == OPEN:
+            code = rule.code or 1011
+            why = Reason.DONE if rule.field == "drain" else rule.reason
+            if rule.field == "ws_pong":
+                # nobody is there to answer a close
+                self._frames.close(code, str(why))
+                self._flush_frames()
+                self._end(why, code, str(why), lateness=lateness)
+            else:
+                self._start_close(code, str(why), why, lateness)
+
+    # the end
+
+    def _start_close(self, code: int, text: str, why: Reason, lateness: float = 0.0) -> None:
+        self._frames.close(code, text)
+        self._begin_close(why, code, text)
+
+    def _begin_close(self, why: Reason, code: int, text: str) -> None:
+        """Wait for the peer's answer to the close that `frames` have made."""
+        self._why = why
+        self.closed = (code, text)
+        self.state = CLOSING
+        self._close_by = self._host.clock.now() + self._host.timeouts.ws_close
+        self._flush_frames()
+        if self.state == CLOSING:
+            self._arm()
+            self._wake()
+            # messages are not received any more, but the answer must be read
+            self._host.read_on()
+
+    def _end(
+        self, reason: Reason, code: int = 1006, text: str = "", lateness: float = 0.0, unread: bool = False
+    ) -> None:
+        """End the connection. What the peer has said of the end beats what the server has."""
+        if self.state == CLOSED:
+            return
+        if self.closed is None or code != 1006:
+            self.closed = (code, text)
+        self._host.end_upgraded(reason, lateness, unread)
+
+
+def open_frames(exchange: Exchange) -> Frames:
+    """Return the frames of the websocket that the request of `exchange` asks for. Raise UpgradeRefused if it is no
+    valid request for one, ImportError if the extra `websockets` is not installed."""
+    from .wire.frames import negotiate
+
+    return negotiate(exchange.request, exchange.limits, exchange.ws_compression)
+
+
+def _expire(websocket: WebSocket, seq: int, lateness: float) -> None:
+    websocket.expire(lateness)

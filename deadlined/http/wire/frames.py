@@ -1,0 +1,229 @@
+"""The frames of one websocket, without I/O: bytes in, messages out, and back. The extra `websockets` has the rules.
+
+Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks in C. It inflates a frame only as far
+           as to what is left of `max_message`. It gives the frames of a message one by one, and does not read text.
+Hazard     A message in pieces of no bytes, or of one, must not take more memory than its bytes, nor last for ever. Text
+           that is no UTF-8 must be noticed in the piece that breaks it.
+Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check.
+Cost       A text in pieces is decoded twice.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from typing import Any, Final
+
+from websockets.datastructures import Headers  # type: ignore[import-not-found,unused-ignore]  # optional
+from websockets.extensions.permessage_deflate import (  # type: ignore[import-not-found,unused-ignore]
+    ServerPerMessageDeflateFactory,
+)
+from websockets.frames import (  # type: ignore[import-not-found,unused-ignore]
+    BINARY,
+    CLOSE,
+    CONT,
+    TEXT,
+)
+from websockets.http11 import Request as Handshake  # type: ignore[import-not-found,unused-ignore]
+from websockets.protocol import OPEN  # type: ignore[import-not-found,unused-ignore]
+from websockets.server import ServerProtocol  # type: ignore[import-not-found,unused-ignore]
+
+from ..errors import ResponseError, UpgradeRefused
+from ..timeouts import INF, Limits
+from .head import Request
+from .response import Headers as Fields
+
+Message = str | bytes
+
+# pieces of one message. The Autobahn suite sends 65,536; more of them say nothing that fewer could not say
+MOST_PIECES: Final = 128 * 1024
+
+# bytes of a reason: a close frame has 125, and the code takes two
+_LONGEST_REASON: Final = 123
+
+# fields of the 101 that the server writes itself
+_OURS: Final = (
+    b"upgrade",
+    b"connection",
+    b"sec-websocket-accept",
+    b"sec-websocket-extensions",
+    b"sec-websocket-protocol",
+)
+
+# of a response that the protocol makes: the server's own writer writes these
+_FRAMING: Final = ("connection", "content-length", "date")
+
+_log: Final = logging.getLogger("websockets.server")
+
+_IS_TEXT: Final[Any] = TEXT
+_IS_BINARY: Final[Any] = BINARY
+_IS_CONT: Final[Any] = CONT
+_IS_CLOSE: Final[Any] = CLOSE
+
+
+class Frames:
+    """One websocket's frames. Made by `negotiate`.
+
+    After each call of `feed`, `text`, `binary`, `ping`, `close` or `fail` the caller sends what `take` returns.
+    `peer_closed` is the code and reason of the peer's close frame, `failed` that with which the websocket must end
+    because of what the peer has sent; None without. Either ends the messages.
+    """
+
+    __slots__ = (
+        "_accept",
+        "_check",
+        "_extensions",
+        "_joined",
+        "_pieces",
+        "_protocol",
+        "failed",
+        "offered",
+        "peer_closed",
+    )
+
+    def __init__(self, protocol: Any, accept: str, extensions: str, offered: list[str]) -> None:
+        self._protocol: Any = protocol
+        # values of the 101's fields
+        self._accept: str = accept
+        self._extensions: str = extensions
+        # the subprotocols that the client offers
+        self.offered: list[str] = offered
+        # the message of which the last piece has not come: its bytes and number of pieces, and the decoder of a text
+        self._joined: bytearray | None = None
+        self._pieces: int = 0
+        self._check: Any = None
+        self.peer_closed: tuple[int, str] | None = None
+        self.failed: tuple[int, str] | None = None
+
+    def response(self, subprotocol: str | None, headers: Fields) -> list[tuple[bytes, bytes]]:
+        """Return the fields of the 101. Raise ResponseError for a subprotocol that was not offered, or a field that the
+        server writes itself."""
+        fields = [(b"upgrade", b"websocket"), (b"sec-websocket-accept", self._accept.encode("ascii"))]
+        if self._extensions:
+            fields.append((b"sec-websocket-extensions", self._extensions.encode("ascii")))
+        if subprotocol is not None:
+            if subprotocol not in self.offered:
+                raise ResponseError(f"the client has not offered the subprotocol {subprotocol!r}")
+            fields.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
+        for name, value in headers:
+            if name.lower() in _OURS:
+                raise ResponseError(f"the server writes the field {name!r} itself; a subprotocol is an argument")
+            fields.append((name, value))
+        return fields
+
+    @property
+    def incomplete(self) -> bool:
+        """True while some of a frame or of a message has come, and not all."""
+        return self._joined is not None or len(self._protocol.reader.buffer) > 0
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Take bytes of the peer, and return the messages that are complete with them."""
+        protocol = self._protocol
+        protocol.receive_data(data)
+        messages: list[Message] = []
+        for frame in protocol.events_received():
+            opcode = frame.opcode
+            if opcode is _IS_TEXT or opcode is _IS_BINARY or opcode is _IS_CONT:
+                message = self._message(frame)
+                if message is not None:
+                    messages.append(message)
+                elif self.failed is not None:
+                    return messages
+            elif opcode is _IS_CLOSE:
+                self.peer_closed = (int(protocol.close_rcvd.code), protocol.close_rcvd.reason)
+        if protocol.parser_exc is not None and self.failed is None:
+            self.failed = (int(protocol.close_sent.code), protocol.close_sent.reason)
+        return messages
+
+    def take(self) -> list[bytes]:
+        """Return what is to be sent."""
+        # an empty piece stands for the end of the connection, which is the caller's
+        return [bytes(piece) for piece in self._protocol.data_to_send() if piece]
+
+    def text(self, message: str) -> None:
+        """Send `message`. Raise UnicodeEncodeError if it is no Unicode (a lone surrogate)."""
+        self._protocol.send_text(message.encode())
+
+    def binary(self, message: bytes) -> None:
+        """Send `message`."""
+        self._protocol.send_binary(message)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._protocol.send_ping(b"")
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin or answer the closing handshake. Raise ResponseError for a code that no close frame may have, or a
+        reason that is too long."""
+        if not (1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999):
+            raise ResponseError(f"a websocket cannot be closed with the code {code!r}: 1000, or 3000 to 4999")
+        if len(reason.encode()) > _LONGEST_REASON:
+            raise ResponseError(f"the reason of a close has at most {_LONGEST_REASON} bytes")
+        self._protocol.send_close(code, reason)
+
+    def _fail(self, code: int, reason: str) -> None:
+        self.failed = (code, reason)
+        self._protocol.fail(code, reason)
+
+    def _message(self, frame: Any) -> Message | None:
+        """Return the message that `frame` completes. None if it does not, or if the message is refused."""
+        if frame.opcode is not _IS_CONT:
+            if frame.fin:
+                return self._whole(frame.data, frame.opcode is _IS_TEXT)
+            self._joined = bytearray()
+            self._pieces = 0
+            self._check = codecs.getincrementaldecoder("utf-8")() if frame.opcode is _IS_TEXT else None
+        joined = self._joined
+        assert joined is not None
+        joined += frame.data
+        self._pieces += 1
+        if self._pieces > MOST_PIECES:
+            self._fail(1008, f"a message in more than {MOST_PIECES} pieces")
+            return None
+        if self._check is not None:
+            try:
+                self._check.decode(frame.data, frame.fin)
+            except UnicodeDecodeError as error:
+                self._fail(1007, error.reason)
+                return None
+        if not frame.fin:
+            return None
+        self._joined = None
+        return self._whole(bytes(joined), self._check is not None)
+
+    def _whole(self, data: Any, is_text: bool) -> Message | None:
+        if not is_text:
+            return bytes(data)
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            self._fail(1007, error.reason)
+            return None
+
+
+def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
+    """Return the frames of the websocket that `request` asks for. Raise UpgradeRefused if it is no valid handshake."""
+    factories = [ServerPerMessageDeflateFactory(
+        server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
+    )] if compression else []  # fmt: skip
+    sizes = (_size(limits.max_message), _size(limits.max_frame))
+    protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
+    headers = Headers()
+    for name, value in request.headers:
+        headers[name.decode("ascii")] = value.decode("latin-1")
+    response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
+    if response.status_code != 101:
+        fields = [(b"sec-websocket-version", b"13")]
+        for name, value in response.headers.raw_items():
+            if name.lower() not in _FRAMING:
+                fields.append((name.lower().encode("ascii"), value.encode("latin-1")))
+        raise UpgradeRefused(response.status_code, fields, response.body)
+    offered = [
+        name.strip() for value in headers.get_all("Sec-WebSocket-Protocol") for name in value.split(",") if name.strip()
+    ]
+    found = response.headers
+    return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered)
+
+
+def _size(limit: float) -> int | None:
+    return None if limit == INF else int(limit)
