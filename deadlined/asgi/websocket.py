@@ -69,7 +69,7 @@ async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
 class WebSocketChannel:
     """`receive` and `send` of one websocket."""
 
-    __slots__ = ("_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
+    __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
         self._exchange = exchange
@@ -80,6 +80,8 @@ class WebSocketChannel:
         self._connected = False
         # True once the application has begun to answer with a response of HTTP
         self._denied = False
+        # set when the websocket was accepted, or could not be; None while no task accepts it
+        self._accepting: Event | None = None
         # set when the task that waits for the peer to leave, before the websocket is accepted, has ended; None if there
         # is none
         self._turn: Event | None = None
@@ -115,6 +117,9 @@ class WebSocketChannel:
             turn = self._turn = Event()
             try:
                 await self._exchange.wait_disconnected()
+                if self._accepting is not None:
+                    # that was what has ended the wait
+                    await self._accepting.wait()
             finally:
                 self._turn = None
                 turn.set()
@@ -141,7 +146,7 @@ class WebSocketChannel:
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""
         exchange = self._exchange
-        if kind == "websocket.accept" and not self._denied:
+        if kind == "websocket.accept" and not self._denied and self._accepting is None:
             return self._accept(event.get("subprotocol"), event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
             _ending(event)
@@ -159,8 +164,13 @@ class WebSocketChannel:
 
     async def _accept(self, subprotocol: str | None, headers: Any) -> None:
         websocket = WebSocket(self._exchange, self._frames)
-        await websocket.accept(subprotocol, headers)
-        self._websocket = websocket
+        accepting = self._accepting = Event()
+        try:
+            await websocket.accept(subprotocol, headers)
+            self._websocket = websocket
+        finally:
+            self._accepting = None
+            accepting.set()
 
     def _deny(self, body: Any, more: bool) -> Awaitable[None]:
         exchange = self._exchange

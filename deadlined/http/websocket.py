@@ -344,7 +344,8 @@ class WebSocket(Upgraded):
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
         if self.state == CLOSING:
-            self._end(rule.reason, lateness=lateness)
+            # why the server has closed says more than that nobody has answered
+            self._end(rule.reason if self._why is Reason.DONE else self._why, lateness=lateness)
         elif self.state == OPEN:
             code = rule.code or 1011
             why = Reason.DONE if rule.field == "drain" else rule.reason

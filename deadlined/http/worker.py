@@ -214,7 +214,7 @@ class Worker(ConnectionTask):
         if exchange is not None:
             exchange.task = None
             self._exchange = None
-            if exchange.link == DEAD and self._timer is not None:
+            if (exchange.link == DEAD or exchange.upgraded) and self._timer is not None:
                 # it may have been armed to end this handler soon
                 self._pool.poller.set_timer(self._timer, INF)
             if self._usable and not self._task.check():
