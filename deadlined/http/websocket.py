@@ -98,8 +98,8 @@ class WebSocket(Upgraded):
                 await checkpoint()
                 return None
             await self._wait()
-        message = self._queue.popleft()
         was_full = self.full
+        message = self._queue.popleft()
         self._queued -= len(message)
         if was_full and not self.full and self.state == OPEN:
             # the peer was not asked meanwhile

@@ -1,4 +1,4 @@
-"""The contract of ASGI's websocket: the scope, the messages and their order, and every end, as an application sees it."""
+"""The contract of ASGI's websocket: the scope, the messages and their order, every end, as an application sees it."""
 
 from __future__ import annotations
 
@@ -314,8 +314,7 @@ async def test_a_client_that_vanishes_is_a_1006_and_a_send_raises_oserror() -> N
     seen: list[Any] = []
 
     async def act(receive: Receive, send: Send) -> None:
-        for _ in range(3):
-            seen.append(await receive())
+        seen.extend([await receive() for _ in range(3)])
         with pytest.raises(OSError, match="gone"):
             await send({"type": "websocket.send", "text": "hello?"})
         with pytest.raises(OSError, match="gone"):

@@ -18,7 +18,7 @@ from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Phase, Reason, Timeouts
 from deadlined.runtime import current_host
 from tests.support.http import Site, only, serving
-from tests.support.websocket import PING, TEXT, Told, accepting, close_frame, frame, handler, peer, raw
+from tests.support.websocket import PING, TEXT, Told, accepting, all_ended, close_frame, frame, handler, peer, raw
 
 Act = Callable[[Scope, Receive, Send], Awaitable[object]]
 
@@ -30,8 +30,7 @@ async def site_of(app: App, timeouts: Timeouts, **options: Any) -> AsyncIterator
     async with serving(handler(app), closing, **options) as site:
         yield site
         site.hang_up()
-        while site.server.statistics().open or site.server.statistics().background:
-            await trio.sleep(1)
+        await all_ended(site)
         poller = current_host().statistics().poller
         assert poller.timers.stored == poller.timers.zombies
         assert poller.descriptors == (0 if site.server.draining else 1), "the listener is left"
@@ -185,8 +184,7 @@ async def test_a_send_that_waits_does_not_keep_another_client_waiting(autojump_c
         got: list[int] = []
 
         async def read() -> None:
-            for _ in range(200):
-                got.append(len(await good.message()))
+            got.extend([len(await good.message()) for _ in range(200)])
 
         async def flood(send: Send) -> None:
             try:
@@ -308,16 +306,15 @@ async def test_a_websocket_that_is_accepted_in_a_drain_is_closed(autojump_clock:
         await accepting(receive, send)
         await receive()
 
-    async with site_of(app, only(drain=30)) as site:
-        async with trio.open_nursery() as nursery:
+    async with site_of(app, only(drain=30)) as site, trio.open_nursery() as nursery:
 
-            @nursery.start_soon
-            async def _() -> None:
-                await trio.sleep(5)
-                site.server.shutdown()
+        @nursery.start_soon
+        async def _() -> None:
+            await trio.sleep(5)
+            site.server.shutdown()
 
-            client = await peer(site)
-            assert await client.closed() == (1012, "done")
+        client = await peer(site)
+        assert await client.closed() == (1012, "done")
 
 
 # deadlines of the application

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import trio
 import wsproto
 from wsproto.events import (
     AcceptConnection,
@@ -59,7 +60,7 @@ def frame(
         head = struct.pack("!BBH", first, second | 126, size)
     else:
         head = struct.pack("!BBQ", first, second | 127, size)
-    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload)) if mask else payload
+    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload)) if any(mask) else payload
     return head + mask + masked
 
 
@@ -277,3 +278,13 @@ async def accepting(receive: Receive, send: Send) -> None:
     """Take the connect, and accept."""
     assert await receive() == CONNECT
     await send(ACCEPT)
+
+
+async def all_ended(site: Site) -> None:
+    """Wait, in virtual time, until no connection and no handler is left."""
+    for _ in range(1000):
+        counts = site.server.statistics()
+        if not (counts.open or counts.background):
+            return
+        await trio.sleep(1)
+    raise AssertionError(f"{counts.open} connections and {counts.background} handlers are left")

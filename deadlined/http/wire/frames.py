@@ -132,7 +132,7 @@ class Frames:
             elif opcode is _IS_CLOSE:
                 self.peer_closed = (int(protocol.close_rcvd.code), protocol.close_rcvd.reason)
         if protocol.parser_exc is not None and self.failed is None:
-            self.failed = (int(protocol.close_sent.code), protocol.close_sent.reason)
+            self._note_failure()
         return messages
 
     def take(self) -> list[bytes]:
@@ -162,8 +162,13 @@ class Frames:
         self._protocol.send_close(code, reason)
 
     def _fail(self, code: int, reason: str) -> None:
-        self.failed = (code, reason)
         self._protocol.fail(code, reason)
+        self._note_failure()
+
+    def _note_failure(self) -> None:
+        # if more is wrong than what was found first, the close frame says what the protocol has found first
+        sent = self._protocol.close_sent
+        self.failed = (int(sent.code), sent.reason)
 
     def _message(self, frame: Any) -> Message | None:
         """Return the message that `frame` completes. None if it does not, or if the message is refused."""
