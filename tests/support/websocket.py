@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 import wsproto
+from wsproto.connection import ConnectionState
 from wsproto.events import (
     AcceptConnection,
     BytesMessage,
@@ -174,7 +175,7 @@ class Peer:
                 return event.code, event.reason or ""
 
     async def _answer(self, event: Ping | CloseConnection) -> None:
-        if self._wire.state in (wsproto.ConnectionState.OPEN, wsproto.ConnectionState.REMOTE_CLOSING):
+        if self._wire.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
             await self.client.send_what_is_taken(self._wire.send(event.response()))
 
 
