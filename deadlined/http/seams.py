@@ -57,8 +57,9 @@ class Upgraded:
         """When the protocol will act by itself, absolute; `inf` for never."""
         raise NotImplementedError
 
-    def received(self, data: bytes) -> None:
-        """Take bytes of the peer. b"" means that the peer has ended its side."""
+    def received(self, data: bytes) -> bool:
+        """Take bytes of the peer. b"" means that the peer has ended its side. Return True if little was done with them
+        and more are needed: what has come already is then read before other connections have their turn."""
         raise NotImplementedError
 
     def read_deadline_moved(self, when: float) -> None:

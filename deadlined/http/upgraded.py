@@ -13,6 +13,7 @@ Cost       Nothing while nothing comes.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from . import policy
@@ -24,6 +25,9 @@ from .settings import Settings
 from .state import PROTOCOL_SWITCHED, QUEUED, UPGRADED, Phase, Reason
 from .timeouts import INF
 from .waiting import WaitingConnection
+
+# reads in a row of a protocol that wants more of the same message
+_READS: Final = 8
 
 
 class UpgradedConnection(WaitingConnection):
@@ -147,11 +151,13 @@ class UpgradedConnection(WaitingConnection):
         """Give what has come to the protocol. Return True if there may be more, to be read after other connections."""
         upgraded = self._upgraded
         assert upgraded is not None
+        budget = _READS
         while self.state == UPGRADED and not upgraded.full:
             data = None if self.transport.drained else self.transport.receive_ready()
             if data is not None:
-                upgraded.received(data)
-                if data and not self.transport.drained:
+                wants_more = upgraded.received(data)
+                budget -= 1
+                if data and not self.transport.drained and not (wants_more and budget):
                     return True
             elif not self.conn.resume_readable(self):
                 self._parked = True

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _MOST_MESSAGES: Final = 64
 _MOST_BYTES: Final = 64 * 1024
 
+# large messages that are sent without letting other tasks run, if none has to wait
+_BUDGET: Final = 16
+
 # states of a websocket
 CONNECTING: Final = 0  # the request is not accepted
 OPEN: Final = 1
@@ -59,6 +62,8 @@ class WebSocket(Upgraded):
         self._queue: deque[str | bytes] = deque()
         self._queued = 0
         self._receivers: list[Waiter] = []
+        # large messages that may be sent before other tasks must run
+        self._budget = _BUDGET
         # an answer to a ping that waits until the output is not blocked any more
         self._pong = b""
         # when bytes came last, and when the ping after them was sent
@@ -120,12 +125,17 @@ class WebSocket(Upgraded):
             self._frames.text(message)
         else:
             self._frames.binary(message)
-        return self._flush_frames()
+        if self._flush_frames():
+            return True
+        self._budget -= 1
+        # what is large and was sent at once need not let other tasks run every time
+        return self._budget > 0 and not self._host.output.size
 
     async def finish_send(self) -> None:
         """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone, or did not
         read in time."""
         output = self._host.output
+        self._budget = _BUDGET
         if output.size > LIMIT:
             await output.wait(LIMIT)
         else:
@@ -157,10 +167,10 @@ class WebSocket(Upgraded):
     def deadline(self) -> float:
         return self._next()[0]
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> bool:
         if not data:
             self._end(self._why if self.state == CLOSING else Reason.CLIENT_CLOSED)
-            return
+            return False
         # whatever comes answers a ping: its answer may wait behind a message that is long
         self._heard = self._host.clock.now()
         self._pinged = INF
@@ -179,6 +189,7 @@ class WebSocket(Upgraded):
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed
             self._end(self._why, code, text)
+        return frames.incomplete and frames.few
 
     def read_deadline_moved(self, when: float) -> None:
         if self.state == OPEN:

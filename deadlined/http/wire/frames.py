@@ -38,6 +38,9 @@ Message = str | bytes
 # pieces of one message. The Autobahn suite sends 65,536; more of them say nothing that fewer could not say
 MOST_PIECES: Final = 128 * 1024
 
+# frames of one read that take long to process, as a millisecond
+_MANY: Final = 64
+
 # bytes of a reason: a close frame has 125, and the code takes two
 _LONGEST_REASON: Final = 123
 
@@ -66,7 +69,8 @@ class Frames:
 
     After each call of `feed`, `text`, `binary`, `ping`, `close` or `fail` the caller sends what `take` returns.
     `peer_closed` is the code and reason of the peer's close frame, `failed` that with which the websocket must end
-    because of what the peer has sent; None without. Either ends the messages.
+    because of what the peer has sent; None without. Either ends the messages. `few`: the bytes that were fed last made
+    few frames.
     """
 
     __slots__ = (
@@ -77,6 +81,7 @@ class Frames:
         "_pieces",
         "_protocol",
         "failed",
+        "few",
         "offered",
         "peer_closed",
     )
@@ -94,6 +99,7 @@ class Frames:
         self._check: Any = None
         self.peer_closed: tuple[int, str] | None = None
         self.failed: tuple[int, str] | None = None
+        self.few: bool = True
 
     def response(self, subprotocol: str | None, headers: Fields) -> list[tuple[bytes, bytes]]:
         """Return the fields of the 101. Raise ResponseError for a subprotocol that was not offered, or a field that the
@@ -121,7 +127,9 @@ class Frames:
         protocol = self._protocol
         protocol.receive_data(data)
         messages: list[Message] = []
-        for frame in protocol.events_received():
+        frames: list[Any] = protocol.events_received()
+        self.few = len(frames) < _MANY
+        for frame in frames:
             opcode = frame.opcode
             if opcode is _IS_TEXT or opcode is _IS_BINARY or opcode is _IS_CONT:
                 message = self._message(frame)
