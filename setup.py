@@ -57,6 +57,7 @@ COMPILED = [
     "http/exchange.py",
     "http/handling.py",
     "http/handshake.py",
+    "http/inbox.py",
     "http/output.py",
     "http/peer.py",
     "http/policy.py",

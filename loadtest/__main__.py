@@ -92,7 +92,7 @@ def bench_command(
 ) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
-    NAMES are benchmarks. Without any, all except `instructions` and `tls` are measured, which takes
+    NAMES are benchmarks. Without any, all except `instructions`, `tls` and `websockets` are measured, which takes
     hours.
 
     \b
@@ -107,6 +107,7 @@ def bench_command(
       lateness      how late timers fire
       instructions  instructions per request by callgrind (needs valgrind)
       tls           rate over TLS, and memory per idle connection (needs wrk, openssl)
+      websockets    messages echoed per second, and memory per idle websocket
 
     \b
       python -m loadtest bench reset heap

@@ -58,6 +58,17 @@ async def web(scope: Message, receive: Receive, send: Send) -> None:
         await _answer(send, body, (b"content-type", kind))
 
 
+async def echo(scope: Message, receive: Receive, send: Send) -> None:
+    """Echo every message of a websocket."""
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+    elif scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+
 async def _lifespan(receive: Receive, send: Send) -> None:
     while True:
         event = (await receive())["type"]

@@ -11,13 +11,13 @@ Cost       A timer per websocket, which is moved when it fires or when a deadlin
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ..runtime import Waiter, checkpoint
+from ..runtime import checkpoint
 from ..timers import Timer
 from .errors import Disconnected, ResponseError
 from .exchange import Exchange
+from .inbox import Inbox
 from .output import LIMIT
 from .policy import DRAIN_NOTICE, RULES, Rule, body_deadline
 from .seams import ExchangeHost, Upgraded
@@ -27,10 +27,6 @@ from .wire import Headers
 
 if TYPE_CHECKING:
     from .wire.frames import Frames
-
-# messages, and their bytes, that may wait for the handler: beyond, nothing more is read
-_MOST_MESSAGES: Final = 64
-_MOST_BYTES: Final = 64 * 1024
 
 # large messages that are sent without letting other tasks run, if none has to wait
 _BUDGET: Final = 16
@@ -58,10 +54,7 @@ class WebSocket(Upgraded):
         self.state = CONNECTING
         self.closed: tuple[int, str] | None = None
         self._closed_by_handler = False
-        # messages that wait for the handler, and their size
-        self._queue: deque[str | bytes] = deque()
-        self._queued = 0
-        self._receivers: list[Waiter] = []
+        self._inbox: Final = Inbox()
         # large messages that may be sent before other tasks must run
         self._budget = _BUDGET
         # an answer to a ping that waits until the output is not blocked any more
@@ -98,14 +91,14 @@ class WebSocket(Upgraded):
     async def receive(self) -> str | bytes | None:
         """Return the next message, None once the websocket is closing and all messages were received. A checkpoint only
         if it waits, or at the end."""
-        while not self._queue:
+        inbox = self._inbox
+        while not len(inbox):
             if self.state != OPEN:
                 await checkpoint()
                 return None
-            await self._wait()
+            await inbox.wait(self._host.loop)
         was_full = self.full
-        message = self._queue.popleft()
-        self._queued -= len(message)
+        message = inbox.take()
         if was_full and not self.full and self.state == OPEN:
             # the peer was not asked meanwhile
             self._heard = self._host.clock.now()
@@ -161,7 +154,7 @@ class WebSocket(Upgraded):
 
     @property
     def full(self) -> bool:
-        return self.state == OPEN and (len(self._queue) >= _MOST_MESSAGES or self._queued >= _MOST_BYTES)
+        return self.state == OPEN and self._inbox.full
 
     @property
     def deadline(self) -> float:
@@ -177,10 +170,7 @@ class WebSocket(Upgraded):
         frames = self._frames
         messages = frames.feed(data)
         if messages and self.state == OPEN:
-            self._queue.extend(messages)
-            for message in messages:
-                self._queued += len(message)
-            self._wake()
+            self._inbox.put(messages)
         self._note_progress(len(data), bool(messages))
         self._answer()
         if frames.failed is not None:
@@ -198,7 +188,7 @@ class WebSocket(Upgraded):
     def handler_left(self, failed: bool) -> None:
         if self.state == OPEN:
             self._start_close(1011 if failed else 1000, "", Reason.SERVER_ERROR if failed else Reason.DONE)
-        self._forget_messages()
+        self._inbox.clear()
 
     def handler_expired(self, lateness: float) -> None:
         self._expire_by(RULES["handler"], lateness)
@@ -225,25 +215,9 @@ class WebSocket(Upgraded):
             self.closed = (1006, "")
         self._host.loop.set_timer(self._timer, INF)
         self._timer.arg = None
-        self._wake()
+        self._inbox.wake()
 
     # messages
-
-    async def _wait(self) -> None:
-        waiter = self._host.loop.waiter()
-        self._receivers.append(waiter)
-        await waiter.park(lambda: self._receivers.remove(waiter))
-
-    def _wake(self) -> None:
-        receivers, self._receivers = self._receivers, []
-        for waiter in receivers:
-            waiter.wake(0.0)
-
-    def _forget_messages(self) -> None:
-        self._queue.clear()
-        self._queued = 0
-        if self.state == CLOSING:
-            self._host.read_on()
 
     def _note_progress(self, size: int, complete: bool) -> None:
         """Note whether a message is incomplete, and since when."""
@@ -383,7 +357,7 @@ class WebSocket(Upgraded):
         self._flush_frames()
         if self.state == CLOSING:
             self._arm()
-            self._wake()
+            self._inbox.wake()
             # messages are not received any more, but the answer must be read
             self._host.read_on()
 

@@ -277,8 +277,8 @@ class Worker(ConnectionTask):
         if self._connection is not None:
             self._connection.handler_expired(lateness)
         else:
-            line = exchange.request.line
-            report(logging.WARNING, "%s: cancelled after its response, by the handler deadline", line)
+            why = "10 s after its end" if exchange.upgraded else "after its response, by the handler deadline"
+            report(logging.WARNING, "%s: cancelled %s", exchange.request.line, why)
             self.cancel()
 
     async def _serve(self) -> None:

@@ -11,4 +11,4 @@ from __future__ import annotations
 NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "garbage", "lateness")
 
 # measured only if they are named
-ON_REQUEST = ("instructions", "tls")
+ON_REQUEST = ("instructions", "tls", "websockets")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wsproto.events import BytesMessage, TextMessage
+from wsproto.events import BytesMessage, Ping, TextMessage
 
 import deadlined.asgi.websocket as asgi_websocket
 from deadlined.asgi import App, AsgiHandler
@@ -99,13 +99,20 @@ async def test_messages_come_and_go_as_they_are(message: str | bytes, compressed
     assert told.messages[0] == {"type": "websocket.receive", kind: message}
 
 
+@pytest.mark.parametrize("on", [True, False])
+async def test_compression_is_agreed_on_if_both_want_it(on: bool) -> None:
+    async with serving(handler(Told()), ws_compression=on) as site:
+        client = await site.connect()
+        await client.send(UPGRADE + b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n\r\n")
+        head = await client.receive()
+        assert (b"sec-websocket-extensions: permessage-deflate" in head) is on
+
+
 async def test_a_message_in_fragments_with_a_ping_between_them_is_one_message() -> None:
     told = Told()
     async with serving(handler(told)) as site:
         client = await peer(site)
         await client.send(TextMessage("one ", message_finished=False))
-        from wsproto.events import Ping
-
         await client.send(Ping(b"are you there"), TextMessage("two"))
         assert await client.pong() == b"are you there"
         assert await client.message() == "one two"

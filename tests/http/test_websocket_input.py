@@ -306,7 +306,7 @@ async def test_a_flood_of_messages_is_not_read_while_the_application_does_not_re
             (connection,) = site.server._connections
             upgraded: Any = connection._upgraded
             # one read more than the bound
-            assert 64 <= len(upgraded._queue) <= 64 + 65536 // 200
+            assert 64 <= len(upgraded._inbox) <= 64 + 65536 // 200
             go.set()
             assert await client.message() == "all"
 

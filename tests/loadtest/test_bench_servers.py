@@ -27,8 +27,10 @@ from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.neighbours import in_quiet, neighbours
 from loadtest.bench.web import BENCHMARK as WEB
+from loadtest.bench.websockets import BENCHMARK as WEBSOCKETS
+from loadtest.clients.websockets import echoed, opened
 from loadtest.frameworks import ANSWERS
-from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core
+from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 
@@ -430,7 +432,15 @@ def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -
     assert -100 < WEB.quick().measure(tax, web_cases.MAIN)["tax"] < 100
 
 
-@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE], ids=lambda benchmark: benchmark.name)
+def test_the_client_of_websockets_counts_echoes_and_refuses_what_is_none() -> None:
+    with running(deadlined_command("loadtest.apps:echo", "--loop", "asyncio")) as server:
+        assert echoed(server.port, 3, 16, 0.05) > 0
+        assert echoed(server.port, 2, 65536, 0.05) > 0
+    with running(deadlined_command("loadtest.apps:hello")) as server, pytest.raises(RuntimeError, match="no websocket"):
+        opened(server.port)
+
+
+@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE, WEBSOCKETS], ids=lambda benchmark: benchmark.name)
 def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
     need({"echo": "cc", "http": "wrk", "duel": "wrk"}.get(benchmark.name, "true"))
     names = {contestant.name for contestant in benchmark.contestants()} | {""}

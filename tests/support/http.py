@@ -303,6 +303,7 @@ async def serving(
     tls: bool = False,
     observer: Observer | None = None,
     cancel_on_disconnect: bool = True,
+    ws_compression: bool = True,
 ) -> AsyncIterator[Site]:
     """Serve `handler` until the block ends; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
@@ -315,6 +316,7 @@ async def serving(
         observer=observer or records,
         parser=Choice.name,
         cancel_on_disconnect=cancel_on_disconnect,
+        ws_compression=ws_compression,
     )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     scope = trio.CancelScope()

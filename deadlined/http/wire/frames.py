@@ -18,12 +18,7 @@ from websockets.datastructures import Headers  # type: ignore[import-not-found,u
 from websockets.extensions.permessage_deflate import (  # type: ignore[import-not-found,unused-ignore]
     ServerPerMessageDeflateFactory,
 )
-from websockets.frames import (  # type: ignore[import-not-found,unused-ignore]
-    BINARY,
-    CLOSE,
-    CONT,
-    TEXT,
-)
+from websockets.frames import Opcode  # type: ignore[import-not-found,unused-ignore]
 from websockets.http11 import Request as Handshake  # type: ignore[import-not-found,unused-ignore]
 from websockets.protocol import OPEN  # type: ignore[import-not-found,unused-ignore]
 from websockets.server import ServerProtocol  # type: ignore[import-not-found,unused-ignore]
@@ -58,10 +53,10 @@ _FRAMING: Final = ("connection", "content-length", "date")
 
 _log: Final = logging.getLogger("websockets.server")
 
-_IS_TEXT: Final[Any] = TEXT
-_IS_BINARY: Final[Any] = BINARY
-_IS_CONT: Final[Any] = CONT
-_IS_CLOSE: Final[Any] = CLOSE
+_IS_TEXT: Final[Any] = Opcode.TEXT
+_IS_BINARY: Final[Any] = Opcode.BINARY
+_IS_CONT: Final[Any] = Opcode.CONT
+_IS_CLOSE: Final[Any] = Opcode.CLOSE
 
 
 class Frames:
