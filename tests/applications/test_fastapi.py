@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosedOK
+from websockets.sync.client import connect
 
 from tests.applications.running import LOOPS, Server, deadlined
 
@@ -149,12 +151,7 @@ def test_an_error_is_500_and_the_next_request_is_served(client: httpx.Client, pa
     assert client.get("/threaded").status_code == 200
 
 
-def test_a_websocket_is_refused_as_a_request(client: httpx.Client) -> None:
-    upgrade = {
-        "connection": "upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
-    assert client.get("/chat", headers=upgrade).status_code == 404
+def test_a_websocket_is_accepted_and_closed(server: Server, client: httpx.Client) -> None:
+    with connect(f"ws://127.0.0.1:{server.port}/chat") as peer, pytest.raises(ConnectionClosedOK):
+        peer.recv(30)
     assert client.get("/threaded").status_code == 200

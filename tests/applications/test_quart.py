@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosedOK
+from websockets.sync.client import connect
 
 from tests.applications.running import LOOPS, Server, deadlined
 
@@ -77,7 +79,9 @@ def test_an_error_is_500_and_the_next_request_is_served(client: httpx.Client) ->
     assert client.get("/hello/you").status_code == 200
 
 
-def test_a_websocket_is_refused_as_a_request(client: httpx.Client) -> None:
-    response = client.get("/chat", headers={"connection": "upgrade", "upgrade": "websocket"})
-    assert response.status_code in (400, 404)
+def test_a_websocket_is_greeted_and_closed(server: Server, client: httpx.Client) -> None:
+    with connect(f"ws://127.0.0.1:{server.port}/chat") as peer:
+        assert peer.recv(30) == "hello"
+        with pytest.raises(ConnectionClosedOK):
+            peer.recv(30)
     assert client.get("/hello/you").status_code == 200

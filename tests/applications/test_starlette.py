@@ -225,11 +225,11 @@ def test_a_client_that_leaves_in_its_body_is_a_disconnect(server: Server, client
     assert client.get("/wait/cut").text == "cut is done"
 
 
-def test_a_websocket_is_refused_as_a_request_and_the_connection_goes_on(server: Server) -> None:
+def test_a_websocket_is_denied_where_there_is_none_and_the_connection_goes_on(server: Server) -> None:
     upgrade = b"GET %b HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     key = b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
-        client.sendall(upgrade % b"/chat" + key)
-        assert client.recv(65536).startswith(b"HTTP/1.1 404 Not Found\r\n")
+        client.sendall(upgrade % b"/nothing" + key)
+        assert client.recv(65536).startswith(b"HTTP/1.1 403 Forbidden\r\n")
         client.sendall(b"GET /state HTTP/1.1\r\nhost: a\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
