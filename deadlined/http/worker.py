@@ -333,7 +333,7 @@ class Worker(ConnectionTask):
     def _before_suspend(self) -> None:
         """Called when the task suspends: let nothing wait for this worker that need not."""
         exchange = self._exchange
-        if exchange is not None and exchange.writer.complete:
+        if exchange is not None and exchange.writer.complete and not exchange.upgraded:
             # the connection goes on without this handler once the response has left
             self._pool.flush()
         else:

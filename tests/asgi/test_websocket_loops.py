@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from deadlined.asgi import App
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.http import Timeouts
+from deadlined.http import Reason, Timeouts
 from deadlined.runtime import LOOPS
 from tests.support.on_loops import LOCALHOST, PATIENCE, Site, answer, in_trio, serve_on, sleep_forever
 
@@ -98,7 +98,7 @@ def test_messages_of_many_clients_are_echoed(loop: str, compression: str | None)
             thread.join()
         assert failures == []
         assert_serves(site)
-        assert set(site.server.statistics().reasons) == {"done"}
+        assert set(site.server.statistics().reasons) == {Reason.DONE}
 
     serve_on(loop, app_of(echo), clients)
 
@@ -273,6 +273,6 @@ def test_a_silent_peer_is_closed(loop: str) -> None:
         assert frames == b"\x89\x00" + b"\x88\x0e\x03\xf3pong_timeout"
         assert_serves(site)
         # by now the server has counted what this thread has seen
-        assert site.server.statistics().reasons["pong_timeout"] == 1
+        assert site.server.statistics().reasons[Reason.PONG_TIMEOUT] == 1
 
     serve_on(loop, app_of(echo), clients, Timeouts(ws_ping=0.2, ws_pong=0.2))
