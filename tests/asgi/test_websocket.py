@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -548,3 +550,8 @@ async def test_a_frameworks_disconnect_while_the_client_is_there_is_a_failure(
         client = await peer(site)
         assert await client.closed() == (1011, "")
     assert len(failures(caplog)) == 1
+
+
+def test_the_library_is_not_loaded_before_the_first_websocket() -> None:
+    program = "import sys, deadlined.asgi, deadlined.cli; sys.exit('websockets' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
