@@ -222,12 +222,12 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
         fields = [(b"sec-websocket-version", b"13")]
-        for name, value in response.headers.raw_items():
-            if name.lower() not in _FRAMING:
-                fields.append((name.lower().encode("ascii"), value.encode("latin-1")))
+        for key, text in response.headers.raw_items():
+            if key.lower() not in _FRAMING:
+                fields.append((key.lower().encode("ascii"), text.encode("latin-1")))
         raise UpgradeRefused(response.status_code, fields, response.body)
     offered = [
-        name.strip() for value in headers.get_all("Sec-WebSocket-Protocol") for name in value.split(",") if name.strip()
+        part.strip() for text in headers.get_all("Sec-WebSocket-Protocol") for part in text.split(",") if part.strip()
     ]
     found = response.headers
     return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered)
