@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .counts import HistogramCounts
 from .draining import Draining
 from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
@@ -22,6 +23,7 @@ __all__ = [
     "Disconnected",
     "Draining",
     "Exchange",
+    "HistogramCounts",
     "HttpServer",
     "HttpStatistics",
     "Limits",

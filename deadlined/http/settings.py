@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ..poll import Clock
+from .counts import Counts
 from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
@@ -32,6 +33,8 @@ class Settings:
     # a client that leaves cancels its handler
     cancel_on_disconnect: bool
     draining: Draining
+    # what the connections count
+    counts: Counts
     keep_alive_line: bytes = field(init=False)
 
     def __post_init__(self) -> None:
