@@ -299,9 +299,7 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
         raise
 
 
-def _listen_at_path(
-    socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None
-) -> Callable[[], object]:
+def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Callable[[], object]:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
         # until listen() the socket refuses connections

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
@@ -24,10 +26,15 @@ from .link import Link
 from .loading import load_app
 from .logs import Log, configure
 from .output import guard_standard_streams, write_last_lines_to
+from .overseer import Overseer
 from .page import LivePage
 from .stalls import StallWatch
 from .stopping import Stopper
 from .workers import Supervisor, free_port
+
+if TYPE_CHECKING:
+    from .admin.hosting import Admin
+    from .admin.local import LocalService
 
 # seconds that the application's shutdown may take even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -58,6 +65,8 @@ class ServeConfig:
     precise: bool = False
     cancel_on_disconnect: bool = True
     workers: int = 1
+    admin: str | None = None
+    admin_token_file: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
 
@@ -73,10 +82,11 @@ def serve(config: ServeConfig) -> int:
     access = AccessLog(out, after_func) if config.access_log else None
     unordered = configure(config.log_level, out)
     log = _after(access, unordered)
+    admin = _open_admin(config, log)
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
-        role = Supervisor(config.workers, config.timeouts.drain, log).run()
+        role = Supervisor(config.workers, config.timeouts.drain, log, _overseer(admin, log)).run()
         if isinstance(role, int):
             return role
         link = role
@@ -90,7 +100,8 @@ def serve(config: ServeConfig) -> int:
     _raise_file_limit()
     try:
         with hinting(config.loop, log) as hint:
-            run(config.loop, _Service(config, log, unordered, access, link, out, hint).run, app, page, context)
+            service = _Service(config, log, unordered, access, link, out, hint, admin)
+            run(config.loop, service.run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -122,9 +133,30 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
         raise _cannot_listen(config, error) from None
 
 
+def _open_admin(config: ServeConfig, log: Log) -> Admin | None:
+    """Bind the admin listener, before anything else is started; None without --admin."""
+    if config.admin is None:
+        if config.admin_token_file is not None:
+            raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
+        return None
+    # loads msgspec and prometheus-client
+    from .admin.address import open_admin
+    from .admin.hosting import Admin
+
+    return Admin(open_admin(config.admin, config.admin_token_file), config, log)
+
+
+def _overseer(admin: Admin | None, log: Log) -> Overseer | None:
+    if admin is None:
+        return None
+    from .admin.oversight import AdminProcess
+
+    return AdminProcess(admin.sockets, admin.serve_alone, log)
+
+
 class _Service:
     """One serving process. `thread_log` may be called in other threads. `access` is None without an access log, `link`
-    without a supervisor."""
+    without a supervisor, `admin` without an admin listener."""
 
     def __init__(
         self,
@@ -135,6 +167,7 @@ class _Service:
         link: Link | None,
         out: TextIO,
         hint: LoopHint,
+        admin: Admin | None,
     ) -> None:
         self._config = config
         self._log = log
@@ -143,11 +176,27 @@ class _Service:
         self._link = link
         self._out = out
         self._hint = hint
+        self._admin = admin
+        self._local = None if admin is None else self._local_service(admin)
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
         with watch_garbage() as garbage:
-            await self._run(app, page, context, garbage)
+            serve = partial(self._run, app, page, context, garbage)
+            # of several processes, none serves the listener itself
+            if self._admin is None or self._local is None or self._link is not None:
+                await serve()
+            else:
+                await self._admin.beside(self._local, serve)
+
+    def _local_service(self, admin: Admin) -> LocalService:
+        from .admin.local import LocalService
+
+        def drain() -> None:
+            self._log("drain requested", by="POST /drain")
+            signal.raise_signal(signal.SIGTERM)
+
+        return LocalService(drain)
 
     async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
         listeners = await _listen(self._config)
@@ -202,6 +251,8 @@ class _Service:
             seconds = None if drain == float("inf") else drain
             self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
             server.shutdown()
+            if self._local is not None:
+                self._local.begin_drain()
 
         def end() -> None:
             nonlocal ends
@@ -211,16 +262,26 @@ class _Service:
         async with open_group() as group:
             # a worker process is ended by its supervisor
             stopper = Stopper(drain, begin, end if link is None else None)
-            with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log):
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log) as stalls:
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:
                     self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())
+                if self._local is not None:
+                    self._local.begin(server, current_host().poller, stalls)
                 if link is not None:
                     link.report_ready()
-                    group.start_soon(link.follow, end)
+                    group.start_soon(link.follow, end, self._reply)
                 await server.serve(listeners)
+                if link is not None:
+                    link.tell(self._reply(b""))
             group.cancel()
         return ends
+
+    def _reply(self, question: bytes) -> bytes:
+        """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
+        if self._local is None or self._link is None:
+            return b""
+        return self._local.reply(question, self._link.number)
 
 
 async def _listen(config: ServeConfig) -> list[Listener]:
