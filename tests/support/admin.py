@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
@@ -26,34 +24,26 @@ from deadlined.service.admin.listener import AdminListener
 from deadlined.service.admin.local import LocalService
 from deadlined.service.admin.picture import Answer, Counters, Gauges, Histogram, Picture, Worker
 from deadlined.service.admin.service import Service
+from tests.applications.daemons import found
 from tests.support.command import PATIENCE, Process
 
 BUILD = {"version": "1", "loop": "trio"}
 
 
-def tool(name: str) -> str:
-    """Return the path of a program; skip the test without it, or fail if DEADLINED_REQUIRE_TOOLS=1."""
-    path = shutil.which(name)
-    if path is None:
-        assert os.environ.get("DEADLINED_REQUIRE_TOOLS") != "1", f"{name} is required, and not there"
-        pytest.skip(f"{name} is not installed")
-    return path
-
-
 def checked_by_promtool(metrics: bytes) -> str:
     """Return the complaints of `promtool check metrics`, "" if there are none."""
-    done = subprocess.run([tool("promtool"), "check", "metrics"], input=metrics, capture_output=True, check=False)
+    done = subprocess.run([found("promtool"), "check", "metrics"], input=metrics, capture_output=True, check=False)
     return (done.stdout + done.stderr).decode()
 
 
 def samples(metrics: bytes) -> dict[str, float]:
     """Return the samples by their name and sorted labels: `up{worker="0"}`."""
-    found = {}
+    read = {}
     for family in text_string_to_metric_families(metrics.decode()):
         for sample in family.samples:
             labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
-            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
-    return found
+            read[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return read
 
 
 @dataclass(frozen=True)
@@ -191,15 +181,15 @@ class AdminClient:
             connection.sock = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
         with closing(connection):
             connection.request(method, path, headers=dict(headers or {}))
-            found = connection.getresponse()
-            fields = {name.lower(): value for name, value in found.getheaders()}
-            return Response(found.status, fields, found.read())
+            answer = connection.getresponse()
+            fields = {name.lower(): value for name, value in answer.getheaders()}
+            return Response(answer.status, fields, answer.read())
 
     def metrics(self) -> dict[str, float]:
         """Return all samples."""
-        found = self.get("/metrics")
-        assert found.status == 200, found.body
-        return samples(found.body)
+        answer = self.get("/metrics")
+        assert answer.status == 200, answer.body
+        return samples(answer.body)
 
 
 def admin_of(process: Process) -> AdminClient:
