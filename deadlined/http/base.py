@@ -189,6 +189,14 @@ class ConnectionBase(ExchangeHost):
         left = self.deadline - now
         return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
+    def rank(self, by: str, now: float) -> float:
+        """Return the number by which a listing sorts connections: the `id`, `age`, `left` or `requests` of `info`."""
+        if by == "id":
+            return self._number
+        if by == "age":
+            return now - self.accepted
+        return self.deadline - now if by == "left" else self.requests
+
     # implements ExchangeHost
 
     def enter(self, phase: Phase, deadline: float) -> None:

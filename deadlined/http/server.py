@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import ssl
 from collections import Counter
@@ -183,10 +184,24 @@ class HttpServer(ConnectionOwner):
         """The number of open connections."""
         return len(self._connections)
 
-    def connections(self) -> list[ConnectionInfo]:
-        """Describe every open connection, the oldest first."""
+    def connections(
+        self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = None
+    ) -> list[ConnectionInfo]:
+        """Describe the open connections, the oldest first: all, or those in `phase`.
+
+        `sort` names the field that orders them: id, age, left or requests; `descending` turns the order around. Only
+        the first `limit` are described, which is what costs most.
+        """
         now = self._clock.now()
-        return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
+        # the id decides between equal ones
+        found = [
+            (connection.rank(sort, now), connection.rank("id", now), connection)
+            for connection in self._connections
+            if phase is None or connection.phase is phase
+        ]
+        most = len(found) if limit is None else limit
+        first = heapq.nlargest(most, found) if descending else heapq.nsmallest(most, found)
+        return [connection.info(now) for _, _, connection in first]
 
     def statistics(self) -> HttpStatistics:
         """Return a snapshot of the counts."""

@@ -205,6 +205,13 @@ class Poller:
         self._descs.clear()
         self.port.close()
 
+    def count_resets(self) -> int:
+        """Return how often a deadline was set, moved or removed, as `statistics` does, but without all other counts."""
+        resets = self.resets
+        for desc in self._descs.values():
+            resets += desc.read.seq + desc.write.seq
+        return resets
+
     def statistics(self) -> PollerStatistics:
         """Return a snapshot of the counts."""
         halves = [half for desc in self._descs.values() for half in (desc.read, desc.write)]
@@ -218,7 +225,7 @@ class Poller:
             expired=self._expired,
             worst_lateness=self._worst_lateness,
             stale=self.stale,
-            resets=self.resets + sum(half.seq for half in halves),
+            resets=self.count_resets(),
             timers=self.timers.statistics(),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from deadlined.http import Exchange, Reason
+from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.counts import METHODS, OTHER, Counts, Histogram
 from deadlined.runtime import current_host
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, answer, only, post, serving
@@ -190,3 +191,31 @@ def test_an_observation_is_counted_in_the_first_interval_that_reaches_it(values:
     expected = [sum(low < value <= high for value in values) for low, high in itertools.pairwise(limits)]
     assert (list(found.bounds), list(found.counts)) == (bounds, expected)
     assert found.sum == pytest.approx(sum(values))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, [1, 2, 3]),
+        ({"phase": Phase.IDLE}, [1, 2]),
+        ({"sort": "age"}, [3, 2, 1]),
+        ({"sort": "requests", "descending": True}, [2, 1, 3]),
+        ({"sort": "left"}, [3, 1, 2]),
+        ({"sort": "left", "descending": True, "limit": 2}, [2, 1]),
+        ({"limit": 0}, []),
+        ({"limit": 99, "phase": Phase.BODY}, []),
+    ],
+    ids=str,
+)
+async def test_connections_are_listed_as_asked(
+    asked: dict[str, Any], expected: list[int], autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=10.0, idle=75.0)) as site:
+        for requests in (1, 2):
+            client = await site.connect()
+            for _ in range(requests):
+                await client.get()
+            await trio.sleep(1)
+        await (await site.connect()).send(GET[:5])
+        await trio.sleep(1)
+        assert [info.id for info in site.server.connections(**asked)] == expected

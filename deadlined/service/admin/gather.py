@@ -1,13 +1,12 @@
 """Counting what one serving process does, for the admin listener: every figure is read when it is asked for.
 
 Facts      A process may have ten thousand connections, and may be asked a hundred times per second.
-Answer     One pass over the connections counts them; a second one, if it was asked for, describes them, and only those
-           that are shown are turned into records. How long it took is part of the answer, so that the asker can pause.
+Answer     One pass over the connections counts them; a second one, if it was asked for, orders them, and only those
+           that are shown are described. How long it took is part of the answer, so that the asker can pause.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import time
@@ -20,13 +19,6 @@ from ...poll import Poller
 from .picture import Answer, Connection, Counters, Gauges, Histogram, Question
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-_KEYS: Mapping[str, Callable[[ConnectionInfo], float]] = {
-    "id": lambda info: info.id,
-    "age": lambda info: info.age,
-    "left": lambda info: info.left,
-    "requests": lambda info: info.requests,
-}
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,11 @@ class Serving:
         statistics = self.server.statistics()
         matching, shown = 0, list[Connection]()
         if question.what == "connections":
-            matching, infos = select(self.server.connections(), question)
+            phase = None if question.phase is None else Phase(question.phase)
+            matching = statistics.open if phase is None else statistics.phases.get(phase, 0)
+            infos = self.server.connections(
+                phase, sort=question.sort, descending=question.descending, limit=question.limit
+            )
             shown = [_described(info, worker) for info in infos]
         return Answer(
             id=question.id,
@@ -54,7 +50,6 @@ class Serving:
         )
 
     def _counters(self, found: HttpStatistics) -> Counters:
-        poller = self.poller.statistics()
         return Counters(
             accepted=found.accepted,
             closed={reason.value: found.reasons.get(reason, 0) for reason in Reason},
@@ -64,8 +59,8 @@ class Serving:
             lateness=_histogram(found.lateness),
             received=found.received,
             sent=found.sent,
-            fired=poller.timers.fired,
-            resets=poller.resets,
+            fired=self.poller.timers.statistics().fired,
+            resets=self.poller.count_resets(),
             stalls=self.stalls(),
             cpu=time.process_time(),
         )
@@ -83,13 +78,6 @@ class Serving:
             open_files=_open_files(),
             took=time.perf_counter() - begun,
         )
-
-
-def select(infos: list[ConnectionInfo], question: Question) -> tuple[int, list[ConnectionInfo]]:
-    """Return how many of `infos` are in the phase that `question` asks for, and those of them that it wants to see."""
-    matching = [info for info in infos if question.phase is None or info.phase == question.phase]
-    choose = heapq.nlargest if question.descending else heapq.nsmallest
-    return len(matching), choose(question.limit, matching, key=_KEYS[question.sort])
 
 
 def _described(info: ConnectionInfo, worker: int) -> Connection:
