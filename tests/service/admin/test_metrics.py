@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,8 @@ from deadlined.http.counts import METHODS, OTHER
 from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture
 from tests.support.admin import BUILD, answer, checked_by_promtool, counters, picture, samples
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -118,6 +121,19 @@ def test_a_histogram_is_cumulative() -> None:
     assert [found[f'deadlined_request_duration_seconds_bucket{{le="{le}"}}'] for le in ("0.1", "1.0", "+Inf")] == [
         3
     ] * 3
+
+
+def test_the_documents_list_every_metric_with_its_labels_and_no_other() -> None:
+    rows = re.findall(r"^\| `((?:deadlined|process)_\w+)` \|(.*?)\| .* \|$", DOCUMENT.read_text(), re.MULTILINE)
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    rendered_labels: dict[str, set[str]] = {}
+    for family in prometheus(rendered(picture(answer(1))).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rendered_labels[name] = {label for sample in family.samples for label in sample.labels}
+    # the labels of the build are many
+    assert documented.pop("deadlined_build_info") == {"version"}
+    assert rendered_labels.pop("deadlined_build_info") == {*BUILD}
+    assert documented == rendered_labels
 
 
 def test_the_number_of_series_is_bounded() -> None:
