@@ -4,59 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from urllib.parse import parse_qsl
+from functools import partial
+from typing import TypeVar
 
-import msgspec
-
-from ...http import Exchange, Phase, Request
+from ...http import Exchange, Request
 from ...runtime import current_time
 from ...timing import sleep
+from .events import Streams
 from .gate import Gate, Refusal
 from .metrics import Exposition
 from .pace import Pace
-from .picture import MOST_SHOWN, Connection, Counters, Picture, Question, SortKey, Status, sums
-from .replies import JSON, Reply, problem, text
+from .picture import Picture, Question
+from .replies import JSON, Reply, page, problem, text
 from .service import Service, UnavailableError
-
-_SORTS = ("id", "age", "left", "requests")
+from .views import Both, connections_of, json_line, parse_query, statistics_of
 
 # what a client that has no token is told to send: Basic lets a browser ask for it
 _CHALLENGES = ((b"www-authenticate", b'Bearer realm="deadlined"'), (b"www-authenticate", b'Basic realm="deadlined"'))
 
 
-class Connections(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of /connections: all open ones, those in the phase that was asked for, and some of them."""
+AnswerT = TypeVar("AnswerT")
 
-    status: Status
-    open: int
-    matching: int
-    connections: list[Connection]
-
-
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of /statistics."""
-
-    status: Status
-    ready: bool
-    wanted: int
-    restarts: int
-    phases: dict[str, int]
-    background: int
-    timers: dict[str, int]
-    wakes_in: float | None
-    totals: Counters | None
-    workers: list[WorkerLine]
-
-
-class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process in `Statistics`."""
-
-    worker: int
-    pid: int
-    up: bool
-    ready: bool
-    open: int | None
-    resident: int | None
+# the files of the live page, and what they are
+_PAGES = {
+    "/": ("index.html", b"text/html; charset=utf-8"),
+    "/page.css": ("page.css", b"text/css; charset=utf-8"),
+    "/page.js": ("page.js", b"text/javascript; charset=utf-8"),
+}
 
 
 class AdminHandler:
@@ -68,8 +42,10 @@ class AdminHandler:
         self._config = json_line(config)
         self._exposition = Exposition(build)
         self._pace = Pace(current_time)
+        self._streams = Streams(self._event)
         self._routes: dict[str, tuple[str, Callable[[Request, str], Awaitable[Reply]]]] = {
-            "/": ("GET", self._index),
+            **{path: ("GET", partial(self._page, path)) for path in _PAGES},
+            "/events": ("GET", self._events),
             "/livez": ("GET", self._livez),
             "/readyz": ("GET", self._readyz),
             "/metrics": ("GET", self._metrics),
@@ -84,7 +60,10 @@ class AdminHandler:
         """Answer one request."""
         reply = await self.reply(exchange.request)
         exchange.start(reply.status, reply.headers())
-        await exchange.send(reply.body, more=False)
+        if reply.stream is None or exchange.request.method == "HEAD":
+            await exchange.send(reply.body, more=False)
+        else:
+            await reply.stream(exchange)
 
     async def reply(self, request: Request) -> Reply:
         """Return the response to `request`."""
@@ -104,9 +83,20 @@ class AdminHandler:
         except UnavailableError as error:
             return problem(503, str(error), (b"retry-after", b"1"))
 
-    async def _index(self, request: Request, query: str) -> Reply:
-        lines = [f"{method:4} {path}" for path, (method, _) in self._routes.items()]
-        return text(200, "\n".join(["deadlined", *lines]))
+    async def _page(self, path: str, request: Request, query: str) -> Reply:
+        return page(*_PAGES[path])
+
+    async def _events(self, request: Request, query: str) -> Reply:
+        if self._streams.full:
+            return problem(503, "as many live pages as there may be are open already", (b"retry-after", b"5"))
+        try:
+            question = parse_query(query)
+        except ValueError as error:
+            return problem(400, str(error))
+        return Reply(200, b"text/event-stream", b"", stream=partial(self._streams.run, question=question))
+
+    async def _event(self, question: Question) -> bytes:
+        return await self._paced(question, partial(_both, question))
 
     async def _livez(self, request: Request, query: str) -> Reply:
         return text(200, "alive")
@@ -148,7 +138,7 @@ class AdminHandler:
     async def _reload(self, request: Request, query: str) -> Reply:
         return problem(501, "this server cannot reload its configuration: start it anew with the new one")
 
-    async def _paced(self, question: Question, answer: Callable[[Picture], Reply]) -> Reply:
+    async def _paced(self, question: Question, answer: Callable[[Picture], AnswerT]) -> AnswerT:
         """Ask when it is this question's turn, and make the answer."""
         pause = self._pace.reserve()
         if pause > 0.0:
@@ -161,101 +151,13 @@ class AdminHandler:
         return reply
 
 
-def parse_query(query: str) -> Question:
-    """Return the question of `phase=idle&sort=-age&limit=20`. ValueError, with a sentence, for anything else."""
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=10):
-        if name not in ("phase", "sort", "limit"):
-            raise ValueError(f"unknown parameter {name!r}: use phase, sort and limit")
-        if name in found:
-            raise ValueError(f"{name} is given twice")
-        found[name] = value
-    return Question(
-        what="connections",
-        phase=_phase(found.get("phase")),
-        sort=_sort(found.get("sort", "id").removeprefix("-")),
-        descending=found.get("sort", "").startswith("-"),
-        limit=_limit(found.get("limit", "100")),
-    )
-
-
-def _phase(value: str | None) -> str | None:
-    phases = [phase.value for phase in Phase]
-    if value is not None and value not in phases:
-        raise ValueError(f"phase must be one of {', '.join(phases)}, not {value!r}")
-    return value
-
-
-def _sort(value: str) -> SortKey:
-    for key in SortKey.__args__:  # type: ignore[attr-defined]
-        if key == value:
-            return key  # type: ignore[no-any-return]
-    raise ValueError(f"sort must be one of {', '.join(_SORTS)}, with - before it for the opposite order")
-
-
-def _limit(value: str) -> int:
-    if not (value.isascii() and value.isdigit()) or len(value) > 4 or not 0 <= int(value) <= MOST_SHOWN:
-        raise ValueError(f"limit must be a number from 0 to {MOST_SHOWN}, not {value!r}")
-    return int(value)
-
-
-def connections_of(picture: Picture, question: Question) -> Connections:
-    """Merge what the processes have answered: each has sent as many connections as are wanted in all."""
-    answers = [worker.answer for worker in picture.workers if worker.up and worker.answer is not None]
-    found = [connection for answer in answers for connection in answer.connections]
-    found.sort(key=_KEYS[question.sort], reverse=question.descending)
-    return Connections(
-        status=picture.status,
-        open=sum(sum(answer.gauges.phases.values()) for answer in answers),
-        matching=sum(answer.matching for answer in answers),
-        connections=found[: question.limit],
-    )
-
-
-_KEYS: Mapping[str, Callable[[Connection], float]] = {
-    "id": lambda one: one.id,
-    "age": lambda one: one.age,
-    "left": lambda one: float("inf") if one.left is None else one.left,
-    "requests": lambda one: one.requests,
-}
-
-
-def statistics_of(picture: Picture) -> Statistics:
-    """Sum what the processes have answered."""
-    gauges = [worker.answer.gauges for worker in picture.workers if worker.up and worker.answer is not None]
-    wakes = [one.wakes_in for one in gauges if one.wakes_in is not None]
-    return Statistics(
-        status=picture.status,
-        ready=picture.ready,
-        wanted=picture.wanted,
-        restarts=picture.restarts,
-        phases=sums(one.phases for one in gauges),
-        background=sum(one.background for one in gauges),
-        timers={"armed": sum(one.armed for one in gauges), "zombie": sum(one.zombies for one in gauges)},
-        wakes_in=min(wakes, default=None),
-        totals=picture.totals(),
-        workers=[
-            WorkerLine(
-                worker=worker.worker,
-                pid=worker.pid,
-                up=worker.up,
-                ready=worker.ready,
-                open=None if worker.answer is None else sum(worker.answer.gauges.phases.values()),
-                resident=None if worker.answer is None else worker.answer.gauges.resident,
-            )
-            for worker in picture.workers
-        ],
-    )
-
-
-def json_line(value: object) -> bytes:
-    """Return `value` as a line of JSON."""
-    return msgspec.json.encode(value) + b"\n"
-
-
 def _json(value: object) -> Reply:
     return Reply(200, JSON, json_line(value))
 
 
 def _refused(refusal: Refusal) -> Reply:
     return problem(refusal.status, refusal.sentence, *(_CHALLENGES if refusal.status == 401 else ()))
+
+
+def _both(question: Question, picture: Picture) -> bytes:
+    return json_line(Both(statistics=statistics_of(picture), connections=connections_of(picture, question)))

@@ -28,7 +28,7 @@ from .service import Service
 MOST = 100
 
 _TIMEOUTS = Timeouts(
-    read_header=5.0, read=10.0, body_grace=5.0, write_grace=5.0, write=30.0, idle=10.0, handler=15.0, drain=1.0
+    read_header=5.0, read=10.0, body_grace=5.0, write_grace=5.0, write=30.0, idle=10.0, handler=15.0, drain=2.0
 )
 
 _LIMITS = Limits(max_head=8 * 1024, max_headers=50, max_body=16 * 1024)

@@ -32,8 +32,8 @@ from .picture import Question, Status
 # seconds between the end of an admin process and the start of the next
 _PAUSE = 1.0
 
-# seconds that the last one may take to answer what it was asked; its drain lasts one
-_LAST_ANSWERS = 2.0
+# seconds that the last one may take to answer what it was asked; its drain lasts two
+_LAST_ANSWERS = 3.0
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

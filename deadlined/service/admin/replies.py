@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
+
+from ...http import Exchange
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -12,22 +17,35 @@ TEXT = b"text/plain; charset=utf-8"
 # an answer is about this moment, and a browser must take it for what it says it is
 _ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
+_POLICY = (
+    b"content-security-policy",
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+)
+
 Fields = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole response."""
+    """A response: its body, or what sends it piece by piece."""
 
     status: int
     kind: bytes
     body: bytes
     fields: tuple[tuple[bytes, bytes], ...] = ()
+    stream: Callable[[Exchange], Awaitable[None]] | None = None
 
     def headers(self) -> Fields:
         """Return all header fields."""
-        length = b"%d" % len(self.body)
-        return [(b"content-type", self.kind), (b"content-length", length), *_ALWAYS, *self.fields]
+        length = [(b"content-length", b"%d" % len(self.body))] if self.stream is None else []
+        return [(b"content-type", self.kind), *length, *_ALWAYS, *self.fields]
+
+
+@cache
+def page(file: str, kind: bytes) -> Reply:
+    """Answer a file of the live page, which may load nothing from elsewhere and be in no other page's frame."""
+    return Reply(200, kind, files(__package__).joinpath("page", file).read_bytes(), (_POLICY,))
 
 
 def text(status: int, line: str) -> Reply:

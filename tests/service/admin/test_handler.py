@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined.service.admin.handler import parse_query
 from deadlined.service.admin.picture import MOST_SHOWN
+from deadlined.service.admin.views import parse_query
 from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
 from tests.support.http import GET, Site, only, serving
 
