@@ -85,9 +85,10 @@ function facts(now) {
   }));
 }
 
-function connection(one) {
+function connection(one, several) {
   const row = element("tr");
-  for (const text of [one.id, one.peer, one.phase, number(one.requests), seconds(one.age)]) row.append(element("td", text));
+  const id = several ? `${one.worker}.${one.id}` : one.id;
+  for (const text of [id, one.peer, one.phase, number(one.requests), seconds(one.age)]) row.append(element("td", text));
   const left = row.appendChild(element("td", one.left === null ? "no deadline" : seconds(one.left), "left"));
   if (one.left !== null) left.append(bar(one.left / (limits[LIMITS[one.phase]] || one.left || 1), one.left < 2));
   return row;
@@ -127,7 +128,7 @@ function show({ statistics, connections }) {
   say(statistics.ready ? "ready" : statistics.status, !statistics.ready);
   facts(statistics);
   bars($("phases"), Object.entries(statistics.phases));
-  $("rows").replaceChildren(...connections.connections.map(connection));
+  $("rows").replaceChildren(...connections.connections.map(one => connection(one, statistics.workers.length > 1)));
   $("shown").textContent = `${number(connections.connections.length)} of ${number(connections.matching)} shown`;
   if (statistics.totals) {
     lateness(statistics.totals.lateness);
