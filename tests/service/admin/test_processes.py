@@ -112,6 +112,31 @@ def test_worker_processes_are_summed(start: Starter) -> None:
     assert process.end() == (0, "")
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_on_the_other_event_loops_it_is_the_same(loop: str, number: int, start: Starter) -> None:
+    process, admin = with_workers(start, number, *LOCAL, "--loop", loop)
+    for _ in range(5):
+        process.get()
+    found = admin.metrics()
+    assert found[GET_200] == 5
+    assert sum(value for name, value in found.items() if name.startswith("deadlined_worker_up{")) == number
+    assert admin.get("/connections").status == 200
+    assert admin.get("/drain", "POST").status == 202
+    assert process.end() == (0, "")
+
+
+def test_a_blocked_event_loop_is_counted(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "blocks.py").write_text(
+        "import time\nfrom apps import answer\nasync def app(scope, receive, send):\n"
+        "    if scope['type'] != 'http':\n        raise NotImplementedError\n"
+        "    time.sleep(0.5)\n    await answer(send, b'late')\n"
+    )
+    process = start("blocks:app", *LOCAL, "--stall-log", "100ms")
+    assert process.get().endswith("late")
+    assert admin_of(process).metrics()["deadlined_event_loop_stalls_total"] >= 1
+
+
 def test_one_that_is_killed_is_replaced_and_what_it_has_counted_stays(start: Starter) -> None:
     process, admin = with_workers(start, 2)
     for _ in range(20):
