@@ -82,10 +82,11 @@ def serve(config: ServeConfig) -> int:
     access = AccessLog(out, after_func) if config.access_log else None
     unordered = configure(config.log_level, out)
     log = _after(access, unordered)
-    admin = _open_admin(config, log)
+    admin: Admin | None = None
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
+        admin = _open_admin(config, log)
         role = Supervisor(config.workers, config.timeouts.drain, log, _overseer(admin, log)).run()
         if isinstance(role, int):
             return role
@@ -95,6 +96,8 @@ def serve(config: ServeConfig) -> int:
     context = _ssl_context(config)
     _require_parser(config.http)
     _require_loop(config.loop)
+    if link is None:
+        admin = _open_admin(config, log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
@@ -134,7 +137,7 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
 
 
 def _open_admin(config: ServeConfig, log: Log) -> Admin | None:
-    """Bind the admin listener, before anything else is started; None without --admin."""
+    """Bind the admin listener, before a process or an event loop is started; None without --admin."""
     if config.admin is None:
         if config.admin_token_file is not None:
             raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)

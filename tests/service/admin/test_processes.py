@@ -284,6 +284,16 @@ def test_an_application_that_cannot_start_ends_the_listener_as_well(tmp_path: Pa
         assert_one_line(done, 1, "no database")
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("app", ["apps:none", "apps:broken"], ids=["no such application", "failed startup"])
+def test_a_start_that_fails_leaves_no_socket_behind(app: str, processes: str, tmp_path: Path) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    path = tmp_path / "admin.sock"
+    done = run("serve", app, "--port", "0", "--workers", processes, "--admin", f"unix:{path}", cwd=tmp_path)
+    assert done.returncode != 0
+    assert not path.exists()
+
+
 def test_without_the_option_nothing_is_loaded_for_it(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "modules.py").write_text(
         "import sys\nfrom apps import answer\nasync def app(scope, receive, send):\n"
