@@ -87,14 +87,14 @@ class Supervisor:
         self._overseer.begin(
             Controls(self._selector, self._stop_once, self._close, lambda: self._stopping, self._number)
         )
+        role: Link | int = FAILED
         try:
             role = self._supervise()
-        except BaseException:
-            self._overseer.end()
-            raise
-        if isinstance(role, int):
-            self._overseer.end()
-            self._close()
+        finally:
+            # a worker process has closed everything already
+            if isinstance(role, int):
+                self._overseer.end()
+                self._close()
         return role
 
     def _supervise(self) -> Link | int:
@@ -249,7 +249,6 @@ class Supervisor:
 
     def _fork_failed(self, error: OSError) -> None:
         if not self._was_ready:
-            self._close()
             raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
         self._back_off()
         self._log("cannot start a worker", why=error.strerror, again_in=self._delay)
