@@ -36,7 +36,7 @@ class Serving:
         matching, shown = 0, list[Connection]()
         if question.what == "connections":
             phase = None if question.phase is None else Phase(question.phase)
-            matching = statistics.open if phase is None else statistics.phases.get(phase, 0)
+            matching = sum(statistics.phases.values()) if phase is None else statistics.phases.get(phase, 0)
             infos = self.server.connections(
                 phase, sort=question.sort, descending=question.descending, limit=question.limit
             )
