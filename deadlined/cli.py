@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
@@ -18,6 +19,8 @@ from .http import PARSERS, Limits, Timeouts
 from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
 from .service.certificates import VERSIONS
+from .service.logs import FORMATS
+from .service.style import Style, wants_colour
 from .service.units import amount, duration, show_amount, show_duration
 from .timers import COMPILED, SCHEMES
 
@@ -74,13 +77,16 @@ class _Mode(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Failure(click.ClickException):
-    """A StartupError as one line on stderr and its exit code."""
+    """A StartupError as one line on stderr, below the traceback of the application, and its exit code."""
 
     def __init__(self, error: StartupError) -> None:
         super().__init__(str(error))
         self._exit_code = error.exit_code
+        self._details = error.details
 
     def show(self, file: Any = None) -> None:
+        if self._details:
+            sys.stderr.write(Style(wants_colour(sys.stderr)).traceback(self._details) + "\n")
         super().show(file)
         raise SystemExit(self._exit_code)
 
@@ -239,6 +245,14 @@ def main() -> None:
     metavar="FILE",
     envvar="DEADLINED_ADMIN_TOKEN_FILE",
     help="Token that --admin asks for, in the first line; needed where others than this machine can connect.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    envvar="DEADLINED_LOG_FORMAT",
+    help="Layout of the log: text for people, JSON lines for machines, or auto: text on a terminal, JSON elsewhere.",
 )
 @click.option(
     "--log-level",

@@ -28,7 +28,18 @@ from deadlined.cli import main, serve_command
 from deadlined.http import Limits, Timeouts
 from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+from tests.support.command import (
+    APPS,
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_error,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+)
 
 # what it says of itself
 
@@ -95,7 +106,7 @@ def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -
     [
         (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
         (["no_such_module:app"], ["'no_such_module:app'", "there is no module 'no_such_module'", "package.module:app"]),
-        (["json:no_such_app"], ["'json' has no 'no_such_app'"]),
+        (["json:no_such_app"], ["module 'json' has no attribute 'no_such_app'"]),
         (["--keyfile", "key.pem"], ["--keyfile needs --certfile"]),
         (["--certfile", "/no/such/cert.pem"], ["/no/such/cert.pem", "No such file"]),
     ],
@@ -124,16 +135,27 @@ def test_a_parser_that_is_not_installed_ends_it_with_2() -> None:
 
 def test_an_application_that_cannot_be_imported_ends_it_with_2(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("1 / 0\n")
-    assert_one_line(
-        run("serve", "bad:app", cwd=tmp_path), 2, "importing 'bad' failed", "ZeroDivisionError", "bad.py, line 1"
-    )
+    completed = run("serve", "bad:app", cwd=tmp_path)
+    assert_error(completed, 2, "importing 'bad' failed", "ZeroDivisionError", "bad.py, line 1")
+    # from the application's own file on
+    header, first, *_ = completed.stderr.splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert first == f'  File "{tmp_path}/bad.py", line 1, in <module>'
+    assert "importlib" not in completed.stderr
+
+
+def test_a_failed_start_is_in_the_log_too(tmp_path: Path) -> None:
+    completed = run("serve", "no_such_module:app", cwd=tmp_path)
+    (line,) = [json.loads(line) for line in completed.stdout.splitlines()]
+    assert (line["event"], line["level"], line["exit_code"]) == ("startup failed", "error", 2)
+    assert completed.stderr == f"Error: {line['why']}\n"
 
 
 def test_a_port_in_use_ends_it_with_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         completed = run("serve", "--port", str(port))
-    assert_one_line(completed, 3, f"127.0.0.1:{port}", "another process has it")
+    assert_one_line(completed, 3, f"127.0.0.1:{port}", f"another process has it (process {os.getpid()}: ")
 
 
 def test_a_path_of_something_else_ends_it_with_3(tmp_path: Path) -> None:
@@ -149,7 +171,7 @@ def test_a_path_of_another_process_ends_it_with_3(tmp_path: Path) -> None:
         other.bind(str(tmp_path / "socket"))
         other.listen()
         completed = run("serve", "--uds", str(tmp_path / "socket"))
-    assert_one_line(completed, 3, "another process has it, choose another --uds")
+    assert_one_line(completed, 3, f"another process has it (process {os.getpid()}: ", "), choose another --uds")
 
 
 def test_a_path_in_no_directory_ends_it_with_3(tmp_path: Path) -> None:
@@ -178,7 +200,7 @@ def test_a_host_that_is_not_ours_ends_it_with_3() -> None:
 def test_a_failed_startup_ends_it_with_1(tmp_path: Path) -> None:
     (tmp_path / "apps.py").write_text(APPS)
     completed = run("serve", "apps:broken", "--port", "0", cwd=tmp_path)
-    assert_one_line(completed, 1, "the application failed to start: no database")
+    assert_error(completed, 1, "the application failed to start: no database")
     assert "listening" not in completed.stdout
     assert "without a lifespan" not in completed.stdout
     assert [json.loads(line)["event"] for line in completed.stdout.splitlines()] == ["startup failed"]

@@ -97,7 +97,10 @@ class Lifespan:
         self.error = error
         if self._failure is None:
             if isinstance(error, Exception):
-                _log.info("the application is served without a lifespan, it raised %r", error)
+                # one that has taken the first message knows lifespans: its startup has failed
+                taken = len(self._next) < 2
+                level, shown = (logging.WARNING, error) if taken else (logging.INFO, None)
+                _log.log(level, "the application is served without a lifespan, it raised %r", error, exc_info=shown)
             else:
                 self._failure = f"it raised {error!r}"
 

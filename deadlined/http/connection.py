@@ -245,7 +245,7 @@ class Connection(WaitingConnection):
         elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:
             self._release_exchange(exchange)
             self._advance(EXCHANGE_DONE)
-        else:
+        elif self.reason is not None or not self._leave_until_sent(exchange):
             await self._finish_exchange(exchange)
 
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
@@ -313,6 +313,15 @@ class Connection(WaitingConnection):
             self._release_exchange(exchange)
         if self.reason is None:
             self._advance(EXCHANGE_DONE)
+
+    def _end_last_exchange(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        self._end(self._why_last(exchange.request))
+        self._unread = exchange.request.keep_alive or self.reader.buffered > 0
+        self._release_exchange(exchange)
+        if not self._must_linger:
+            self.close()
 
     def _why_last(self, request: Request) -> Reason:
         now = self.clock.now()

@@ -131,9 +131,11 @@ def next_state(state: int, event: int) -> int:
     return following
 
 
-def may_be_unattended(state: int, byte_came: bool) -> bool:
-    """Return True if the connection may wait without a task: it is idle or new, and no byte of the handshake or of the
-    next request was read."""
+def may_be_unattended(state: int, byte_came: bool, unsent: bool = False) -> bool:
+    """Return True if the connection may be without a task: it is idle or new, and no byte of the handshake or of the
+    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close."""
+    if state == FINISHING:
+        return unsent
     return state in (IDLE, HEAD, HANDSHAKE) and not byte_came
 
 

@@ -2,7 +2,8 @@
 
 Facts      Most connections of a server are idle most of the time.
 Answer     A connection from which no byte of the next request was read is unattended: it has no task, and the poller
-           calls `on_ready`. One whose last response has not left yet first sends that, without a task as well.
+           calls `on_ready`. One whose last response has not left yet first sends that, without a task as well, also if
+           it is closed then.
 Cost       Two fields are stored when a wait begins.
 """
 
@@ -16,10 +17,23 @@ from ..runtime import checkpoint
 from . import policy
 from .base import ConnectionOwner, ConnectionTask
 from .dates import DateLine
+from .exchange import Exchange
 from .peer import PeerConnection
 from .policy import RULES
 from .settings import Settings
-from .state import BYTES_CAME, CLOSED, CLOSING, IDLE, QUEUED, UNATTENDED, Phase, Reason, may_be_unattended
+from .state import (
+    BYTES_CAME,
+    CLOSED,
+    CLOSING,
+    DEAD,
+    FINISHING,
+    IDLE,
+    QUEUED,
+    UNATTENDED,
+    Phase,
+    Reason,
+    may_be_unattended,
+)
 
 
 class WaitingConnection(PeerConnection):
@@ -30,7 +44,7 @@ class WaitingConnection(PeerConnection):
         self._owner: Final = owner
         # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
-        # idle and without a task, with output that must be sent before the next request is read
+        # without a task, with output that must be sent before the next request is read or the connection is closed
         self._unsent = False
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
@@ -51,12 +65,15 @@ class WaitingConnection(PeerConnection):
         return self._task is not None and self._task.flush_later(self)
 
     def _go_on(self) -> None:
-        if not self._unsent or (self.state == IDLE and self.output.size):
+        if not self._unsent or (self.state <= IDLE and self.output.size):
             return
         self._unsent = False
-        if self.state != IDLE or not self._park_again():
-            self.attendance = QUEUED
-            self._owner.schedule(self)
+        if self.state == FINISHING:
+            self._end_last_exchange()
+        if self.state == CLOSED or (self.state == IDLE and self._park_again()):
+            return
+        self.attendance = QUEUED
+        self._owner.schedule(self)
 
     # waiting
 
@@ -71,6 +88,14 @@ class WaitingConnection(PeerConnection):
         assert may_be_unattended(self.state, self.reader.buffered > 0)
         if not self.conn.call_when_readable(self):
             return False
+        self._leave_task()
+        return True
+
+    def _leave_until_sent(self, exchange: Exchange) -> bool:
+        """Release the task if all that is left is to send the last response and to close. `_go_on` closes."""
+        if exchange.link == DEAD or not (exchange.writer.must_close and exchange.body_done and self.output.size):
+            return False
+        self._unsent = True
         self._leave_task()
         return True
 
@@ -153,6 +178,10 @@ class WaitingConnection(PeerConnection):
         """Note that the first bytes of the next request were read."""
         self._began_at = self._came_at = self.clock.now()
         self._advance(BYTES_CAME)
+
+    def _end_last_exchange(self) -> None:
+        """End the connection after its last response was sent, and close it unless the peer may still be sending."""
+        raise NotImplementedError
 
     async def _empty_output(self) -> None:
         """Send what is pending, and wait until the peer has accepted it or the connection ends."""

@@ -10,7 +10,8 @@ Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler
            ready connection gets a new worker.
            If a handler's response is sent and the handler suspends, the connection goes on in another worker; the
            handler stays behind in this one and keeps its deadline.
-Cost       A task per busy handler, and per request where tasks cannot be used again. Up to _MOST_IDLE idle tasks stay.
+Cost       A task per busy handler, and per request where tasks cannot be used again. Idle tasks stay: up to
+           _MOST_IDLE, or as many as are busy.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ from .timeouts import INF
 # seconds for which a response may wait for others to be sent with it
 _LONGEST_TURN: Final = 0.0005
 
-# the most workers that are kept while they have nothing to do; each holds a few kB
+# idle workers that are kept however few are busy; each holds a few kB
 _MOST_IDLE: Final = 64
+
+# busy workers from which on several are likely to end a turn of the event loop with output
+_MANY: Final = 4
 
 
 class WorkerPool:
@@ -44,7 +48,18 @@ class WorkerPool:
     The workers run in `tasks`, whose block the caller leaves at the end. The handlers' timers are in `poller`.
     """
 
-    __slots__ = ("_closed", "_coming", "_idle", "_ready", "_unflushed", "_unflushed_since", "poller", "tasks")
+    __slots__ = (
+        "_closed",
+        "_coming",
+        "_flush_called",
+        "_idle",
+        "_ready",
+        "_unflushed",
+        "_unflushed_since",
+        "_workers",
+        "poller",
+        "tasks",
+    )
 
     def __init__(self, tasks: ContainedTasks, poller: Poller) -> None:
         self.tasks: Final = tasks
@@ -54,6 +69,10 @@ class WorkerPool:
         # connections with output to be sent at the end of the turn, and when the first of them was added
         self._unflushed: list[ConnectionBase] = []
         self._unflushed_since = INF
+        # `flush` will be called in the next step of the event loop
+        self._flush_called = False
+        # workers that run or are idle
+        self._workers = 0
         # workers that were woken or started for ready connections and do not run yet
         self._coming = 0
         # once True `tasks` may be closed: start nothing in it
@@ -74,14 +93,24 @@ class WorkerPool:
         """Take the connection that has been ready for the longest time; None if none is ready."""
         return self._ready.popleft() if self._ready else None
 
-    def arrived(self) -> None:
-        """Note that a worker that was called runs now, or will never run."""
+    def begun(self) -> None:
+        """Note that a new worker runs."""
         self._coming -= 1
+        self._workers += 1
+
+    def arrived(self) -> None:
+        """Note that an idle worker that was called runs now, or that a new one will never run."""
+        self._coming -= 1
+
+    def ended(self) -> None:
+        """Note that a worker that has run ends."""
+        self._workers -= 1
 
     def add_idle(self, worker: Worker) -> bool:
         """Keep `worker` until it is needed. Return False if it must end, because enough are kept or no task is used
         again."""
-        if len(self._idle) >= _MOST_IDLE or not self.tasks.reuses:
+        idle = len(self._idle)
+        if not self.tasks.reuses or (idle >= _MOST_IDLE and 2 * idle >= self._workers):
             return False
         self._idle.append(worker)
         return True
@@ -101,8 +130,10 @@ class WorkerPool:
         now = self.poller.clock.now()
         if not self._unflushed:
             self._unflushed_since = now
-            if not tasks.reuses:
-                tasks.call_soon(self.flush)
+            # one call for the output of all tasks that run in this turn
+            if not self._flush_called and (not tasks.reuses or self._workers - len(self._idle) > _MANY):
+                self._flush_called = True
+                tasks.call_soon(self._flush_as_called)
         elif now - self._unflushed_since > _LONGEST_TURN:
             self.flush()
             return self.flush_later(connection, task)
@@ -121,6 +152,15 @@ class WorkerPool:
                     report(
                         logging.ERROR, "the connection with %s failed inside the server", connection.peer, error=error
                     )
+
+    def flush_unless_called(self) -> None:
+        """Flush now, because a worker's turn ends, unless it will be done for all workers at once."""
+        if not self._flush_called:
+            self.flush()
+
+    def _flush_as_called(self) -> None:
+        self._flush_called = False
+        self.flush()
 
     def close(self) -> None:
         """Start no worker any more. Once the workers' tasks have ended, the caller closes the remaining connections."""
@@ -244,7 +284,7 @@ class Worker(ConnectionTask):
     async def _serve(self) -> None:
         """Serve ready connections until the pool is full of idle workers or the task must not be used again."""
         pool = self._pool
-        pool.arrived()
+        pool.begun()
         self._arrived = True
         self._task.entered()
         try:
@@ -260,9 +300,11 @@ class Worker(ConnectionTask):
                 else:
                     return
         finally:
-            pool.flush()
+            # the hook is not called at the end of a task
+            pool.flush_unless_called()
             self._task.left()
             self._leave_pool()
+            pool.ended()
 
     def _leave_pool(self) -> None:
         """Leave the idle workers, and disarm and drop the timer."""
@@ -290,7 +332,12 @@ class Worker(ConnectionTask):
 
     def _before_suspend(self) -> None:
         """Called when the task suspends: let nothing wait for this worker that need not."""
-        self._pool.flush()
+        exchange = self._exchange
+        if exchange is not None and exchange.writer.complete:
+            # the connection goes on without this handler once the response has left
+            self._pool.flush()
+        else:
+            self._pool.flush_unless_called()
         self._pool.call_workers()
         self._detach_handler()
 

@@ -1,4 +1,4 @@
-"""The access log: one JSON line per request and per connection, written after the response.
+"""The access log: lines for requests and connections, written after the response.
 
 Facts      Making and writing a line takes as long as half of a small request.
 Hazard     The client waits for the line about its own request. Each line costs a system call.
@@ -9,13 +9,12 @@ Cost       A process that is killed loses the lines of its last DELAY.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TextIO
 
 from ..http import ConnectionRecord, RequestRecord
+from .entries import Layout
 
 # seconds; a person who watches the log does not notice
 DELAY = 0.05
@@ -25,8 +24,6 @@ MANY = 256
 
 Later = Callable[[float, Callable[[], object]], object]
 
-_quoted = json.JSONEncoder().encode
-
 
 class AccessLog:
     """An observer of the HTTP server. `later(seconds, function)` must call the function once, after `seconds`.
@@ -34,9 +31,10 @@ class AccessLog:
     Raises what writing to `stream` raises; a stream of `deadlined.service.output` raises nothing.
     """
 
-    def __init__(self, stream: TextIO, later: Later) -> None:
+    def __init__(self, stream: TextIO, later: Later, layout: Layout) -> None:
         self._stream = stream
         self._later = later
+        self._layout = layout
         self._records: list[tuple[float, RequestRecord | ConnectionRecord]] = []
 
     def request(self, record: RequestRecord) -> None:
@@ -52,8 +50,15 @@ class AccessLog:
         records = self._records
         if records:
             self._records = []
-            self._stream.write("".join(_line(at, record) for at, record in records))
-            self._stream.flush()
+            text = "".join(self._line(at, record) for at, record in records)
+            if text:
+                self._stream.write(text)
+                self._stream.flush()
+
+    def _line(self, at: float, record: RequestRecord | ConnectionRecord) -> str:
+        if isinstance(record, RequestRecord):
+            return self._layout.request(at, record)
+        return self._layout.connection(at, record)
 
     def _keep(self, record: RequestRecord | ConnectionRecord) -> None:
         records = self._records
@@ -62,26 +67,3 @@ class AccessLog:
             self._later(DELAY, self.flush)
         elif len(records) >= MANY:
             self.flush()
-
-
-def _line(at: float, record: RequestRecord | ConnectionRecord) -> str:
-    stamp = datetime.fromtimestamp(at, UTC).isoformat()
-    fields = _request(record) if isinstance(record, RequestRecord) else _connection(record)
-    return f'{{"timestamp": "{stamp}", "peer": {_quoted(record.peer)}, {fields}}}\n'
-
-
-def _request(record: RequestRecord) -> str:
-    reason = f', "reason": "{record.reason}"' if record.reason else ""
-    return (
-        f'"event": "request", "method": {_quoted(record.method)}, "path": {_quoted(record.target)}, '
-        f'"version": "{record.version}", "status": {record.status}, "received": {record.received}, '
-        f'"sent": {record.sent}, "head": {record.head:.6f}, "handled": {record.handled:.6f}{reason}'
-    )
-
-
-def _connection(record: ConnectionRecord) -> str:
-    return (
-        f'"event": "connection", "reason": "{record.reason}", "phase": "{record.phase}", '
-        f'"elapsed": {record.elapsed:.6f}, "lateness": {record.lateness:.6f}, "requests": {record.requests}, '
-        f'"received": {record.received}, "sent": {record.sent}'
-    )

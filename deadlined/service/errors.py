@@ -9,8 +9,9 @@ CANNOT_BIND = 3
 
 class StartupError(Exception):
     """A service cannot start. The message is one line that says why and what to do; the process exits with
-    `exit_code`."""
+    `exit_code`. `details` is a traceback of the application's for people, from its own file on; "" if there is none."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+    def __init__(self, message: str, exit_code: int = FAILED, details: str = "") -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.details = details

@@ -95,7 +95,7 @@ class LoopHint(logging.Handler):
             self._told = True
             frame = found.frame
             place = {} if frame is None else {"call": frame.line, "file": frame.filename, "line": frame.lineno}
-            self._log(str(found), **place, error=f"{type(found.error).__name__}: {found.error}")
+            self._log(str(found), level="warning", **place, error=f"{type(found.error).__name__}: {found.error}")
         return found
 
 

@@ -22,12 +22,13 @@ _log = logging.getLogger("deadlined.service")
 
 
 class Link:
-    """The worker process's end; made after the fork. `number` tells the worker processes of a service apart; the
-    successor of one that has ended gets the same."""
+    """The worker process's end; made after the fork. `number`: that of the worker process, from 1 on; one that replaces
+    another has its number. `first`: no other was ready before."""
 
-    def __init__(self, socket: stdlib.socket, number: int = 0) -> None:
+    def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True) -> None:
         self._socket = socket
         self.number = number
+        self.first = first
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""

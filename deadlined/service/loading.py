@@ -6,65 +6,38 @@ every request.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from .errors import WRONG_ARGUMENTS, StartupError
+from .importing import GIVE, failed, find, wrong
 
-_GIVE = "give it as package.module:app"
 _GIVE_FACTORY = "give it as package.module:factory"
 
 
-def load_app(name: str, *, factory: bool = False) -> Any:
+def load_app(name: str, *, factory: bool = False, directory: str | None = None) -> Any:
     """Import `package.module:attribute` and return the object. `attribute` may be dotted; its default is `app`.
 
     With `factory` the object is called without arguments, and what it returns is the application.
 
-    The current directory is searched first. StartupError if the module does not exist, fails to import or lacks the
-    attribute, if the factory fails, and if the result is no ASGI 3 application; the message says what to give instead.
-    An exception inside the module or the factory is chained, for its traceback.
+    `directory` (default: the current one) is searched first. StartupError if the module does not exist, fails to import
+    or lacks the attribute, if the factory fails, and if the result is no ASGI 3 application; the message says what to
+    give instead. An exception inside the module or the factory is chained, and the error's `details` are its traceback.
     """
-    found, label = _found(name)
+    found, label = find(name, Path.cwd() if directory is None else Path(directory).absolute(), _is_app)
     if factory:
         found, label = _made(name, found, label), f"what {label} returns"
     elif _is_factory(found):
         is_one = "is a class" if inspect.isclass(found) else "takes no arguments"
-        raise _wrong(name, f"{label} {is_one}, so it is no ASGI application but may make one", "add --factory")
+        raise wrong(name, f"{label} {is_one}, so it is no ASGI application but may make one", "add --factory")
     why, instead = _objection(found)
     if why:
-        raise _wrong(name, f"{label} {why}", instead)
+        raise wrong(name, f"{label} {why}", instead)
     return found
-
-
-def _found(name: str) -> tuple[Any, str]:
-    """Return the object that is named, and how a message calls it."""
-    module_name, _, attribute = name.partition(":")
-    attribute = attribute or "app"
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise _wrong(
-            name, f"there is no module {error.name!r} (looked in {here} and the installed packages)", _GIVE
-        ) from error
-    except Exception as error:
-        raise _wrong(name, f"importing {module_name!r} failed: {_told(error)}", _GIVE) from error
-    for part in attribute.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise _wrong(name, f"{module_name!r} has no {attribute!r}", _GIVE) from None
-    return found, repr(attribute)
 
 
 def _made(name: str, factory: Any, label: str) -> Any:
@@ -73,15 +46,20 @@ def _made(name: str, factory: Any, label: str) -> Any:
         is_app = callable(factory) and not _objection(factory)[0]
         why = "is an ASGI application already" if is_app else "cannot be called without arguments"
         instead = "leave --factory out" if is_app else _GIVE_FACTORY
-        raise _wrong(name, f"{label} {why}", instead)
+        raise wrong(name, f"{label} {why}", instead)
     try:
         made = factory()
-    except Exception as error:
-        raise _wrong(name, f"calling {label} failed: {_told(error)}", _GIVE_FACTORY) from error
+    except (Exception, SystemExit) as error:
+        raise failed(name, f"calling {label}", error) from error
     if inspect.iscoroutine(made):
         made.close()
-        raise _wrong(name, f"{label} is a coroutine function", "make the application in a plain function")
+        raise wrong(name, f"{label} is a coroutine function", "make the application in a plain function")
     return made
+
+
+def _is_app(found: Any) -> bool:
+    """Return True for what is surely meant to be served: an object that is called with await, or such a function."""
+    return callable(found) and not inspect.isclass(found) and _is_async(found) and not _objection(found)[0]
 
 
 def _is_factory(found: Any) -> bool:
@@ -93,12 +71,12 @@ def _is_factory(found: Any) -> bool:
 def _objection(found: Any) -> tuple[str, str]:
     """Return why `found` is no ASGI 3 application, and what to give instead; two empty strings if it may be one."""
     if not callable(found):
-        return f"is a {type(found).__name__}, not an ASGI application", _GIVE
+        return f"is a {type(found).__name__}, not an ASGI application", GIVE
     takes = _takes(found)
     if takes is None:
         return "", ""
     if takes.keywords:
-        return f"cannot be called with scope, receive, send: it needs {takes.keywords[0]!r}", _GIVE
+        return f"cannot be called with scope, receive, send: it needs {takes.keywords[0]!r}", GIVE
     if takes.least <= 3 <= takes.most:
         if inspect.isclass(found) and not hasattr(found, "__await__"):
             return "is a class, not an ASGI application", "give an object of it"
@@ -110,7 +88,7 @@ def _objection(found: Any) -> tuple[str, str]:
             "takes 1 argument, as applications of ASGI 2 did (scope)",
             "wrap it in asgiref.compatibility.guarantee_single_callable",
         )
-    return f"cannot be called with scope, receive, send: it takes {takes}", _GIVE
+    return f"cannot be called with scope, receive, send: it takes {takes}", GIVE
 
 
 def _instead_of_wsgi(found: Any) -> str:
@@ -153,12 +131,3 @@ def _takes(found: Callable[..., object]) -> _Takes | None:
 
 def _is_async(found: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__)
-
-
-def _told(error: Exception) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-
-
-def _wrong(name: str, why: str, instead: str) -> StartupError:
-    return StartupError(f"cannot load the application {name!r}: {why}; {instead}", WRONG_ARGUMENTS)

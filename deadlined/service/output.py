@@ -3,10 +3,12 @@
 Facts      A write to a pipe without a reader fails, and so does a write to a full disk. A write to a pipe whose reader
            has stalled blocks. A `TextIOWrapper` whose flush failed keeps its text, fails again when the interpreter
            exits, and turns the exit code into 120. O_NONBLOCK belongs to every process that shares the descriptor.
-Hazard     A log line that cannot be written ends requests, or the server. One that blocks holds every deadline.
+Hazard     A log line that cannot be written ends requests, or the server. One that blocks holds every deadline. A queue
+           of lines for a reader that has stopped grows, and is lost as well when the process is killed.
 Answer     A stream drops what cannot be written and counts the lines. When writing works again, it first writes one
-           line that says how many were lost. It waits for a reader that lags PATIENCE in all, and after a loss it does
-           not wait at all for a second, so that a stalled reader holds the event loop for 5 % of the time at most.
+           line that says how many were lost, and why. It waits for a reader that lags PATIENCE in all; after a loss it
+           does not wait until a second has passed and a write has succeeded. So a reader that has stopped holds the
+           event loop once, and one that lags all the time for 5 % of it at most.
 Cost       A system call per write more. Lines are lost where they would have been late. A write to a regular file
            blocks for as long as its file system does.
 """
@@ -14,7 +16,6 @@ Cost       A system call per write more. Lines are lost where they would have be
 from __future__ import annotations
 
 import io
-import json
 import os
 import select
 import stat
@@ -22,7 +23,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ PATIENCE = 0.05
 # seconds after a loss in which writes do not wait
 _IMPATIENT = 1.0
 
+# why lines were lost without an error of the system
+_NOT_READ = "they were not read in time"
+
+# makes the line that reports lost lines, from their number and the reason
+Notice = Callable[[int, str], bytes]
+
 # seconds that each of the last lines may wait: after the drain no deadline waits for the event loop
 _LAST_PATIENCE = 1.0
 
@@ -42,17 +48,21 @@ _STDERR = 2
 
 
 class _Output(io.RawIOBase):
-    """A descriptor to which every write succeeds. `notice(lost)` makes the line that reports lost lines."""
+    """A descriptor to which every write succeeds."""
 
-    def __init__(self, fd: int, notice: Callable[[int], bytes]) -> None:
+    def __init__(self, fd: int, notice: Notice) -> None:
         self._shared_fd = fd
         self._fd = _non_blocking(fd)
         self._notice = notice
         self._lost = 0
+        # why the last lines were lost
+        self._why = ""
         # the last byte that was written did not end a line
         self._in_line = False
         self._patience = PATIENCE
         self._patient_from = 0.0
+        # nothing was written since the last loss
+        self._stuck = False
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write whole lines where possible, at most PIPE_BUF bytes at once: other processes' lines are not mixed into
@@ -63,22 +73,29 @@ class _Output(io.RawIOBase):
         if written < len(chunk):
             self._lost += chunk.count(b"\n", written)
             self._patient_from = time.monotonic() + _IMPATIENT
+            self._stuck = True
         return len(chunk)
 
     def _limit(self) -> float:
         """Return the time until which a write may wait."""
         now = time.monotonic()
-        return now + self._patience if now >= self._patient_from else now
+        return now + self._patience if now >= self._patient_from and not self._stuck else now
+
+    def count_anew(self, notice: Notice) -> None:
+        """Forget the lines that were lost so far, and report those that are lost from now on by `notice`."""
+        self._lost = 0
+        self._notice = notice
 
     def be_patient(self) -> None:
         """From now on wait longer for a reader that lags, also right after a loss."""
         self._patience = _LAST_PATIENCE
         self._patient_from = 0.0
+        self._stuck = False
 
     def _reported(self, limit: float) -> bool:
         """Report what was lost, if anything was; return False if that is not possible now."""
         if self._lost:
-            notice = (b"\n" if self._in_line else b"") + self._notice(self._lost)
+            notice = (b"\n" if self._in_line else b"") + self._notice(self._lost, self._why)
             if self._write(notice, limit) < len(notice):
                 return False
             self._lost = 0
@@ -87,16 +104,21 @@ class _Output(io.RawIOBase):
     def _write(self, chunk: bytes, limit: float) -> int:
         """Return how many bytes were written: all of them, or those that were taken before an error or `limit`."""
         written = 0
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLOUT)
         while written < len(chunk):
             end = chunk.rfind(b"\n", written, written + select.PIPE_BUF) + 1 or written + select.PIPE_BUF
             try:
-                if not select.select([], [self._fd], [], max(limit - time.monotonic(), 0.0))[1]:
+                if not waiting.poll(max(limit - time.monotonic(), 0.0) * 1000.0):
+                    self._why = _NOT_READ
                     break
                 written += os.write(self._fd, chunk[written:end])
-            except OSError:
+            except OSError as error:
+                self._why = _NOT_READ if isinstance(error, BlockingIOError) else error.strerror or str(error)
                 break
         if written:
             self._in_line = chunk[written - 1 : written] != b"\n"
+            self._stuck = False
         return written
 
     def fileno(self) -> int:
@@ -126,16 +148,23 @@ def guard_standard_streams() -> TextIO:
         if stream is not None:
             with suppress(OSError, ValueError):
                 stream.flush()
-    sys.stdout = open_stream(_STDOUT, log_notice)
-    sys.stderr = open_stream(_STDERR, _plain_notice)
-    return open_stream(_STDOUT, log_notice)
+    sys.stdout = open_stream(_STDOUT, plain_notice)
+    sys.stderr = open_stream(_STDERR, plain_notice)
+    return open_stream(_STDOUT, plain_notice)
 
 
-def open_stream(fd: int, notice: Callable[[int], bytes]) -> TextIO:
+def open_stream(fd: int, notice: Notice) -> TextIO:
     """Return a line-buffered text stream on `fd` whose writes neither fail nor block. Does not close `fd`."""
     # no BufferedWriter between them: it would write a line again if a signal's exception came out of `write`
     raw: Any = _Output(fd, notice)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def count_losses_anew(stream: TextIO, notice: Notice) -> None:
+    """Let a stream of `open_stream` report by `notice` the lines that are lost from now on, and no earlier ones. For a
+    process that was just forked: the other one reports those."""
+    raw: Any = stream.buffer
+    raw.count_anew(notice)
 
 
 def write_last_lines_to(stream: TextIO) -> None:
@@ -144,16 +173,14 @@ def write_last_lines_to(stream: TextIO) -> None:
     raw.be_patient()
 
 
-def log_notice(lost: int) -> bytes:
-    """Return the line of the log that says that `lost` lines before it could not be written."""
-    return (
-        json.dumps({"timestamp": datetime.now(UTC).isoformat(), "event": "log lines lost", "lost": lost}).encode()
-        + b"\n"
-    )
+def plain_notice(lost: int, why: str) -> bytes:
+    """Return the line that says that `lost` lines before it could not be written, and why."""
+    return f"deadlined: {lost_lines(lost, why)}\n".encode()
 
 
-def _plain_notice(lost: int) -> bytes:
-    return b"deadlined: %d lines could not be written here\n" % lost
+def lost_lines(lost: int, why: str, kind: str = "") -> str:
+    """Say how many lines were lost, and why."""
+    return f"1 {kind}line was lost: {why}" if lost == 1 else f"{lost} {kind}lines were lost: {why}"
 
 
 def _reserve_standard_descriptors() -> None:

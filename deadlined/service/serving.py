@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
-import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
+from .. import __version__
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
+from . import expiry
 from .access import AccessLog
+from .administered import local_service, open_admin, overseer_for
+from .binding import cannot_listen
 from .certificates import server_context
-from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .drain_report import DrainReport
+from .entries import Layout
+from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
+from .greeting import Facts, parser_in_use
 from .hints import LoopHint, hinting
 from .link import Link
 from .loading import load_app
-from .logs import Log, configure
+from .logs import Log, open_log
 from .output import guard_standard_streams, write_last_lines_to
-from .overseer import Overseer
 from .page import LivePage
 from .stalls import StallWatch
 from .stopping import Stopper
+from .style import harmless
+from .tracebacks import cut, last_error, place, shown
 from .workers import Supervisor, free_port
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
-    from .admin.local import LocalService
 
 # seconds that the application's shutdown may take even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -56,6 +62,7 @@ class ServeConfig:
     client_ca: str | None = None
     ciphers: str | None = None
     tls_min: str = "1.2"
+    log_format: str = "auto"
     log_level: str = "info"
     access_log: bool = True
     stall_log: float = 1.0
@@ -79,38 +86,66 @@ def serve(config: ServeConfig) -> int:
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
-    access = AccessLog(out, after_func) if config.access_log else None
-    unordered = configure(config.log_level, out)
-    log = _after(access, unordered)
+    layout, unordered = open_log(config.log_format, config.log_level, out)
     admin: Admin | None = None
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
-        admin = _open_admin(config, log)
-        role = Supervisor(config.workers, config.timeouts.drain, log, _overseer(admin, log)).run()
+        admin = open_admin(config.admin, config.admin_token_file, config, unordered)
+        overseer = overseer_for(admin, unordered)
+        role = Supervisor(config.workers, config.timeouts.drain, unordered, overseer).run()
         if isinstance(role, int):
             return role
         link = role
+        layout, unordered = open_log(config.log_format, config.log_level, out, link.number)
+    access = AccessLog(out, after_func, layout) if config.access_log else None
+    log = _after(access, unordered)
+    try:
+        _serve(config, _Voice(layout, log, unordered, access, out), link, admin)
+    except StartupError as error:
+        # for those who collect the log; the command says it on stderr
+        details = {"exception": error.details} if error.details else {}
+        log("startup failed", level="error", why=str(error), exit_code=error.exit_code, **details)
+        raise
+    return 0
+
+
+@dataclass(frozen=True)
+class _Voice:
+    """How a serving process speaks. `thread_log` may be called in other threads. `access` is None without an access
+    log."""
+
+    layout: Layout
+    log: Log
+    thread_log: Log
+    access: AccessLog | None
+    out: TextIO
+
+
+def _serve(config: ServeConfig, voice: _Voice, link: Link | None, admin: Admin | None) -> None:
+    """Serve in this process until a signal has drained it. A supervisor's `admin` is bound already."""
     page = LivePage()
     app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
+    if config.certfile is not None and _is_first(link):
+        warning = expiry.warning(config.certfile, datetime.now(UTC))
+        if warning:
+            voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
     _require_loop(config.loop)
     if link is None:
-        admin = _open_admin(config, log)
+        admin = open_admin(config.admin, config.admin_token_file, config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        with hinting(config.loop, log) as hint:
-            service = _Service(config, log, unordered, access, link, out, hint, admin)
-            run(config.loop, service.run, app, page, context)
+        with hinting(config.loop, voice.log) as hint:
+            run(config.loop, _Service(config, voice, link, hint, admin).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
         # Ctrl-C before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
-    return 0
 
 
 def _after(access: AccessLog | None, log: Log) -> Log:
@@ -133,54 +168,27 @@ def _with_chosen_port(config: ServeConfig) -> ServeConfig:
     try:
         return replace(config, port=free_port(config.host, config.port))
     except OSError as error:
-        raise _cannot_listen(config, error) from None
+        raise cannot_listen(error, uds=None, host=config.host, port=config.port) from None
 
 
-def _open_admin(config: ServeConfig, log: Log) -> Admin | None:
-    """Bind the admin listener, before a process or an event loop is started; None without --admin."""
-    if config.admin is None:
-        if config.admin_token_file is not None:
-            raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
-        return None
-    # loads msgspec and prometheus-client
-    from .admin.address import open_admin
-    from .admin.hosting import Admin
-
-    return Admin(open_admin(config.admin, config.admin_token_file), config, log)
-
-
-def _overseer(admin: Admin | None, log: Log) -> Overseer | None:
-    if admin is None:
-        return None
-    from .admin.oversight import AdminProcess
-
-    return AdminProcess(admin.sockets, admin.serve_alone, log)
+def _is_first(link: Link | None) -> bool:
+    """Return True in the process that speaks for all: the only one, or the first worker process."""
+    return link is None or link.first
 
 
 class _Service:
-    """One serving process. `thread_log` may be called in other threads. `access` is None without an access log, `link`
-    without a supervisor, `admin` without an admin listener."""
+    """One serving process. `link` is None without a supervisor, `admin` without an admin listener."""
 
     def __init__(
-        self,
-        config: ServeConfig,
-        log: Log,
-        thread_log: Log,
-        access: AccessLog | None,
-        link: Link | None,
-        out: TextIO,
-        hint: LoopHint,
-        admin: Admin | None,
+        self, config: ServeConfig, voice: _Voice, link: Link | None, hint: LoopHint, admin: Admin | None
     ) -> None:
         self._config = config
-        self._log = log
-        self._thread_log = thread_log
-        self._access = access
+        self._voice = voice
+        self._log = voice.log
         self._link = link
-        self._out = out
         self._hint = hint
         self._admin = admin
-        self._local = None if admin is None else self._local_service(admin)
+        self._local = local_service(admin, voice.log)
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
@@ -192,18 +200,10 @@ class _Service:
             else:
                 await self._admin.beside(self._local, serve)
 
-    def _local_service(self, admin: Admin) -> LocalService:
-        from .admin.local import LocalService
-
-        def drain() -> None:
-            self._log("drain requested", by="POST /drain")
-            signal.raise_signal(signal.SIGTERM)
-
-        return LocalService(drain)
-
     async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
         listeners = await _listen(self._config)
         lifespan = Lifespan(app)
+        started = current_time()
         try:
             async with lifespan as state:
                 if lifespan.error is not None:
@@ -214,21 +214,34 @@ class _Service:
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
-            # frameworks send a whole traceback, whose last line says what is wrong
-            *details, why = str(error).strip().splitlines()
-            if details:
-                self._log("startup failed", message=str(error))
-            needs = self._hint.search(error)
-            instead = "" if needs is None else f"; {needs}"
-            raise StartupError(f"the application failed to start: {why}{instead}", FAILED) from None
+            raise self._startup_failure(error) from None
         finally:
-            write_last_lines_to(self._out)
-            if self._access is not None:
-                self._access.flush()
+            write_last_lines_to(self._voice.out)
+            if self._voice.access is not None:
+                self._voice.access.flush()
             for listener in listeners:
                 listener.close()
         statistics = server.statistics()
-        self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
+        self._log(
+            "stopped",
+            requests=statistics.requests,
+            connections=statistics.accepted,
+            reasons=dict(statistics.reasons),
+            uptime=round(current_time() - started, 3),
+        )
+
+    def _startup_failure(self, error: LifespanFailed) -> StartupError:
+        """Make the error of an application that has reported that it cannot start."""
+        # frameworks send a whole traceback
+        message = str(error).strip()
+        why = harmless(last_error(message)) or "it does not say why"
+        cause = error.__cause__
+        details = shown(cause) if cause is not None else cut(message) if "\n" in message else ""
+        frame = None if cause is None else place(cause)
+        where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
+        needs = self._hint.search(error)
+        instead = "" if needs is None else f"; {needs}"
+        return StartupError(f"the application failed to start: {why}{instead}{where}", FAILED, details)
 
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(
@@ -236,7 +249,7 @@ class _Service:
             timeouts=self._config.timeouts,
             limits=self._config.limits,
             ssl_context=context,
-            observer=self._access,
+            observer=self._voice.access,
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
         )
@@ -246,6 +259,7 @@ class _Service:
         drain = self._config.timeouts.drain
         link = self._link
         ends = current_time()
+        report = DrainReport(server, self._log)
 
         def begin(name: str) -> None:
             nonlocal ends
@@ -253,6 +267,7 @@ class _Service:
             now = server.statistics()
             seconds = None if drain == float("inf") else drain
             self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
+            report.begin(ends)
             server.shutdown()
             if self._local is not None:
                 self._local.begin_drain()
@@ -265,10 +280,9 @@ class _Service:
         async with open_group() as group:
             # a worker process is ended by its supervisor
             stopper = Stopper(drain, begin, end if link is None else None)
-            with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log) as stalls:
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
                 # logged once signals are handled: a reader of the line may send one at once
-                for listener in listeners:
-                    self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())
+                self._greet([_url(self._config, listener) for listener in listeners])
                 if self._local is not None:
                     self._local.begin(server, current_host().poller, stalls)
                 if link is not None:
@@ -277,8 +291,28 @@ class _Service:
                 await server.serve(listeners)
                 if link is not None:
                     link.tell(self._reply(b""))
+            report.end()
             group.cancel()
         return ends
+
+    def _greet(self, urls: list[str]) -> None:
+        """Say where this process listens, and for all processes once what they serve."""
+        config = self._config
+        facts = Facts(
+            app=config.app,
+            urls=urls,
+            loop=config.loop,
+            http=config.http,
+            workers=config.workers,
+            timeouts=config.timeouts,
+        )
+        screen = self._voice.layout.greeting(facts) if _is_first(self._link) else ""
+        if screen:
+            self._voice.out.write(screen)
+            return
+        http = parser_in_use(config.http)
+        for url in urls:
+            self._log("listening", url=url, loop=config.loop, http=http, version=__version__, pid=os.getpid())
 
     def _reply(self, question: bytes) -> bytes:
         """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
@@ -293,24 +327,7 @@ async def _listen(config: ServeConfig) -> list[Listener]:
             return [await open_unix_listener(config.uds, mode=config.uds_mode)]
         return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
     except OSError as error:
-        raise _cannot_listen(config, error) from None
-
-
-# what to do about an error of bind(2)
-_HINTS = {
-    errno.EADDRINUSE: "; another process has it, choose another {option}",
-    errno.EEXIST: "; remove it, or choose another {option}",
-    errno.EADDRNOTAVAIL: "; no interface of this machine has this address, choose another --host",
-    errno.EACCES: "; this user may not listen there, choose another {option}",
-    errno.ENOENT: "; its directory must exist",
-}
-
-
-def _cannot_listen(config: ServeConfig, error: OSError) -> StartupError:
-    where = config.uds or f"{config.host}:{config.port}"
-    option = "--port" if config.uds is None else "--uds"
-    hint = _HINTS.get(error.errno or 0, "").format(option=option)
-    return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
+        raise cannot_listen(error, uds=config.uds, host=config.host, port=config.port) from None
 
 
 def _require_parser(name: str) -> None:

@@ -128,7 +128,7 @@ class StallWatch:
                 self._thread.start()
             except RuntimeError as error:
                 # the process may have no more threads; it can serve without this one
-                self._log("the event loop is not watched", why=str(error))
+                self._log("the event loop is not watched", level="warning", why=str(error))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +220,12 @@ class StallWatch:
         self._places.add(place)
         self._quiet_until = now + _PAUSE
         self._log(
-            "event loop blocked", seconds=round(seconds, 3), file=place[0], function=place[1], stack=_shown(frames)
+            "event loop blocked",
+            level="warning",
+            seconds=round(seconds, 3),
+            file=place[0],
+            function=place[1],
+            stack=_shown(frames),
         )
 
 

@@ -49,8 +49,8 @@ _SIGNALS = (*_STOPS, signal.SIGCHLD)
 @dataclass
 class _WorkerProcess:
     channel: Channel
-    number: int
     started: float
+    number: int
 
 
 class Supervisor:
@@ -146,8 +146,8 @@ class Supervisor:
         # buffered output would be written by both processes
         sys.stdout.flush()
         sys.stderr.flush()
+        number = min(set(range(1, self._number + 1)) - {worker.number for worker in self._workers.values()})
         ours, theirs = socket.socketpair()
-        number = self._free_number()
         # a signal to the new process must not run the supervisor's handlers there, nor reach its wakeup descriptor
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
@@ -156,7 +156,7 @@ class Supervisor:
                 ours.close()
                 self._overseer.abandon()
                 self._close()
-                return Link(theirs, number)
+                return Link(theirs, number, first=not self._was_ready)
         except BaseException:
             ours.close()
             theirs.close()
@@ -165,14 +165,9 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
-        self._workers[pid] = _WorkerProcess(channel, number, time.monotonic())
+        self._workers[pid] = _WorkerProcess(channel, time.monotonic(), number)
         self._overseer.joined(pid, number, channel.send)
         return None
-
-    def _free_number(self) -> int:
-        """Return the least number that no worker process has."""
-        taken = {worker.number for worker in self._workers.values()}
-        return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _wait(self) -> None:
         """Sleep until a signal, a message of a worker process, the next kill or the end of a delay."""
@@ -232,26 +227,35 @@ class Supervisor:
         if self._stopping:
             self._code = self._code or (FAILED if code else 0)
         elif self._was_ready:
-            self._replace(pid, code, time.monotonic() - worker.started)
+            self._replace(pid, worker, code)
         else:
             # it has written the reason itself
             self._stopping = True
             self._code = code if code > 0 else FAILED
 
-    def _replace(self, pid: int, code: int, lived: float) -> None:
+    def _replace(self, pid: int, worker: _WorkerProcess, code: int) -> None:
+        lived = time.monotonic() - worker.started
         if lived >= LONG_LIFE:
             self._delay = 0.0
             self._not_before = -math.inf
         else:
             self._back_off()
         how: dict[str, object] = {"code": code} if code >= 0 else {"signal": _signal_name(-code)}
-        self._log("worker ended", pid=pid, **how, lived=round(lived, 3), replaced_in=self._delay)
+        self._log(
+            "worker ended",
+            level="warning" if code else "info",
+            number=worker.number,
+            pid=pid,
+            **how,
+            lived=round(lived, 3),
+            replaced_in=self._delay,
+        )
 
     def _fork_failed(self, error: OSError) -> None:
         if not self._was_ready:
             raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
         self._back_off()
-        self._log("cannot start a worker", why=error.strerror, again_in=self._delay)
+        self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._delay)
 
     def _back_off(self) -> None:
         """Double the delay, unless one is pending: worker processes that end together count once."""
@@ -262,7 +266,7 @@ class Supervisor:
 
     def _kill_overdue(self) -> None:
         if self._workers and time.monotonic() >= self._kill_at:
-            self._log("workers did not end in time: killed", pids=list(self._workers))
+            self._log("workers did not end in time: killed", level="error", pids=list(self._workers))
             self._kill_at = math.inf
             self._signal(signal.SIGKILL)
 

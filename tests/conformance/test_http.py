@@ -93,9 +93,12 @@ async def test_a_large_response_waits_for_its_reader(loop: Loop) -> None:
 
     async with site_of(loop, huge) as (site, _):
         client = await site.connect()
-        await client.send(GET)
-        await loop.sleep(5)
-        assert len((await client.response()).body) == HUGE
+        for request in (GET, LAST_GET):
+            await client.send(request)
+            await loop.sleep(5)
+            assert len((await client.response()).body) == HUGE
+        assert await client.end() == "eof"
+        assert await site.reason() == Reason.DONE
 
 
 # each timeout
@@ -173,8 +176,9 @@ async def small_window(site: Site) -> Client:
 
 
 @on_each_loop
+@pytest.mark.parametrize("request_", [GET, LAST_GET], ids=["kept", "last"])
 @pytest.mark.parametrize("field", ["write_grace", "write"])
-async def test_a_peer_that_does_not_read_is_reset(loop: Loop, field: str) -> None:
+async def test_a_peer_that_does_not_read_is_reset(loop: Loop, field: str, request_: bytes) -> None:
     seen: list[str] = []
 
     async def huge(exchange: Exchange) -> None:
@@ -187,7 +191,7 @@ async def test_a_peer_that_does_not_read_is_reset(loop: Loop, field: str) -> Non
     async with site_of(loop, huge, **limits) as (site, _):
         client = await small_window(site)
         when = loop.after(5)
-        await client.send(GET)
+        await client.send(request_)
         await site.until(lambda: site.connections)
         assert current_time() >= when
         assert loop.is_at(when) or current_time() - when < 0.5

@@ -130,7 +130,7 @@ class Watch(trio.abc.Instrument):
             state, attendance = connection.state, connection.attendance
             self.seen.add((state, attendance))
             unattended = attendance == UNATTENDED
-            if unattended and not may_be_unattended(state, connection.reader.buffered > 0):
+            if unattended and not may_be_unattended(state, connection.reader.buffered > 0, connection.output.size > 0):
                 self.wrong.append((STATES[state], attendance))
             if (connection.reason is not None) != (state >= CLOSING):
                 self.wrong.append((STATES[state], attendance))

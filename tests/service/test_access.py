@@ -1,4 +1,4 @@
-"""The access log: one JSON line per request and connection, in their order, soon."""
+"""The access log: a line per request and connection, in their order, soon; as JSON lines of one form."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import dataclasses
 import datetime
 import io
 import json
+import os
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deadlined.http import ConnectionRecord, Phase, Reason, RequestRecord
 from deadlined.service.access import DELAY, MANY, AccessLog
+from deadlined.service.entries import Layout
+from deadlined.service.json_lines import JsonLines
+from deadlined.service.style import Style
+from deadlined.service.text_lines import TextLines
 
 REQUEST = RequestRecord(
     peer="127.0.0.1:5000",
@@ -39,13 +46,20 @@ CONNECTION = ConnectionRecord(
 )
 
 
+# what begins every line, after its time
+SAME = {"level": "info", "logger": "deadlined.access"}
+
+
 class Output:
     """An access log, what it has written, and what it wants to be called later."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout | None = None) -> None:
         self.stream = io.StringIO()
         self.wanted: list[tuple[float, Callable[[], object]]] = []
-        self.log = AccessLog(self.stream, lambda seconds, function: self.wanted.append((seconds, function)))
+        self.log = AccessLog(self.stream, self._later, layout or JsonLines())
+
+    def _later(self, seconds: float, function: Callable[[], object]) -> None:
+        self.wanted.append((seconds, function))
 
     def lines(self) -> list[dict[str, Any]]:
         text = self.stream.getvalue()
@@ -54,9 +68,7 @@ class Output:
 
 
 def changed(**changes: Any) -> RequestRecord:
-    return RequestRecord(
-        **{field.name: getattr(REQUEST, field.name) for field in dataclasses.fields(REQUEST)} | changes
-    )
+    return dataclasses.replace(REQUEST, **changes)
 
 
 def line_of(record: RequestRecord | ConnectionRecord) -> dict[str, Any]:
@@ -70,7 +82,8 @@ def line_of(record: RequestRecord | ConnectionRecord) -> dict[str, Any]:
 
 
 def test_a_request_is_a_line() -> None:
-    assert line_of(REQUEST) == {
+    assert line_of(REQUEST) == SAME | {
+        "process": os.getpid(),
         "event": "request",
         "peer": "127.0.0.1:5000",
         "method": "GET",
@@ -89,7 +102,8 @@ def test_a_request_that_ended_its_connection_says_why() -> None:
 
 
 def test_a_connection_is_a_line() -> None:
-    assert line_of(CONNECTION) == {
+    assert line_of(CONNECTION) == SAME | {
+        "process": os.getpid(),
         "event": "connection",
         "peer": "127.0.0.1:5000",
         "reason": "header_timeout",
@@ -112,10 +126,57 @@ def test_a_line_says_when_in_utc() -> None:
     assert before - 1e-6 <= stamp.timestamp() <= time.time()
 
 
+@pytest.mark.parametrize("worker", [None, 3])
+def test_the_fields_are_in_one_order_whatever_the_line(worker: int | None) -> None:
+    output = Output(JsonLines(worker))
+    output.log.request(REQUEST)
+    output.log.connection(CONNECTION)
+    output.log.flush()
+    first = ["timestamp", "level", "logger", "event", "process", *(["worker"] if worker else []), "peer"]
+    for line in output.lines():
+        assert list(line)[: len(first)] == first
+        assert line.get("worker") == worker
+
+
+@pytest.mark.parametrize("at", [0.0, 1.0, 1.9999999, 1700000000.25, 1700000000.0000005, 1.0, 4102444799.999999])
+def test_a_time_has_microseconds_whatever_it_is(at: float) -> None:
+    line = json.loads(JsonLines().request(at, REQUEST))
+    assert len(line["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
+    stamp = datetime.datetime.fromisoformat(line["timestamp"])
+    assert abs(stamp.timestamp() - at) <= 2e-6
+
+
+def test_times_of_several_seconds_do_not_mix() -> None:
+    layout = JsonLines()
+    stamps = [json.loads(layout.request(at, REQUEST))["timestamp"][-10:] for at in (5.0, 5.5, 6.25, 5.75)]
+    assert stamps == ["05.000000Z", "05.500000Z", "06.250000Z", "05.750000Z"]
+
+
+def test_a_layout_that_shows_nothing_writes_nothing() -> None:
+    output = Output(TextLines(Style(colour=False)))
+    output.log.connection(dataclasses.replace(CONNECTION, reason=Reason.DONE))
+    output.log.flush()
+    assert output.stream.getvalue() == ""
+
+
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "\0", "\N{SNOWMAN}", "\N{LINE SEPARATOR}", '"}\n{"event": "x'])
 def test_nothing_that_a_client_sends_can_make_a_line_of_its_own(text: str) -> None:
     line = line_of(changed(target=text, method=text, peer=text))
     assert (line["path"], line["method"], line["peer"]) == (text, text, text)
+
+
+def test_the_document_names_every_field_in_its_order() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    first = re.findall(r"^\| `(\w+)` \|", document[document.index("| field |") :], re.MULTILINE)[:6]
+    for record in (changed(reason=Reason.DONE), CONNECTION):
+        line = json.loads(lines_of(record))
+        (row,) = re.findall(rf"^\| `{line['event']}` \| (.*) \|$", document, re.MULTILINE)
+        assert list(line) == [*first, *re.findall(r"`(\w+)`", row)]
+
+
+def lines_of(record: RequestRecord | ConnectionRecord) -> str:
+    layout = JsonLines(worker=1)
+    return layout.request(0.0, record) if isinstance(record, RequestRecord) else layout.connection(0.0, record)
 
 
 def test_lines_wait_for_each_other_and_are_written_together_in_their_order() -> None:

@@ -17,7 +17,7 @@ import uvloop
 
 from deadlined.runtime import run
 from deadlined.service.hints import Hint, LoopHint, hint, hinting
-from tests.support.command import Starter, assert_one_line
+from tests.support.command import Starter, assert_error, assert_one_line
 from tests.support.command import run as run_command
 
 HERE = str(Path(__file__))
@@ -224,6 +224,7 @@ def test_one_line_is_written_in_all() -> None:
     number = line.pop("line")
     assert line == {
         "event": "this application needs asyncio: serve it with --loop asyncio",
+        "level": "warning",
         "call": "await asyncio.sleep(1)",
         "file": HERE,
         "error": "RuntimeError: no running event loop",
@@ -329,7 +330,7 @@ def test_a_lifespan_on_the_wrong_loop_is_told_of(shop: Path, start: Starter) -> 
 def test_a_startup_that_fails_on_the_wrong_loop_says_so(shop: Path) -> None:
     completed = run_command("serve", "shop:starting", "--port", "0", cwd=shop)
     wanted = "no running event loop; this application needs asyncio: serve it with --loop asyncio"
-    assert_one_line(completed, 1, f"the application failed to start: {wanted}")
+    assert_error(completed, 1, f"the application failed to start: {wanted}")
     (line,) = hints([json.loads(line) for line in completed.stdout.splitlines()])
     assert line["call"] == "asyncio.get_running_loop()"
 

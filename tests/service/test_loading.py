@@ -12,7 +12,7 @@ import pytest
 from deadlined.service import StartupError
 from deadlined.service.loading import load_app
 
-MODULE = "an_app_of_the_test"
+MODULE = "an_app_of_these_tests"
 
 
 @pytest.fixture
@@ -73,7 +73,11 @@ def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(here: 
 
 def test_a_missing_import_of_the_application_is_named_itself(here: Path) -> None:
     write(here, "import no_such_dependency")
-    assert "there is no module 'no_such_dependency'" in str(refusal(f"{MODULE}:app"))
+    error = refusal(f"{MODULE}:app")
+    assert "importing 'an_app_of_these_tests' failed: ModuleNotFoundError: No module named 'no_such_dependency'" in str(
+        error
+    )
+    assert str(error).endswith(f"({here}/{MODULE}.py, line 1)")
 
 
 def test_an_error_while_importing_is_named_and_chained(here: Path) -> None:
@@ -91,7 +95,7 @@ def test_a_name_without_a_module_is_refused(here: Path, name: str) -> None:
 @pytest.mark.parametrize("attribute", ["web", "json.web", "json.dumps.web"])
 def test_an_attribute_that_is_not_there_is_named(here: Path, attribute: str) -> None:
     write(here, "import json")
-    assert f"'{MODULE}' has no {attribute!r}" in str(refusal(f"{MODULE}:{attribute}"))
+    assert f"module '{MODULE}' has no attribute {attribute!r}; " in str(refusal(f"{MODULE}:{attribute}"))
 
 
 def test_what_cannot_be_called_is_no_application(here: Path) -> None:
@@ -101,6 +105,133 @@ def test_what_cannot_be_called_is_no_application(here: Path) -> None:
 
 def test_a_module_that_is_imported_already_is_taken(here: Path) -> None:
     assert load_app("shutil:copyfileobj") is shutil.copyfileobj
+
+
+# what is near
+
+
+APP = "async def app(scope, receive, send): ..."
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        (f"{MODULE}:ap", f"{MODULE}:app"),
+        (f"{MODULE}:shop.ap", f"{MODULE}:shop.app"),
+        (f"{MODULE[:-1]}:app", f"{MODULE}:app"),
+        (f"{MODULE}/web:app", None),
+        (f"{MODULE}.py:app", f"{MODULE}:app"),
+        (f"{MODULE}.py", f"{MODULE}:app"),
+        (f"./{MODULE}.py", f"{MODULE}:app"),
+        (f"shop/{MODULE}.py:api", f"shop.{MODULE}:api"),
+        (f"shop.{MODULE}.py:api", f"shop.{MODULE}:api"),
+        (f"shop.{MODULE[:-1]}:app", f"shop.{MODULE}:app"),
+        (f"shpo.{MODULE}:app", f"shop.{MODULE}:app"),
+        (f"../{MODULE}.py", None),
+        ("nothing_alike:app", None),
+    ],
+)
+def test_what_is_near_is_suggested(here: Path, name: str, meant: str | None) -> None:
+    write(here, f"{APP}\nclass shop:\n    async def app(scope, receive, send): ...")
+    (here / "shop").mkdir()
+    (here / "shop" / f"{MODULE}.py").write_text(APP)
+    try:
+        error = str(refusal(name))
+    finally:
+        sys.modules.pop("shop", None)
+    assert error.endswith(f"did you mean {meant!r}?" if meant else "; give it as package.module:app")
+
+
+def test_an_application_of_another_name_is_suggested(here: Path) -> None:
+    write(here, f"import json\n{APP.replace('app', 'site')}\ndef helper(): ...\nclass Shop: ...")
+    assert str(refusal(MODULE)).endswith(f"has no attribute 'app'; did you mean '{MODULE}:site'?")
+
+
+def test_a_module_that_hides_the_applications_is_named(here: Path) -> None:
+    (here / "shutil.py").write_text(APP)
+    error = str(refusal("shutil:app"))
+    assert f"module 'shutil' has no attribute 'app': it is {shutil.__file__}, which hides {here}/shutil.py" in error
+
+
+def test_another_directory_is_searched_and_named(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    there = tmp_path_factory.mktemp("there")
+    write(there, "def app(*arguments): return 'there'")
+    assert load_app(MODULE, directory=str(there))(None, None, None) == "there"
+    with pytest.raises(StartupError, match=f"looked in {there} and the installed packages"):
+        load_app("no_such_module", directory=str(there))
+
+
+# what the application's own file has done wrong
+
+
+def details(name: str, *, factory: bool = False) -> list[str]:
+    """Return the traceback that is shown of an application that cannot be loaded."""
+    lines = refusal(name, factory=factory).details.splitlines()
+    files = [line for line in lines if line.startswith("  File")]
+    assert not [line for line in files if "importlib" in line or "/deadlined/" in line]
+    return lines
+
+
+def test_the_traceback_begins_in_the_applications_own_file(here: Path) -> None:
+    write(here, "import json\n\njson.loads('{')")
+    error = refusal(MODULE)
+    assert "failed: JSONDecodeError: Expecting property name enclosed in double quotes" in str(error)
+    assert str(error).endswith(f"({here}/{MODULE}.py, line 3)"), "not the line of the json module"
+    header, first, source, *_, last = details(MODULE)
+    assert header == "Traceback (most recent call last):"
+    assert (first, source) == (f'  File "{here}/{MODULE}.py", line 3, in <module>', "    json.loads('{')")
+    assert last.startswith("json.decoder.JSONDecodeError: ")
+
+
+def test_an_import_between_two_own_files_is_shown_without_the_import_system(here: Path) -> None:
+    (here / MODULE).mkdir()
+    (here / MODULE / "web.py").write_text("import importlib\nimportlib.import_module('an_app_of_these_tests.models')")
+    (here / MODULE / "models.py").write_text("from .tables import table")
+    lines = details(f"{MODULE}.web")
+    files = [line.split('"')[1] for line in lines if line.startswith("  File")]
+    assert files == [f"{here}/{MODULE}/web.py", f"{here}/{MODULE}/models.py"]
+    assert lines[-1] == f"ModuleNotFoundError: No module named '{MODULE}.tables'"
+
+
+def test_a_module_that_is_missing_inside_of_the_one_that_is_named_is_a_failure_of_it(here: Path) -> None:
+    """Although the name that is missing is a part of the name that was given."""
+    (here / MODULE).mkdir()
+    (here / MODULE / "__init__.py").write_text(f"from {MODULE} import web\nimport {MODULE}.wob")
+    (here / MODULE / "web.py").write_text(APP)
+    error = refusal(f"{MODULE}.wob")
+    assert f"failed: ModuleNotFoundError: No module named '{MODULE}.wob' ({here}/{MODULE}/__init__.py, line 2)" in str(
+        error
+    )
+    assert error.details
+
+
+def test_a_syntax_error_is_shown_with_its_line(here: Path) -> None:
+    write(here, "import json\ndef app(:\n    pass")
+    assert str(refusal(MODULE)).endswith(f"failed: SyntaxError: invalid syntax ({here}/{MODULE}.py, line 2)")
+    lines = details(MODULE)
+    assert lines[1:3] == [f'  File "{here}/{MODULE}.py", line 2', "    def app(:"]
+    assert lines[-1] == "SyntaxError: invalid syntax"
+
+
+def test_an_exit_is_a_failure(here: Path) -> None:
+    write(here, "import sys\nsys.exit('set DATABASE_URL')")
+    assert f"failed: SystemExit: set DATABASE_URL ({here}/{MODULE}.py, line 2)" in str(refusal(MODULE))
+
+
+def test_a_name_that_cannot_be_imported_is_a_failure(here: Path) -> None:
+    write(here, "from json import no_such_name")
+    assert "failed: ImportError: cannot import name 'no_such_name' from 'json'" in str(refusal(MODULE))
+
+
+def test_a_message_of_several_lines_stays_one_line(here: Path) -> None:
+    write(here, "raise ValueError('one\\ntwo\\x1b[31m')")
+    assert f"failed: ValueError: one ({here}/{MODULE}.py, line 1)" in str(refusal(MODULE))
+
+
+def test_what_is_found_but_not_there_has_no_traceback(here: Path) -> None:
+    write(here, APP)
+    assert not refusal(f"{MODULE}:ap").details
+    assert not refusal("no_such_module").details
 
 
 # what is an application, and what to give instead
@@ -221,4 +352,5 @@ def test_an_error_in_a_factory_is_chained(here: Path) -> None:
     write(here, "def app(): raise LookupError('no database')")
     error = refusal(MODULE, factory=True)
     assert isinstance(error.__cause__, LookupError)
+    assert details(MODULE, factory=True)[1] == f'  File "{here}/{MODULE}.py", line 1, in app'
     assert f"{MODULE}.py, line 1)" in str(error)

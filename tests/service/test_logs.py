@@ -1,4 +1,4 @@
-"""The log: one JSON object per line, whoever speaks."""
+"""The log: one JSON object per line, whoever speaks; or text for people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import datetime
 import io
 import json
 import logging
+import os
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deadlined.service.logs import Log, configure
+from deadlined.service.entries import Layout
+from deadlined.service.json_lines import JsonLines
+from deadlined.service.logs import Log, choose_layout, configure
+from deadlined.service.text_lines import TextLines
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +33,9 @@ def logging_as_before() -> Iterator[None]:
 class Output:
     """A configured log and what was written to it."""
 
-    def __init__(self, level: str = "info") -> None:
+    def __init__(self, level: str = "info", layout: Layout | None = None) -> None:
         self._stream = io.StringIO()
-        self.log: Log = configure(level, self._stream)
+        self.log: Log = configure(level, self._stream, layout)
 
     def lines(self) -> list[dict[str, Any]]:
         text = self._stream.getvalue()
@@ -47,7 +53,14 @@ def test_an_event_is_one_json_object_with_its_fields_and_the_time_in_utc() -> No
     line = output.line()
     stamp = datetime.datetime.fromisoformat(line.pop("timestamp"))
     assert stamp.utcoffset() == datetime.timedelta(0)
-    assert line == {"event": "listening", "url": "http://x", "port": 5}
+    assert line == {
+        "level": "info",
+        "logger": "deadlined",
+        "event": "listening",
+        "process": os.getpid(),
+        "url": "http://x",
+        "port": 5,
+    }
 
 
 def test_the_services_own_events_are_written_whatever_the_level() -> None:
@@ -104,3 +117,142 @@ def test_configuring_again_writes_nothing_twice() -> None:
     output = Output()
     logging.getLogger("shop").error("once")
     assert output.line()["event"] == "once"
+
+
+def test_the_fields_begin_in_one_order_whoever_speaks() -> None:
+    output = Output(layout=JsonLines(worker=3))
+    output.log("listening", url="http://x")
+    logging.getLogger("shop").info("sold", extra={"apples": 3})
+    for line in output.lines():
+        assert list(line)[:6] == ["timestamp", "level", "logger", "event", "process", "worker"]
+        assert (line["process"], line["worker"]) == (os.getpid(), 3)
+        assert line["timestamp"].endswith("Z")
+        assert len(line["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
+
+
+def test_the_level_of_an_event_is_a_field() -> None:
+    output = Output()
+    output.log("it is late", level="warning", seconds=3)
+    line = output.line()
+    assert (line["level"], line["seconds"]) == ("warning", 3)
+
+
+def test_extra_fields_are_kept_also_where_their_names_are_taken() -> None:
+    output = Output()
+    extra = {"user": 5, "level": "VIP", "event": "concert", "timestamp": 0, "logger": "lumberjack", "worker": "bee"}
+    logging.getLogger("shop").warning("sold", extra=extra)
+    line = output.line()
+    assert (line["event"], line["level"], line["logger"]) == ("sold", "warning", "shop")
+    kept = {name: line[name] for name in ("user", "level_", "event_", "timestamp_", "logger_", "worker")}
+    assert kept == {name + ("_" if name + "_" in kept else ""): value for name, value in extra.items()}
+
+
+def test_an_exception_is_told_in_fields_with_the_line_of_the_application() -> None:
+    output = Output()
+    try:
+        json.loads("{")
+    except ValueError:
+        logging.getLogger("shop").exception("it failed", extra={"error": "mine"})
+    line = output.line()
+    assert line["error"] == "mine"
+    assert line["error_"].startswith("JSONDecodeError: Expecting property name")
+    assert (line["file"], line["function"]) == (
+        __file__,
+        test_an_exception_is_told_in_fields_with_the_line_of_the_application.__name__,
+    )
+    assert list(line)[-1] == "exception"
+
+
+def test_an_exception_outside_of_a_handler_is_none() -> None:
+    output = Output()
+    logging.getLogger("shop").exception("nothing failed")
+    assert "exception" not in output.line()
+
+
+class Broken:
+    """An object that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise LookupError("no words")
+
+
+def endless() -> list[Any]:
+    inner: list[Any] = []
+    inner.append(inner)
+    return inner
+
+
+NOT_JSON = {
+    "a path": (Path("/a"), "/a"),
+    "a uuid": (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    "a date": (datetime.date(2026, 1, 2), "2026-01-02"),
+    "bytes": (b"a", "b'a'"),
+    "a set": ({1}, [1]),
+    "not a number": (float("nan"), "nan"),
+    "infinity in a list": ([1.5, float("-inf"), True, None], [1.5, "-inf", True, None]),
+    "keys that are no text": ({(1, 2): {3: 4}}, {"(1, 2)": {"3": 4}}),
+    "a broken object": (Broken(), "<Broken whose repr raises LookupError>"),
+    "a broken key": ({Broken(): 1}, {"<Broken whose repr raises LookupError>": 1}),
+    "a number of many digits": (10**5000, "<int whose repr raises ValueError>"),
+}
+
+
+@pytest.mark.parametrize(("value", "shown"), NOT_JSON.values(), ids=NOT_JSON)
+def test_what_json_does_not_know_is_written_as_it_can_be(value: object, shown: object) -> None:
+    output = Output()
+    output.log("event", value=value)
+    logging.getLogger("shop").info("event", extra={"value": value})
+    assert [line["value"] for line in output.lines()] == [shown, shown]
+
+
+def test_a_list_that_contains_itself_is_written_to_some_depth() -> None:
+    output = Output()
+    output.log("event", value=endless(), other=1)
+    line = output.line()
+    assert "[...]" in json.dumps(line["value"])
+    assert line["other"] == 1
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_an_exception_that_cannot_be_shown_keeps_its_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    configure("info", stream, choose_layout(kind, stream))
+    logging.getLogger("shop").error("it failed", exc_info=SpeechlessError())
+    assert "it failed" in stream.getvalue()
+    assert "SpeechlessError" in stream.getvalue()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_a_message_that_does_not_fit_its_arguments_is_not_lost(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    configure("info", stream, choose_layout(kind, stream))
+    logging.getLogger("shop").warning("%d apples", "three")
+    assert "%d apples" in stream.getvalue()
+    assert "three" in stream.getvalue()
+    assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("name", "stream", "text"),
+    [
+        ("auto", Terminal(), True),
+        ("auto", io.StringIO(), False),
+        ("text", io.StringIO(), True),
+        ("json", Terminal(), False),
+    ],
+)
+def test_text_is_for_terminals_unless_a_format_is_chosen(name: str, stream: io.StringIO, text: bool) -> None:
+    assert isinstance(choose_layout(name, stream), TextLines if text else JsonLines)

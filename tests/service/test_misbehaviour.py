@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from deadlined.runtime import LOOPS
-from tests.support.command import COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+from tests.support.command import (
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_error,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+)
 
 ASYNCIO = [name for name in LOOPS if name != "trio"]
 
@@ -280,9 +290,9 @@ def test_a_task_that_exits_ends_the_process_with_a_reason(start: Starter, loop: 
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_startup_that_exits_is_an_error_of_one_line(tmp_path: Path, loop: str) -> None:
+def test_a_startup_that_exits_is_an_error(tmp_path: Path, loop: str) -> None:
     completed = run("serve", "bad:app", "--port", "0", "--loop", loop, cwd=tmp_path, STARTUP="exit")
-    assert_one_line(completed, 1, "the application failed to start", "no database")
+    assert_error(completed, 1, "the application failed to start", "no database")
 
 
 @pytest.mark.parametrize("loop", LOOPS)

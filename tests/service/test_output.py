@@ -20,7 +20,7 @@ import pytest
 
 from deadlined.service.access import MANY as RECORDS
 from deadlined.service.output import PATIENCE as LINE_PATIENCE
-from deadlined.service.output import open_stream, write_last_lines_to
+from deadlined.service.output import count_losses_anew, open_stream, plain_notice, write_last_lines_to
 from tests.support.command import COMMAND, PATIENCE, environment, kill_all, read_all
 
 APPS = """
@@ -92,8 +92,11 @@ class Output:
         return written
 
 
-def notice(lost: int) -> bytes:
-    return b"lost %d\n" % lost
+def notice(lost: int, why: str) -> bytes:
+    return f"lost {lost}: {why}\n".encode()
+
+
+UNREAD = "they were not read in time"
 
 
 @pytest.fixture
@@ -121,7 +124,7 @@ def test_lines_that_do_not_fit_are_dropped_and_counted(output: Output) -> None:
     assert output.read_lines() == [str(number) for number in range(written)]
     output.stream.write("next\n")
     output.stream.write("last\n")
-    assert output.read_lines() == ["lost 3", "next", "last"]
+    assert output.read_lines() == [f"lost 3: {UNREAD}", "next", "last"]
 
 
 def test_the_last_line_waits_for_a_reader_that_lags(output: Output) -> None:
@@ -134,7 +137,7 @@ def test_the_last_line_waits_for_a_reader_that_lags(output: Output) -> None:
     reader.start()
     output.stream.write("last\n")
     reader.join()
-    assert [*read, *output.read_lines()] == [*map(str, range(written)), "lost 1", "last"]
+    assert [*read, *output.read_lines()] == [*map(str, range(written)), f"lost 1: {UNREAD}", "last"]
 
 
 def test_a_line_that_fits_in_part_is_ended_before_the_notice(output: Output) -> None:
@@ -143,7 +146,7 @@ def test_a_line_that_fits_in_part_is_ended_before_the_notice(output: Output) -> 
     assert set(torn) == {"x"}
     assert 0 < len(torn) < 100_000
     output.stream.write("next\n")
-    assert output.read() == "\nlost 1\nnext\n"
+    assert output.read() == f"\nlost 1: {UNREAD}\nnext\n"
 
 
 def test_each_write_to_the_descriptor_has_whole_lines_if_they_fit(
@@ -166,17 +169,27 @@ def test_each_write_to_the_descriptor_has_whole_lines_if_they_fit(
     assert len(writes) <= len(text) // select.PIPE_BUF + 4
 
 
+class AlwaysReady:
+    """A poll object that says yes."""
+
+    def register(self, fd: int, events: int) -> None:
+        self._answer = [(fd, events)]
+
+    def poll(self, _: float) -> list[tuple[int, int]]:
+        return self._answer
+
+
 def test_a_pipe_that_another_process_fills_after_the_check_does_not_block(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output.fill()
-    monkeypatch.setattr(select, "select", lambda readers, writers, errors, timeout: (readers, writers, errors))
+    monkeypatch.setattr(select, "poll", AlwaysReady)
     # a short line may fit into the last page
     output.stream.write("x" * (select.PIPE_BUF - 1) + "\n")
     monkeypatch.undo()
     output.read()
     output.stream.write("next\n")
-    assert output.read_lines() == ["lost 1", "next"]
+    assert output.read_lines() == [f"lost 1: {UNREAD}", "next"]
 
 
 def test_the_pipe_of_other_processes_stays_blocking(output: Output) -> None:
@@ -227,9 +240,65 @@ def test_a_disk_that_has_room_again_gets_the_notice_first(tmp_path: Path) -> Non
     print("dropped\ndropped", file=stream)
     os.dup2(kept, fd)
     print("after", file=stream)
-    assert file.read_text() == "before\nlost 2\nafter\n"
+    assert file.read_text() == "before\nlost 2: No space left on device\nafter\n"
     for each in (fd, full, kept):
         os.close(each)
+
+
+def waits(output: Output, monkeypatch: pytest.MonkeyPatch, number: int) -> list[bool]:
+    """Write lines, and return for each whether it waited for the reader."""
+    waited: list[bool] = []
+
+    class Poll(AlwaysReady):
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            waited.append(timeout > 0)
+            return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "poll", Poll)
+        for _ in range(number):
+            output.stream.write("dropped\n")
+    return waited
+
+
+def test_a_reader_that_has_stopped_is_waited_for_once(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert waits(output, monkeypatch, 3) == [True, False, False]
+    clock[0] += 3600.0
+    assert waits(output, monkeypatch, 2) == [False, False]
+    # it reads again
+    output.stream.write("next\n")
+    assert output.read_lines() == [f"lost 5: {UNREAD}", "next"]
+    clock[0] += 1.1
+    assert waits(output, monkeypatch, 2) == [True, False]
+
+
+def test_a_reader_that_lags_is_waited_for_once_a_second(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert waits(output, monkeypatch, 1) == [True]
+    output.stream.write("written\n")
+    clock[0] += 0.9
+    assert waits(output, monkeypatch, 1) == [False]
+    output.stream.write("written\n")
+    clock[0] += 1.1
+    assert waits(output, monkeypatch, 1) == [True]
+
+
+def test_a_new_process_does_not_report_what_another_has_lost(output: Output) -> None:
+    output.fill()
+    output.stream.write("dropped\n")
+    count_losses_anew(output.stream, lambda lost, why: b"I lost %d\n" % lost)
+    output.stream.write("mine\n")
+    output.read()
+    output.stream.write("next\n")
+    assert output.read_lines() == ["I lost 1", "next"]
+
+
+def test_one_line_is_said_to_be_one() -> None:
+    assert plain_notice(1, "Broken pipe") == b"deadlined: 1 line was lost: Broken pipe\n"
+    assert plain_notice(37, "Broken pipe") == b"deadlined: 37 lines were lost: Broken pipe\n"
 
 
 # whole processes
@@ -336,8 +405,9 @@ def closed() -> Iterator[dict[str, Any]]:
     [
         *((broken, ()) for broken in (without_reader, stalled, full, closed)),
         *((broken, ("--no-access-log",)) for broken in (stalled, closed)),
+        *((broken, ("--log-format", "text")) for broken in (without_reader, full)),
     ],
-    ids=lambda value: value.__name__ if callable(value) else "no access log" if value else "access log",
+    ids=lambda value: value.__name__ if callable(value) else " ".join(value) or "access log",
 )
 def test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code(
     tmp_path: Path, broken: Callable[[], Any], arguments: tuple[str, ...]
@@ -430,8 +500,10 @@ def test_a_reader_that_comes_back_is_told_how_many_lines_it_has_missed(tmp_path:
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE) == 0
         reader.join()
-    lost = [line["lost"] for line in lines if line["event"] == "log lines lost"]
+    notices = [line for line in lines if line["event"] == "log lines lost"]
+    lost = [line["lost"] for line in notices]
     assert lost
+    assert {(line["level"], line["why"]) for line in notices} == {("warning", UNREAD)}
     # a request and a connection each; no lifespan, listening, draining, stopped
     assert len(lines) - len(lost) + sum(lost) == 2 * number + 4
     assert lines[-1]["requests"] == number

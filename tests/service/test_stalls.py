@@ -225,7 +225,11 @@ def test_a_process_without_threads_is_served_unwatched(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     report = watched("trio", lambda _: None).get_nowait()
-    assert report == {"event": "the event loop is not watched", "why": "can't start new thread"}
+    assert report == {
+        "event": "the event loop is not watched",
+        "level": "warning",
+        "why": "can't start new thread",
+    }
 
 
 # the command

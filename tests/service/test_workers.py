@@ -17,7 +17,18 @@ import pytest
 from deadlined.service import StartupError
 from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.workers import Supervisor, free_port
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, read_all, run
+from tests.support.command import (
+    APPS,
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_error,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+)
 
 # connections that may all go to one of two workers, by a hash that is as good as a coin: one time in 2 ** 99
 MANY = 100
@@ -174,7 +185,7 @@ def test_a_host_of_another_machine_has_no_free_port() -> None:
 def test_an_application_that_does_not_start_ends_all(tmp_path: Path) -> None:
     (tmp_path / "apps.py").write_text(APPS)
     completed = run("serve", "apps:broken", "--workers", "3", "--port", "0", cwd=tmp_path)
-    assert_one_line(completed, 1, "the application failed to start", "no database")
+    assert_error(completed, 1, "the application failed to start", "no database")
 
 
 def test_an_application_that_is_not_there_ends_all() -> None:
@@ -245,8 +256,8 @@ def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EOFError):
         supervisor.run()
     assert said == [
-        ("cannot start a worker", {"why": "too many", "again_in": 0.1}),
-        ("cannot start a worker", {"why": "too many", "again_in": 0.2}),
+        ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.1}),
+        ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.2}),
     ]
 
 

@@ -243,11 +243,17 @@ def kill_all(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def assert_one_line(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    """Check that it failed with `code` and an error of one line that contains these words."""
+def assert_error(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """Check that it failed with `code`, and that the last line of stderr is an error that contains these words. A
+    traceback of the application may stand above it."""
     assert completed.returncode == code, completed.stderr
-    assert "Traceback" not in completed.stderr
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("Error:")]
     assert completed.stderr.endswith(line + "\n")
     for word in words:
         assert word in line
+
+
+def assert_one_line(completed: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """Check that it failed with `code` and an error of one line that contains these words."""
+    assert "Traceback" not in completed.stderr
+    assert_error(completed, code, *words)

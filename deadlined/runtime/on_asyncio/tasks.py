@@ -108,9 +108,10 @@ class AsyncioTask(ContainedTask):
         ended: Callable[[BaseException | None], object],
     ) -> None:
         self._tasks: Final = tasks
-        self._body: Final = body
-        self._before_suspend: Final = before_suspend
-        self._ended: Final = ended
+        # the owner's methods; forgotten at the end, because the owner refers to this object
+        self._body: Any = body
+        self._before_suspend: Any = before_suspend
+        self._ended: Any = ended
         self._failure: BaseException | None = None
         # no foreign code has run in the task yet
         self._fresh = True
@@ -158,7 +159,7 @@ class AsyncioTask(ContainedTask):
 
     def check_suspended(self) -> None:
         """Call `before_suspend` if the task has suspended."""
-        if not self.task.done():
+        if self._before_suspend is not None and not self.task.done():
             self._before_suspend()
 
     async def _run(self) -> None:
@@ -172,8 +173,18 @@ class AsyncioTask(ContainedTask):
 
     def _on_done(self, task: Any) -> None:
         """Tell how the task has ended, also if it was cancelled before its first step."""
-        failure, self._failure = self._failure, None
         if not task.cancelled() and task.exception() is not None:
-            failure = task.exception()
+            self._failure = task.exception()
         if self._tasks.note_end(self):
-            self._ended(failure)
+            self._tell_end()
+        else:
+            self._forget_owner()
+
+    def _tell_end(self) -> None:
+        failure, self._failure = self._failure, None
+        ended = self._ended
+        self._forget_owner()
+        ended(failure)
+
+    def _forget_owner(self) -> None:
+        self._body = self._before_suspend = self._ended = None

@@ -29,7 +29,7 @@ class Serving:
     poller: Poller
     stalls: Callable[[], int]
 
-    def answer(self, question: Question, worker: int = 0) -> Answer:
+    def answer(self, question: Question, worker: int) -> Answer:
         """Answer as the worker process number `worker`."""
         begun = time.perf_counter()
         statistics = self.server.statistics()

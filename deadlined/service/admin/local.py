@@ -14,6 +14,9 @@ from .gather import Serving
 from .picture import Answer, Picture, Question, Status, Worker
 from .service import Service, UnavailableError
 
+# the number of a process that serves alone: a supervisor counts from 1 as well
+ONLY = 1
+
 
 class LocalService(Service):
     """The serving process itself. `drain()` begins its drain; it is called once at most.
@@ -48,7 +51,7 @@ class LocalService(Service):
             self._draining = True
             self._drain()
         answer = self._answer(question) if question.what != "status" else None
-        worker = Worker(worker=0, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
+        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker])
 
     def reply(self, question: bytes, worker: int) -> bytes:
@@ -58,5 +61,5 @@ class LocalService(Service):
         answer = self._answer(asked, worker)
         return b"" if answer is None else msgspec.json.encode(answer)
 
-    def _answer(self, question: Question, worker: int = 0) -> Answer | None:
+    def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:
         return None if self.serving is None else self.serving.answer(question, worker)

@@ -149,7 +149,7 @@ async def test_a_connection_is_described(autojump_clock: MockClock) -> None:
         (shown,) = (await admin.get("/connections")).json["connections"]
     peer = shown.pop("peer")
     assert peer.startswith("127.0.0.1:")
-    assert shown == {"worker": 0, "id": 1, "phase": "idle", "age": 4.0, "left": 72.0, "requests": 1}
+    assert shown == {"worker": 1, "id": 1, "phase": "idle", "age": 4.0, "left": 72.0, "requests": 1}
 
 
 @pytest.mark.parametrize(

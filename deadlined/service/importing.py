@@ -1,0 +1,139 @@
+"""The object that a command names as `package.module:attribute`; what is near a name that does not exist.
+
+Facts      A module that is not there and an import that fails inside of one raise the same error. The import system's
+           frames lie around each import.
+Hazard     The author of an application is told of a module of the standard library, in which its own line has failed.
+Answer     The error of a look-up has no frames but the import system's. All others are the application's, and are
+           shown from its own file on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from .errors import WRONG_ARGUMENTS, StartupError
+from .style import harmless
+from .tracebacks import is_of_server, message, place, shown
+
+GIVE = "give it as package.module:app"
+
+# the most names that a message suggests
+_MOST = 3
+
+
+def wrong(name: str, why: str, instead: str, details: str = "") -> StartupError:
+    """Make the error of an application that cannot be loaded: why, and what to do instead."""
+    then = f"; {instead}" if instead else ""
+    return StartupError(f"cannot load the application {name!r}: {why}{then}", WRONG_ARGUMENTS, details)
+
+
+def failed(name: str, what: str, error: BaseException, instead: str = "") -> StartupError:
+    """Make the error of an application whose own code has raised `error`."""
+    return wrong(name, f"{what} failed: {told(error)}", instead, shown(error))
+
+
+def told(error: BaseException) -> str:
+    """Return the kind of an error, what it says in one line, and the application's line where it was raised."""
+    first = harmless(next(iter(message(error).strip().splitlines()), ""))
+    frame = place(error)
+    where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
+    return f"{type(error).__name__}{': ' if first else ''}{first}{where}"
+
+
+def find(name: str, directory: Path, is_app: Callable[[Any], bool]) -> tuple[Any, str]:
+    """Import the module and return the object, and how a message calls it. `directory` is searched first.
+
+    StartupError if there is none, or its import fails. `is_app` tells which objects may be suggested.
+    """
+    module_name, _, attribute = name.partition(":")
+    attribute = attribute or "app"
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    found: Any = _imported(name, module_name, attribute, directory)
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            why = f"module {module_name!r} has no attribute {attribute!r}{_hiding(module_name, directory)}"
+            # what the nearest name is not: a part of a dotted one
+            before = attribute[: len(attribute) - len(part)] if attribute.endswith(f".{part}") else ""
+            near = [f"{module_name}:{before}{each}" for each in _near_attributes(found, part, is_app)]
+            raise wrong(name, why, _did_you_mean(near)) from None
+    return found, repr(attribute)
+
+
+def _imported(name: str, module_name: str, attribute: str, directory: Path) -> Any:
+    _require_module_name(name, module_name, attribute, directory)
+    try:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if not isinstance(error, ModuleNotFoundError) or any(not is_of_server(each.filename) for each in frames):
+            raise failed(name, f"importing {module_name!r}", error) from error
+        missing = error.name or module_name
+        why = f"there is no module {missing!r} (looked in {directory} and the installed packages)"
+        rest = module_name.removeprefix(missing)
+        near = [f"{each}{rest}:{attribute}" for each in _near_modules(missing, directory)]
+        raise wrong(name, why, _did_you_mean(near)) from error
+
+
+def _require_module_name(name: str, module_name: str, attribute: str, directory: Path) -> None:
+    """StartupError for the name of a file, and for what no module can be named."""
+    bare = module_name.removesuffix(".py")
+    # with dots for directories, too
+    file = f"{bare if '/' in bare else bare.replace('.', '/')}.py"
+    if "/" in module_name or (bare != module_name and (directory / file).is_file()):
+        parts = Path(file).with_suffix("").parts
+        meant = ".".join(part for part in parts if part not in (".", "/"))
+        exists = (directory / file).is_file() and not Path(file).is_absolute() and ".." not in parts
+        raise wrong(
+            name, f"{module_name!r} is a file, not a module", _did_you_mean([f"{meant}:{attribute}"] if exists else [])
+        )
+    if not all(module_name.split(".")):
+        raise wrong(name, f"importing {module_name!r} failed: it is not the name of a module", GIVE)
+
+
+def _did_you_mean(names: list[str]) -> str:
+    return f"did you mean {' or '.join(map(repr, names))}?" if names else GIVE
+
+
+def _hiding(module_name: str, directory: Path) -> str:
+    """Say if the module is another one than the file in `directory` that has its name."""
+    own = directory / f"{module_name.replace('.', '/')}.py"
+    file = getattr(sys.modules.get(module_name), "__file__", None) or "a part of Python"
+    if not own.is_file() or (Path(file).exists() and own.samefile(file)):
+        return ""
+    return f": it is {file}, which hides {own} because it was imported before; rename yours"
+
+
+def _near_modules(missing: str, directory: Path) -> list[str]:
+    """Return the full names of modules that are called nearly as the one that was not found."""
+    parent, _, leaf = missing.rpartition(".")
+    path = list(getattr(sys.modules.get(parent), "__path__", [])) if parent else [str(directory)]
+    names = {module.name for module in pkgutil.iter_modules(path)} | set(_folders(path))
+    return [f"{parent}.{each}" if parent else each for each in get_close_matches(leaf, sorted(names), _MOST)]
+
+
+def _folders(path: Iterable[str]) -> Iterable[str]:
+    """Give the folders that can be imported although they have no `__init__.py`."""
+    for each in path:
+        try:
+            yield from (folder.parent.name for folder in Path(each).glob("*/*.py") if folder.parent.name.isidentifier())
+        except OSError:
+            continue
+
+
+def _near_attributes(found: Any, missing: str, is_app: Callable[[Any], bool]) -> list[str]:
+    """Return the attributes that may be meant: those that are called nearly so, applications first, or all
+    applications if there are few."""
+    public = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+    apps = [name for name in public if is_app(vars(found)[name])]
+    near = get_close_matches(missing, apps, _MOST) or get_close_matches(missing, public, _MOST)
+    return near or (apps if len(apps) <= _MOST else [])

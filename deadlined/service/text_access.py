@@ -1,0 +1,73 @@
+"""The access log for people: one line per request, and one per connection that ended badly without a request."""
+
+from __future__ import annotations
+
+from ..http import RULES, ConnectionRecord, Phase, Reason, RequestRecord
+from .figures import size_text, time_text
+from .style import Style, harmless
+
+# columns; a longer value moves the rest of its line
+_CLIENT = 21  # 255.255.255.255:65535
+_METHOD = 7  # OPTIONS
+_PATH = 30
+_FIGURE = 8  # 2 min 3 s
+
+# what was cut by a deadline: the deadline's option, and what did not happen in time
+_CUT = {
+    Reason.HANDSHAKE_TIMEOUT: ("handshake", "TLS handshake not complete"),
+    Reason.HEADER_TIMEOUT: ("read_header", "head not complete"),
+    Reason.READ_TIMEOUT: ("read", "request not complete"),
+    Reason.BODY_RATE: ("body_grace", "body came too slowly"),
+    Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take the response"),
+    Reason.HANDLER_TIMEOUT: ("handler", "no answer of the application"),
+    Reason.DRAIN_TIMEOUT: ("drain", "cut by the end of the drain"),
+}
+
+# other ends that are no ordinary ones
+_ENDED = {
+    Reason.CLIENT_CLOSED: "client left",
+    Reason.CLIENT_RESET: "client reset the connection",
+    Reason.PROTOCOL_ERROR: "refused: not valid HTTP/1.1",
+    Reason.HEADER_TOO_LARGE: "refused: head too large",
+    Reason.SERVER_ERROR: "the application failed",
+}
+
+# a connection that ends in one of these had no request then that could have told of it
+_WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
+# clients that leave while they have nothing to ask for are ordinary
+_UNREMARKABLE = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
+
+
+def request_text(record: RequestRecord, style: Style) -> str:
+    """Return client, method, path, status, duration, bytes, and why its connection ended with it."""
+    status = record.status
+    kind = "bad" if status >= 500 or not status else "warn" if status >= 400 else "note" if status >= 300 else "good"
+    line = (
+        f"{harmless(record.peer):<{_CLIENT}}  {style.paint('bold', f'{harmless(record.method):<{_METHOD}}')} "
+        f"{harmless(record.target):<{_PATH}}  {style.paint(kind, str(status) if status else '  -')}"
+        f"  {time_text(record.handled):>{_FIGURE}}  {size_text(record.sent):>{_FIGURE}}"
+    )
+    why = "" if record.reason is None else _why(record.reason, record.handled)
+    return f"{line}  {style.paint('warn', why)}" if why else line
+
+
+def connection_text(record: ConnectionRecord, style: Style) -> str:
+    """Return client and reason of a connection that ended badly; "" for one that ended well, or whose last request has
+    told of it."""
+    silent = record.reason is Reason.HEADER_TIMEOUT and not record.received
+    if silent or record.phase not in _WITHOUT_REQUEST or record.reason in _UNREMARKABLE:
+        return ""
+    # the time since its last request is not known
+    why = _why(record.reason, None if record.requests else record.elapsed)
+    if not why:
+        return ""
+    rule = RULES.get(_CUT.get(record.reason, ("",))[0])
+    status = None if rule is None else rule.status
+    return f"{harmless(record.peer):<{_CLIENT}}  {style.paint('warn', f'{status} {why}' if status else why)}"
+
+
+def _why(reason: Reason, seconds: float | None) -> str:
+    if reason in _CUT:
+        option, words = _CUT[reason]
+        return f"{option}: {words}" + ("" if seconds is None else f" after {time_text(seconds)}")
+    return _ENDED.get(reason, "")

@@ -1,0 +1,98 @@
+"""Sentences for the server's own events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .figures import count_text, time_text
+from .output import lost_lines
+from .tracebacks import cut_stack
+
+Fields = Mapping[str, Any]
+
+# what connections wait for in a drain, by phase
+_WAITS = {
+    "handshake": "in the TLS handshake",
+    "header": "sending a head",
+    "body": "sending a body",
+    "handler": "waiting for the application",
+    "write": "taking a response",
+    "idle": "idle",
+    "drain": "being cut",
+}
+
+
+def sentence(event: str, fields: Fields) -> str | None:
+    """Say what has happened; "" if nothing is to be said, None if no sentence is known for this event. Sentences use
+    all fields but those that nobody reads on a terminal."""
+    write = _SENTENCES.get(event)
+    return None if write is None else write(fields)
+
+
+def _listening(fields: Fields) -> str:
+    return f"listening on {fields['url']}"
+
+
+def _draining(fields: Fields) -> str:
+    limit = "without a limit" if fields["seconds"] is None else f"for at most {time_text(fields['seconds'])}"
+    left = _left(fields["open"], fields["background"])
+    again = " Ctrl-C again cuts them." if fields["signal"] == "SIGINT" and left else ""
+    return f"{fields['signal']}: draining {limit}; {left or 'nothing is'} open.{again}"
+
+
+def _still_draining(fields: Fields) -> str:
+    waits = ", ".join(f"{number} {_WAITS.get(phase, phase)}" for phase, number in fields["phases"].items())
+    rest = "" if fields["left"] is None else f", {time_text(fields['left'])} left"
+    return f"draining{rest}: {_left(fields['open'], fields['background'])}" + (f" ({waits})" if waits else "")
+
+
+def _left(connections: int, background: int) -> str:
+    parts = [count_text(connections, "connection")] if connections else []
+    if background:
+        parts.append(count_text(background, "handler in the background", "handlers in the background"))
+    return " and ".join(parts)
+
+
+def _stopped(fields: Fields) -> str:
+    reasons = ", ".join(f"{number} {reason}" for reason, number in fields["reasons"].items())
+    served = f"{count_text(fields['requests'], 'request')}, {count_text(fields['connections'], 'connection')}"
+    return f"stopped after {time_text(fields['uptime'])}: {served}" + (f" ({reasons})" if reasons else "")
+
+
+def _stopping(fields: Fields) -> str:
+    return f"{fields['signal']}: stopping {count_text(fields['workers'], 'worker process', 'worker processes')}"
+
+
+def _worker_ended(fields: Fields) -> str:
+    how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
+    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
+    which = f"worker process {fields['number']} ({fields['pid']})"
+    return f"{which} ended {how} after {time_text(fields['lived'])}; it is replaced {when}"
+
+
+def _blocked(fields: Fields) -> str:
+    where = f"in {fields['function']}, {fields['file']}"
+    return f"event loop blocked for {time_text(fields['seconds'])} {where}\n{cut_stack(fields['stack'])}"
+
+
+def _lost(fields: Fields) -> str:
+    return lost_lines(fields["lost"], fields["why"], "log ")
+
+
+def _on_stderr(_: Fields) -> str:
+    """The command says it on stderr, with the traceback, and a terminal shows both."""
+    return ""
+
+
+_SENTENCES: dict[str, Callable[[Fields], str]] = {
+    "listening": _listening,
+    "draining": _draining,
+    "still draining": _still_draining,
+    "stopped": _stopped,
+    "stopping the workers": _stopping,
+    "worker ended": _worker_ended,
+    "event loop blocked": _blocked,
+    "log lines lost": _lost,
+    "startup failed": _on_stderr,
+}
