@@ -53,6 +53,7 @@ COMPILED = [
     "http/base.py",
     "http/closing.py",
     "http/connection.py",
+    "http/counts.py",
     "http/dates.py",
     "http/exchange.py",
     "http/handling.py",

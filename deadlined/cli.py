@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from . import __version__
+from .health import main as health
 from .http import PARSERS, Limits, Timeouts
 from .runtime import LOOPS
 from .service import ServeConfig, StartupError, serve
@@ -239,6 +240,18 @@ def main() -> None:
     help="Cancel the application's handler when its client leaves before the response is sent.",
 )
 @click.option(
+    "--admin",
+    metavar="HOST:PORT|unix:PATH",
+    envvar="DEADLINED_ADMIN",
+    help="Listen there for health checks, metrics and operators; see docs/metrics.md. Off by default.",
+)
+@click.option(
+    "--admin-token-file",
+    metavar="FILE",
+    envvar="DEADLINED_ADMIN_TOKEN_FILE",
+    help="Token that --admin asks for, in the first line; needed where others than this machine can connect.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(FORMATS),
     default="auto",
@@ -311,3 +324,19 @@ def serve_command(context: click.Context, /, **options: Any) -> None:
         context.exit(serve(ServeConfig(timeouts=timeouts, limits=limits, **options)))
     except StartupError as error:
         raise _Failure(error) from error
+
+
+@main.command(
+    "health",
+    short_help="Ask a running service whether it is ready.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def health_command(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """Ask the admin listener of a running service whether it is ready. `deadlined health --help` tells more.
+
+    The process's own entry does not come here, but calls `deadlined.health` before it imports this module.
+    """
+    context.exit(health(arguments))

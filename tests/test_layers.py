@@ -23,6 +23,7 @@ FACE = "(face)"
 FLOORS = {
     "__main__": 90,
     "cli": 80,
+    "health": 70,  # a command, of the standard library alone
     "service": 70,
     "asgi": 60,
     "proxy": 60,

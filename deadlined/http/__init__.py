@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .counts import HistogramCounts
 from .draining import Draining
 from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
 from .exchange import Exchange
@@ -23,6 +24,7 @@ __all__ = [
     "Disconnected",
     "Draining",
     "Exchange",
+    "HistogramCounts",
     "HttpServer",
     "HttpStatistics",
     "Limits",

@@ -188,6 +188,9 @@ class ConnectionBase(ExchangeHost):
             self._release_exchange(self._exchange)
         self.output.close()
         self._advance(TRANSPORT_CLOSED)
+        counts = self.settings.counts
+        counts.received += self.transport.received
+        counts.sent += self.transport.sent
         self.conn.close()
         # it refers to this object
         self._upgraded = None
@@ -200,6 +203,14 @@ class ConnectionBase(ExchangeHost):
         upgraded = self._upgraded
         left = (self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline) - now
         return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
+
+    def rank(self, by: str, now: float) -> float:
+        """Return the number by which a listing sorts connections: the `id`, `age`, `left` or `requests` of `info`."""
+        if by == "id":
+            return self._number
+        if by == "age":
+            return now - self.accepted
+        return self.deadline - now if by == "left" else self.requests
 
     # implements ExchangeHost
 
@@ -224,7 +235,10 @@ class ConnectionBase(ExchangeHost):
             action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=self.draining)
         else:
             action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=exchange.link == DEAD)
-        self._perform(action, rule.detail, lateness if action.reason is rule.reason else 0.0)
+        cut = action.reason is rule.reason
+        if cut and self.reason is None:
+            self.settings.counts.expiry(rule.phase, max(lateness, 0.0))
+        self._perform(action, rule.detail, lateness if cut else 0.0)
 
     def refused(self, bad: BadRequest) -> None:
         response = NONE if self._exchange is None else self._exchange.response
@@ -278,7 +292,9 @@ class ConnectionBase(ExchangeHost):
         """Send a last response in the server's own name: now if that needs no wait, else in `close_gracefully`. The
         handler's exchange is cut off."""
         exchange = self._exchange
-        if exchange is not None:
+        if exchange is None:
+            self.settings.counts.refused(status)
+        else:
             exchange.kill(status)
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
@@ -291,6 +307,7 @@ class ConnectionBase(ExchangeHost):
         exchange.kill()
         self._exchange = None
         self._tell_request_done()
+        self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)
         if self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
         self._received_before, self._sent_before = self.transport.received, self._sent

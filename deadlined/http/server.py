@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
 from ..runtime import ContainedTasks, Event, Group, current_host, open_contained_tasks, open_group, within
 from ..runtime.forking import Inherited
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
+from .counts import Counts, HistogramCounts
 from .dates import DateLine
 from .draining import Draining
 from .policy import RULES
@@ -34,8 +36,13 @@ _ACCEPTS: int = 32
 @dataclass(frozen=True)
 class HttpStatistics:
     """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
-    in the `background`. Totals since the start: `accepted` connections, `requests`, ended connections by their
-    `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds."""
+    in the `background`. Totals since the start: `accepted` connections, `requests` that were handled, ended connections
+    by their `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds.
+
+    `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
+    that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
+    connection was done with it, of those that were handled. `expired`: deadlines that have ended a connection, by their
+    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP."""
 
     open: int
     phases: Mapping[Phase, int]
@@ -44,6 +51,12 @@ class HttpStatistics:
     requests: int
     reasons: Mapping[Reason, int]
     worst_lateness: float
+    answered: Mapping[tuple[str, int], int]
+    durations: HistogramCounts
+    expired: Mapping[Phase, int]
+    lateness: HistogramCounts
+    received: int
+    sent: int
 
 
 class HttpServer(ConnectionOwner):
@@ -80,6 +93,7 @@ class HttpServer(ConnectionOwner):
     ) -> None:
         host = current_host()
         self._shutdown = Event()
+        self._counts: Final = Counts()
         self._settings = Settings(
             handler=handler,
             timeouts=timeouts or Timeouts(),
@@ -91,6 +105,7 @@ class HttpServer(ConnectionOwner):
             cancel_on_disconnect=cancel_on_disconnect,
             ws_compression=ws_compression,
             draining=Draining(self._shutdown),
+            counts=self._counts,
         )
         self._host = host
         self._clock = host.clock
@@ -168,21 +183,53 @@ class HttpServer(ConnectionOwner):
             self._drain_until = -INF
             self._quiet.set()
 
-    def connections(self) -> list[ConnectionInfo]:
-        """Describe every open connection, the oldest first."""
+    @property
+    def open_connections(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
+    def connections(
+        self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = None
+    ) -> list[ConnectionInfo]:
+        """Describe the open connections, the oldest first: all, or those in `phase`.
+
+        `sort` names the field that orders them: id, age, left or requests; `descending` turns the order around. Only
+        the first `limit` are described, which is what costs most.
+        """
         now = self._clock.now()
-        return sorted((connection.info(now) for connection in self._connections), key=lambda info: info.id)
+        # the id decides between equal ones
+        found = [
+            (connection.rank(sort, now), connection.rank("id", now), connection)
+            for connection in self._connections
+            if phase is None or connection.phase is phase
+        ]
+        most = len(found) if limit is None else limit
+        first = heapq.nlargest(most, found) if descending else heapq.nsmallest(most, found)
+        return [connection.info(now) for _, _, connection in first]
 
     def statistics(self) -> HttpStatistics:
         """Return a snapshot of the counts."""
+        counts = self._counts
+        phases: Counter[Phase] = Counter()
+        received, sent = counts.received, counts.sent
+        for connection in self._connections:
+            phases[connection.phase] += 1
+            received += connection.transport.received
+            sent += connection.transport.sent
         return HttpStatistics(
             open=len(self._connections),
-            phases=Counter(connection.phase for connection in self._connections),
+            phases=phases,
             background=self._background,
             accepted=self._accepted,
             requests=self._requests,
             reasons=Counter(self._reasons),
             worst_lateness=self._worst_lateness,
+            answered=counts.requests(),
+            durations=counts.durations.snapshot(),
+            expired=dict(counts.expired),
+            lateness=counts.lateness.snapshot(),
+            received=received,
+            sent=sent,
         )
 
     # implements ConnectionOwner: called by the connections

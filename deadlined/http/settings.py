@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..poll import Clock
 from ..runtime import Host
+from .counts import Counts
 from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
@@ -35,6 +36,8 @@ class Settings:
     # a websocket may compress its messages
     ws_compression: bool
     draining: Draining
+    # what the connections count
+    counts: Counts
     keep_alive_line: bytes = field(init=False)
     clock: Clock = field(init=False)
 

@@ -257,13 +257,27 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mo
     to the umask. Closing the listener removes the file unless it was replaced.
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
-    file = Path(path)
     await checkpoint()
+    socket, unlink = listen_unix(path, backlog=backlog, mode=mode)
+    try:
+        return Listener(socket, unlink)
+    except BaseException:
+        unlink()
+        socket.close()
+        raise
+
+
+def listen_unix(
+    path: str | Path, *, backlog: int | None = None, mode: int | None = None
+) -> tuple[stdlib.socket, Callable[[], object]]:
+    """Do what `open_unix_listener` does, without an event loop. Return the socket and what removes its file, to be
+    called before the socket is closed."""
+    file = Path(path)
     _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
-        return _listen_at_path(socket, file, backlog, mode)
+        return socket, _listen_at_path(socket, file, backlog, mode)
     except BaseException:
         socket.close()
         raise
@@ -285,7 +299,7 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
         raise
 
 
-def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Listener:
+def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Callable[[], object]:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
         # until listen() the socket refuses connections
@@ -293,10 +307,10 @@ def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
         socket.setblocking(False)
-        return Listener(socket, unlink)
     except BaseException:
         unlink()
         raise
+    return unlink
 
 
 def _unlink(file: Path, identity: tuple[int, int]) -> None:

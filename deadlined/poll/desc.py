@@ -160,6 +160,8 @@ class Half(Timer):
     def close(self) -> None:
         """Make every operation fail from now on, and wake the waiter. The timer's entry, which may stay in the queue,
         keeps nothing alive."""
+        if not self.closed:
+            self.poller.resets += self.seq
         self.closed = True
         self.poller.set_timer(self, INF)
         self.seq += 1

@@ -32,7 +32,8 @@ class PollerStatistics:
     """A snapshot of a poller: open `descriptors` and `parked` waiters.
 
     Totals since the start: `polls`; `events`, of which `unknown` belonged to no open descriptor; `expired` deadlines,
-    with the `worst_lateness` in seconds; `stale` firings, whose deadline had been moved.
+    with the `worst_lateness` in seconds; `stale` firings, whose deadline had been moved; `resets`: how often a deadline
+    was set, moved or removed.
     """
 
     port: str
@@ -44,6 +45,7 @@ class PollerStatistics:
     expired: int
     worst_lateness: float
     stale: int
+    resets: int
     timers: TimersStatistics
 
 
@@ -70,6 +72,7 @@ class Poller:
         "on_next_poll",
         "polls",
         "port",
+        "resets",
         "sleeping_until",
         "stale",
         "timers",
@@ -92,6 +95,8 @@ class Poller:
         # -inf while the sleeper is awake: it asks for the wake time before it sleeps
         self.sleeping_until: float = -INF
         self.stale: int = 0
+        # how often deadlines of halves that are closed by now were set
+        self.resets: int = 0
         # how often it has polled since the start; may be read in other threads
         self.polls: int = 0
         # called once, by the next poll; may be set in other threads
@@ -200,6 +205,13 @@ class Poller:
         self._descs.clear()
         self.port.close()
 
+    def count_resets(self) -> int:
+        """Return how often a deadline was set, moved or removed, as `statistics` does, but without all other counts."""
+        resets = self.resets
+        for desc in self._descs.values():
+            resets += desc.read.seq + desc.write.seq
+        return resets
+
     def statistics(self) -> PollerStatistics:
         """Return a snapshot of the counts."""
         halves = [half for desc in self._descs.values() for half in (desc.read, desc.write)]
@@ -213,6 +225,7 @@ class Poller:
             expired=self._expired,
             worst_lateness=self._worst_lateness,
             stale=self.stale,
+            resets=self.count_resets(),
             timers=self.timers.statistics(),
         )
 

@@ -1,20 +1,24 @@
 """The worker process's end of the connection between it and its supervisor.
 
-It is a socket pair. The worker process sends one byte when it serves; the supervisor sends `END` to end it at once.
-When either process dies, the kernel closes its end, and the other process notices.
+It is a socket pair on which frames are sent: the worker process says when it serves, and answers questions; the
+supervisor ends it at once with `END`. When either process dies, the kernel closes its end, and the other process
+notices.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket as stdlib
 from collections.abc import Callable
 
-from ..net import BrokenResourceError, Conn
+from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import Event
+from .frames import ASK, END, READY, TELL, Frames, frame
 
-# sent by a supervisor that got a second signal: cut the drain short
-END = b"e"
+_AT_ONCE = 16 * 1024
+
+_log = logging.getLogger("deadlined.service")
 
 
 class Link:
@@ -28,23 +32,52 @@ class Link:
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""
-        try:
-            self._socket.send(b"r")
-        except OSError:
-            # the supervisor is gone; `follow` notices that as well
-            return
+        self._try_to_send(READY)
 
-    async def follow(self, end: Callable[[], object]) -> None:
-        """Call `end` for each `END`, and drain as upon SIGTERM when the supervisor is gone. Never returns."""
+    def tell(self, answer: bytes) -> None:
+        """Tell the supervisor an answer to no question, the last one before the process ends. It may be lost."""
+        self._try_to_send(TELL, answer)
+
+    async def follow(self, end: Callable[[], object], reply: Callable[[bytes], bytes]) -> None:
+        """Call `end` for each `END`, answer questions by `reply`, and drain as upon SIGTERM when the supervisor is
+        gone. Never returns."""
+        frames = Frames()
         async with Conn.from_socket(self._socket) as conn:
-            while await self._receive(conn):
-                end()
+            while data := await self._receive(conn):
+                for kind, payload in frames.feed(data):
+                    if kind == END:
+                        end()
+                    elif kind == ASK:
+                        await self._send(conn, frame(TELL, _reply(reply, payload)))
             signal.raise_signal(signal.SIGTERM)
             await Event().wait()
 
     async def _receive(self, conn: Conn) -> bytes:
-        """Return the next byte, or b"" when the supervisor is gone."""
+        """Return the next bytes, or b"" when the supervisor is gone."""
         try:
-            return await conn.receive_some(1)
+            return await conn.receive_some(_AT_ONCE)
         except BrokenResourceError:
             return b""
+
+    async def _send(self, conn: Conn, data: bytes) -> None:
+        try:
+            await conn.send_all(data)
+        except (BrokenResourceError, ClosedResourceError):
+            # the supervisor is gone; the next receive notices that as well
+            return
+
+    def _try_to_send(self, kind: bytes, payload: bytes = b"") -> None:
+        try:
+            self._socket.send(frame(kind, payload))
+        except OSError:
+            # the supervisor is gone or hangs; `follow` notices if it is gone
+            return
+
+
+def _reply(reply: Callable[[bytes], bytes], question: bytes) -> bytes:
+    """Return the answer, b"" if there is none: a question must not end a process that serves."""
+    try:
+        return reply(question)
+    except Exception:
+        _log.exception("cannot answer the supervisor's question %r", question)
+        return b""

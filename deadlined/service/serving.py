@@ -8,7 +8,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TextIO
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
@@ -18,6 +19,7 @@ from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from . import expiry
 from .access import AccessLog
+from .administered import local_service, open_admin, overseer_for
 from .binding import cannot_listen
 from .certificates import server_context
 from .drain_report import DrainReport
@@ -36,6 +38,9 @@ from .stopping import Stopper
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
 from .workers import Supervisor, free_port
+
+if TYPE_CHECKING:
+    from .admin.hosting import Admin
 
 # seconds that the application's shutdown may take even if the drain has used up its time
 _LEAST_GRACE = 1.0
@@ -68,6 +73,8 @@ class ServeConfig:
     cancel_on_disconnect: bool = True
     ws_compression: bool = True
     workers: int = 1
+    admin: str | None = None
+    admin_token_file: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
 
@@ -81,10 +88,13 @@ def serve(config: ServeConfig) -> int:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
     layout, unordered = open_log(config.log_format, config.log_level, out)
+    admin: Admin | None = None
     link: Link | None = None
     if config.workers > 1:
         config = _with_chosen_port(config)
-        role = Supervisor(config.workers, config.timeouts.drain, unordered).run()
+        admin = open_admin(config.admin, config.admin_token_file, config, unordered)
+        overseer = overseer_for(admin, unordered)
+        role = Supervisor(config.workers, config.timeouts.drain, unordered, overseer).run()
         if isinstance(role, int):
             return role
         link = role
@@ -92,7 +102,7 @@ def serve(config: ServeConfig) -> int:
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
     try:
-        _serve(config, _Voice(layout, log, unordered, access, out), link)
+        _serve(config, _Voice(layout, log, unordered, access, out), link, admin)
     except StartupError as error:
         # for those who collect the log; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
@@ -113,8 +123,8 @@ class _Voice:
     out: TextIO
 
 
-def _serve(config: ServeConfig, voice: _Voice, link: Link | None) -> None:
-    """Serve in this process until a signal has drained it."""
+def _serve(config: ServeConfig, voice: _Voice, link: Link | None, admin: Admin | None) -> None:
+    """Serve in this process until a signal has drained it. A supervisor's `admin` is bound already."""
     page = LivePage()
     app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
@@ -124,12 +134,14 @@ def _serve(config: ServeConfig, voice: _Voice, link: Link | None) -> None:
             voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
     _require_loop(config.loop)
+    if link is None:
+        admin = open_admin(config.admin, config.admin_token_file, config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
         with hinting(config.loop, voice.log) as hint:
-            run(config.loop, _Service(config, voice, link, hint).run, app, page, context)
+            run(config.loop, _Service(config, voice, link, hint, admin).run, app, page, context)
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
@@ -166,19 +178,28 @@ def _is_first(link: Link | None) -> bool:
 
 
 class _Service:
-    """One serving process. `link` is None without a supervisor."""
+    """One serving process. `link` is None without a supervisor, `admin` without an admin listener."""
 
-    def __init__(self, config: ServeConfig, voice: _Voice, link: Link | None, hint: LoopHint) -> None:
+    def __init__(
+        self, config: ServeConfig, voice: _Voice, link: Link | None, hint: LoopHint, admin: Admin | None
+    ) -> None:
         self._config = config
         self._voice = voice
         self._log = voice.log
         self._link = link
         self._hint = hint
+        self._admin = admin
+        self._local = local_service(admin, voice.log)
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
         with watch_garbage() as garbage:
-            await self._run(app, page, context, garbage)
+            serve = partial(self._run, app, page, context, garbage)
+            # of several processes, none serves the listener itself
+            if self._admin is None or self._local is None or self._link is not None:
+                await serve()
+            else:
+                await self._admin.beside(self._local, serve)
 
     async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
         listeners = await _listen(self._config)
@@ -250,6 +271,8 @@ class _Service:
             self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
             report.begin(ends)
             server.shutdown()
+            if self._local is not None:
+                self._local.begin_drain()
 
         def end() -> None:
             nonlocal ends
@@ -259,13 +282,17 @@ class _Service:
         async with open_group() as group:
             # a worker process is ended by its supervisor
             stopper = Stopper(drain, begin, end if link is None else None)
-            with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log):
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
                 # logged once signals are handled: a reader of the line may send one at once
                 self._greet([_url(self._config, listener) for listener in listeners])
+                if self._local is not None:
+                    self._local.begin(server, current_host().poller, stalls)
                 if link is not None:
                     link.report_ready()
-                    group.start_soon(link.follow, end)
+                    group.start_soon(link.follow, end, self._reply)
                 await server.serve(listeners)
+                if link is not None:
+                    link.tell(self._reply(b""))
             report.end()
             group.cancel()
         return ends
@@ -288,6 +315,12 @@ class _Service:
         http = parser_in_use(config.http)
         for url in urls:
             self._log("listening", url=url, loop=config.loop, http=http, version=__version__, pid=os.getpid())
+
+    def _reply(self, question: bytes) -> bytes:
+        """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
+        if self._local is None or self._link is None:
+            return b""
+        return self._local.reply(question, self._link.number)
 
 
 async def _listen(config: ServeConfig) -> list[Listener]:

@@ -116,6 +116,8 @@ class StallWatch:
         self._roused_at = -math.inf
         self._places: set[tuple[str, str]] = set()
         self._quiet_until = -math.inf
+        # how often the loop was found blocked; may be read in other threads
+        self.count = 0
 
     def __enter__(self) -> StallWatch:
         if self._threshold < math.inf:
@@ -204,12 +206,14 @@ class StallWatch:
             os.read(self._woken, 64)
 
     def _report(self, seconds: float) -> None:
-        """Log the stack of the loop's thread, unless its place was reported before or another one just now."""
+        """Count a block, and log the stack of the loop's thread unless its place was reported before, or another one
+        just now."""
         frames = _inside(self._outer, _frames(sys._current_frames().get(self._watched)))
         now = time.monotonic()
         if not frames or frames[-1].f_code.co_filename.endswith(_WAITING):
             # it waits for events now
             return
+        self.count += 1
         place = _place(frames)
         if place in self._places or len(self._places) >= _MOST or now < self._quiet_until:
             return

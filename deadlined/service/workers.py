@@ -23,13 +23,17 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from ..net.listener import bind, sockets_for
+from .channel import Channel
 from .errors import FAILED, StartupError
-from .link import END, Link
+from .frames import END, READY, TELL
+from .link import Link
 from .logs import Log
+from .overseer import Controls, Overseer
 from .stopping import MARGIN
 
 # seconds; a worker process that lived for as long is replaced at once
@@ -44,7 +48,7 @@ _SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 @dataclass
 class _WorkerProcess:
-    link: socket.socket
+    channel: Channel
     started: float
     number: int
 
@@ -52,13 +56,15 @@ class _WorkerProcess:
 class Supervisor:
     """Keeps `number` worker processes until a signal stops it. For the main thread of a process without other threads.
 
-    `drain`: seconds that the worker processes may take to drain, `inf` without a limit.
+    `drain`: seconds that the worker processes may take to drain, `inf` without a limit. `overseer` is told what happens
+    to them.
     """
 
-    def __init__(self, number: int, drain: float, log: Log) -> None:
+    def __init__(self, number: int, drain: float, log: Log, overseer: Overseer | None = None) -> None:
         self._number = number
         self._drain = drain
         self._log = log
+        self._overseer = Overseer() if overseer is None else overseer
         self._workers: dict[int, _WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._before: dict[signal.Signals, Any] = {}
@@ -78,21 +84,35 @@ class Supervisor:
         StartupError if the first one cannot be forked.
         """
         self._install_signal_handlers()
+        self._overseer.begin(
+            Controls(self._selector, self._stop_once, self._close, lambda: self._stopping, self._number)
+        )
+        role: Link | int = FAILED
+        try:
+            role = self._supervise()
+        finally:
+            # a worker process has closed everything already
+            if isinstance(role, int):
+                self._overseer.end()
+                self._close()
+        return role
+
+    def _supervise(self) -> Link | int:
         while True:
             link = self._start_missing()
             if link is not None:
                 return link
             if not self._workers and self._stopping:
-                self._close()
                 return self._code
             self._wait()
+            self._overseer.tick()
             self._reap()
             self._kill_overdue()
 
     def _install_signal_handlers(self) -> None:
         for end in (self._woken, self._waker):
             end.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._read_signals)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, _do_nothing)
@@ -102,10 +122,12 @@ class Supervisor:
         signal.set_wakeup_fd(-1)
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        self._selector.close()
-        for end in (self._woken, self._waker, *(worker.link for worker in self._workers.values())):
-            end.close()
+        for worker in self._workers.values():
+            worker.channel.release()
         self._workers.clear()
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
 
     def _start_missing(self) -> Link | None:
         """Start the worker processes that are missing, unless a delay is pending. Returns a Link in a new one."""
@@ -132,6 +154,7 @@ class Supervisor:
             pid = os.fork()
             if not pid:
                 ours.close()
+                self._overseer.abandon()
                 self._close()
                 return Link(theirs, number, first=not self._was_ready)
         except BaseException:
@@ -141,30 +164,36 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        ours.setblocking(False)
-        self._selector.register(ours, selectors.EVENT_READ, pid)
-        self._workers[pid] = _WorkerProcess(ours, time.monotonic(), number)
+        channel = Channel(ours, self._selector, partial(self._deliver, pid))
+        self._workers[pid] = _WorkerProcess(channel, time.monotonic(), number)
+        self._overseer.joined(pid, number, channel.send)
         return None
 
     def _wait(self) -> None:
         """Sleep until a signal, a message of a worker process, the next kill or the end of a delay."""
         missing = not self._stopping and len(self._workers) < self._number and self._was_ready
-        until = min(self._kill_at, self._not_before if missing else math.inf)
+        until = min(self._kill_at, self._not_before if missing else math.inf, self._overseer.until())
         timeout = None if until == math.inf else max(until - time.monotonic(), 0.0)
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                for number in self._woken.recv(4096):
-                    if number in _STOPS:
-                        self._stop(signal.Signals(number).name)
-            else:
-                self._receive(self._workers[key.data])
+        for key, mask in self._selector.select(timeout):
+            key.data(mask)
 
-    def _receive(self, worker: _WorkerProcess) -> None:
-        if _reports_ready(worker.link):
+    def _read_signals(self, mask: int) -> None:
+        for number in self._woken.recv(4096):
+            if number in _STOPS:
+                self._stop(signal.Signals(number).name)
+
+    def _deliver(self, pid: int, kind: bytes, payload: bytes) -> None:
+        """Take a frame of a worker process."""
+        if kind == READY:
             self._was_ready = True
-        else:
-            # it has ended or is about to
-            self._selector.unregister(worker.link)
+            self._overseer.is_ready(pid)
+        elif kind == TELL:
+            self._overseer.told(pid, payload)
+
+    def _stop_once(self, name: str) -> None:
+        """Begin the drain, unless it has begun."""
+        if not self._stopping:
+            self._stop(name)
 
     def _stop(self, name: str) -> None:
         """Begin the drain, or, when called again, cut it short."""
@@ -177,11 +206,7 @@ class Supervisor:
             return
         self._kill_at = min(self._kill_at, time.monotonic() + 2 * MARGIN)
         for worker in self._workers.values():
-            try:
-                worker.link.send(END)
-            except OSError:
-                # it has ended, or it hangs and its buffer is full of earlier ones
-                continue
+            worker.channel.send(END)
 
     def _signal(self, number: signal.Signals) -> None:
         # a process keeps its pid until it is reaped
@@ -196,11 +221,9 @@ class Supervisor:
 
     def _ended(self, pid: int, code: int) -> None:
         worker = self._workers.pop(pid)
-        if worker.link in self._selector.get_map():
-            self._selector.unregister(worker.link)
-        # its report may not have been received yet
-        self._was_ready = self._was_ready or _reports_ready(worker.link)
-        worker.link.close()
+        # its last frames may not have been received yet
+        worker.channel.close()
+        self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
         if self._stopping:
             self._code = self._code or (FAILED if code else 0)
         elif self._was_ready:
@@ -230,7 +253,6 @@ class Supervisor:
 
     def _fork_failed(self, error: OSError) -> None:
         if not self._was_ready:
-            self._close()
             raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
         self._back_off()
         self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._delay)
@@ -265,14 +287,6 @@ def free_port(host: str, port: int) -> int:
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Leave the signal to the byte that Python writes to the wakeup descriptor."""
-
-
-def _reports_ready(link: socket.socket) -> bool:
-    """Receive what a worker process has sent; False if there is nothing, or it has ended."""
-    try:
-        return bool(link.recv(16))
-    except OSError:
-        return False
 
 
 def _signal_name(number: int) -> str:

@@ -171,6 +171,8 @@ def test_a_place_is_reported_once_and_two_places_not_at_once(monkeypatch: pytest
         reported_by(watch)
         other()
         assert said == ["reported_by"]
+        # what is not logged again is counted
+        assert watch.count == 3
         # later
         watch._quiet_until = -math.inf
         reported_by(watch)

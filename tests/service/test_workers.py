@@ -6,6 +6,7 @@ import contextlib
 import errno
 import math
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
+from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.workers import Supervisor, free_port
 from tests.support.command import (
     APPS,
@@ -215,9 +217,30 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "fork", refuse)
     before = signal.getsignal(signal.SIGTERM)
+    overseer = Recorder()
     with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
-        Supervisor(2, 1.0, lambda *_, **__: None).run()
+        Supervisor(2, 1.0, lambda *_, **__: None, overseer).run()
     assert signal.getsignal(signal.SIGTERM) is before
+    assert overseer.calls == ["begin", "end"]
+
+
+class Recorder(Overseer):
+    """Records what a supervisor tells it, and that its selector can be used until the end."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._ends = socket.socketpair()
+
+    def begin(self, controls: Controls) -> None:
+        self.calls.append("begin")
+        self._selector = controls.selector
+        self._selector.register(self._ends[0], selectors.EVENT_READ)
+
+    def end(self) -> None:
+        self.calls.append("end")
+        self._selector.unregister(self._ends[0])
+        for end in self._ends:
+            end.close()
 
 
 def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +253,8 @@ def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch)
         raise next(errors)
 
     monkeypatch.setattr(os, "fork", refuse)
-    try:
-        with pytest.raises(EOFError):
-            supervisor.run()
-    finally:
-        supervisor._close()
+    with pytest.raises(EOFError):
+        supervisor.run()
     assert said == [
         ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.1}),
         ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.2}),

@@ -1,0 +1,141 @@
+"""The command `deadlined health`: a probe of the admin listener, for containers and service managers.
+
+It runs every few seconds beside the server, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from urllib.parse import urlsplit
+
+_UNIX = "unix:"
+
+# addresses on which a server listens for all, and the one of them that a probe asks
+_ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+# bytes of an answer that are read
+_MOST = 4096
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self._path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ask, print a line, and return the exit code: 0 if the service is ready (with --live: alive), 1 in any other case,
+    wrong arguments included."""
+    options = _parser().parse_args(arguments)
+    address = options.address or os.environ.get("DEADLINED_ADMIN", "")
+    if not address:
+        return _failed("no address: give the URL of the admin listener, or set DEADLINED_ADMIN")
+    try:
+        connection, path = _target(address, "/livez" if options.live else "/readyz")
+    except ValueError as error:
+        return _failed(f"{address!r}: {error}")
+    try:
+        status, text = _ask(connection, path, options.timeout)
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+        return _failed(f"{address}: {why}")
+    if status != 200:
+        return _failed(f"{status} {text}")
+    print(text)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with 1 for wrong arguments: 2 has another meaning for a container's probe."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: {message}\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="deadlined health",
+        description="Ask the admin listener of a running service whether it is ready. Exit codes: 0 ready, 1 not.",
+        epilog="Examples: deadlined health 127.0.0.1:9000, deadlined health unix:/run/deadlined/admin.sock",
+    )
+    parser.add_argument(
+        "address", nargs="?", metavar="URL", help="HOST:PORT, unix:PATH or http://HOST:PORT/PATH [env: DEADLINED_ADMIN]"
+    )
+    parser.add_argument("--live", action="store_true", help="ask only whether it is alive, also while it drains")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=2.0, metavar="SECONDS", help="seconds for everything (default: 2)"
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text.removesuffix("s"))
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number <= 3600.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from above 0 to 3600")
+    return number
+
+
+def _target(address: str, path: str) -> tuple[http.client.HTTPConnection, str]:
+    """Return a connection that is not open yet, and the path to ask for. ValueError for a malformed address."""
+    if address.startswith(_UNIX):
+        return _UnixConnection(address.removeprefix(_UNIX)), path
+    url = urlsplit(address if "://" in address else f"http://{address}")
+    if url.scheme != "http":
+        raise ValueError("the admin listener speaks plain HTTP: use http:// or unix:")
+    if url.port is None:
+        raise ValueError("it has no port")
+    host = url.hostname or ""
+    return http.client.HTTPConnection(_ANY.get(host, host), url.port), path if url.path in ("", "/") else url.path
+
+
+def _ask(connection: http.client.HTTPConnection, path: str, timeout: float) -> tuple[int, str]:
+    """Return the status and a line of text. TimeoutError after `timeout` seconds in all."""
+    before = signal.signal(signal.SIGALRM, _time_out)
+    signal.setitimer(signal.ITIMER_REAL, timeout)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        body = answer.read(_MOST)
+        if len(body) < _MOST and answer.length:
+            raise http.client.IncompleteRead(body, answer.length)
+        return answer.status, _line(body)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        connection.close()
+
+
+def _time_out(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError("no answer in time")
+
+
+def _line(body: bytes) -> str:
+    """Return the sentence of a problem, or the first line of any other answer."""
+    text = body.decode("utf-8", "replace")
+    try:
+        return str(json.loads(text)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return text.strip().partition("\n")[0]
+
+
+def _failed(line: str) -> int:
+    print(f"deadlined health: {line}", file=sys.stderr)
+    return 1

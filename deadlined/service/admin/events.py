@@ -1,0 +1,60 @@
+"""The stream of the live page: the service once a second, as server-sent events, until the client leaves or a drain.
+
+Facts      A page may stay open for days, in a tab that nobody looks at, and a browser opens a stream anew by itself.
+Hazard     A stream has no end that a deadline could bound; a client that does not read holds memory.
+Answer     Each event has a deadline of its own, and a client that does not take it is cut. A stream takes its turns as
+           every other question does. There are MOST streams at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ...http import Exchange
+from ...runtime import current_time
+from ...timing import sleep
+from .picture import Question
+from .service import UnavailableError
+
+# streams at once: people who look
+MOST = 10
+
+# seconds between two events, and within which a client must have taken one
+PERIOD = 1.0
+_PATIENCE = 10.0
+
+Look = Callable[[Question], Awaitable[bytes]]
+
+
+class Streams:
+    """The open streams of a listener. `look(question)` returns the data of an event."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._open = 0
+
+    @property
+    def full(self) -> bool:
+        """True if no further stream may be opened."""
+        return self._open >= MOST
+
+    async def run(self, exchange: Exchange, question: Question) -> None:
+        """Send events as the body of a response that was started, until the client leaves or the listener drains."""
+        self._open += 1
+        try:
+            exchange.set_handler_deadline(float("inf"))
+            while not exchange.draining.is_set():
+                event = await self._event(question)
+                exchange.set_write_deadline(current_time() + _PATIENCE)
+                await exchange.send(event, more=True)
+                await sleep(PERIOD)
+            await exchange.send(b"", more=False)
+        finally:
+            self._open -= 1
+
+    async def _event(self, question: Question) -> bytes:
+        try:
+            return b"data: %b\n\n" % (await self._look(question)).rstrip(b"\n")
+        except UnavailableError:
+            # a comment: it keeps the connection alive and changes nothing in the page
+            return b": busy\n\n"

@@ -1,0 +1,65 @@
+"""One serving process as the admin listener and the supervisor see it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from ...http import HttpServer
+from ...poll import Poller
+from ..stalls import StallWatch
+from .gather import Serving
+from .picture import Answer, Picture, Question, Status, Worker
+from .service import Service, UnavailableError
+
+# the number of a process that serves alone: a supervisor counts from 1 as well
+ONLY = 1
+
+
+class LocalService(Service):
+    """The serving process itself. `drain()` begins its drain; it is called once at most.
+
+    It is `starting` until `serving` is set, and `draining` once `begin_drain` was called.
+    """
+
+    def __init__(self, drain: Callable[[], object]) -> None:
+        self.serving: Serving | None = None
+        self._drain = drain
+        self._draining = False
+
+    @property
+    def status(self) -> Status:
+        """The status now."""
+        if self._draining:
+            return "draining"
+        return "starting" if self.serving is None else "ready"
+
+    def begin(self, server: HttpServer, poller: Poller, stalls: StallWatch) -> None:
+        """Note that the process serves."""
+        self.serving = Serving(server, poller, lambda: stalls.count)
+
+    def begin_drain(self) -> None:
+        """Note that the drain has begun, for whatever reason."""
+        self._draining = True
+
+    async def ask(self, question: Question) -> Picture:
+        if question.what == "drain" and not self._draining:
+            if self.serving is None:
+                raise UnavailableError("the service is starting; it can be drained once it is ready")
+            self._draining = True
+            self._drain()
+        answer = self._answer(question) if question.what != "status" else None
+        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
+        return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker])
+
+    def reply(self, question: bytes, worker: int) -> bytes:
+        """Answer a supervisor's question, or none if it is empty, as its worker process number `worker`. b"" if nothing
+        is served yet."""
+        asked = msgspec.json.decode(question, type=Question) if question else Question(what="counts")
+        answer = self._answer(asked, worker)
+        return b"" if answer is None else msgspec.json.encode(answer)
+
+    def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:
+        return None if self.serving is None else self.serving.answer(question, worker)

@@ -1,0 +1,192 @@
+"""The admin process: with several worker processes, the admin listener has a process of its own.
+
+Facts      The supervisor forks, and must not have threads or an event loop. It alone knows all worker processes.
+Hazard     A supervisor that serves HTTP can be kept busy, or be ended, by whoever can connect to it.
+Answer     The supervisor binds the sockets, forks one more process to serve them, and answers its questions over a
+           socket pair. That process is replaced when it ends. It ends when the supervisor is gone.
+Cost       A process that shares most of its memory with the supervisor.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import socket as stdlib
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from ..channel import Channel
+from ..frames import ASK, TELL
+from ..logs import Log
+from ..overseer import Controls, Overseer, Send
+from .address import AdminSockets
+from .hub import Hub
+from .picture import Question, Status
+
+# seconds between the end of an admin process and the start of the next
+_PAUSE = 1.0
+
+# seconds that the last one may take to answer what it was asked; its drain lasts two
+_LAST_ANSWERS = 3.0
+
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_log = logging.getLogger("deadlined.admin")
+
+
+class AdminProcess(Overseer):
+    """Keeps a process that serves `sockets`: it calls `serve(socket)`, where `socket` is its end of the connection with
+    the supervisor, and ends when that returns."""
+
+    def __init__(self, sockets: AdminSockets, serve: Callable[[stdlib.socket], None], log: Log) -> None:
+        self._sockets = sockets
+        self._serve = serve
+        self._log = log
+        self._controls: Controls | None = None
+        self._hub: Hub | None = None
+        self._channel: Channel | None = None
+        # 0: there is no process
+        self._pid = 0
+        self._start_at = -math.inf
+        # every worker process was ready once: from then on one that is missing is being replaced
+        self._complete = False
+
+    # implements Overseer
+
+    def begin(self, controls: Controls) -> None:
+        self._controls = controls
+        self._hub = Hub(controls.wanted, self._status, self._publish, time.monotonic)
+        self._start()
+
+    def joined(self, pid: int, number: int, send: Send) -> None:
+        self._needed_hub.joined(pid, number, send)
+
+    def is_ready(self, pid: int) -> None:
+        self._needed_hub.is_ready(pid)
+        self._complete = self._complete or self._needed_hub.all_ready
+
+    def told(self, pid: int, answer: bytes) -> None:
+        self._needed_hub.told(pid, answer)
+
+    def left(self, pid: int, replaced: bool) -> None:
+        self._needed_hub.left(pid, replaced)
+
+    def until(self) -> float:
+        return min(self._needed_hub.until(), math.inf if self._pid else self._start_at)
+
+    def tick(self) -> None:
+        self._needed_hub.tick()
+        self._reap()
+        if not self._pid and time.monotonic() >= self._start_at:
+            self._start()
+
+    def abandon(self) -> None:
+        if self._channel is not None:
+            self._channel.release()
+        self._sockets.close(unlink=False)
+
+    def end(self) -> None:
+        if self._channel is not None:
+            # it ends when its supervisor is gone
+            self._channel.close()
+        limit = time.monotonic() + _LAST_ANSWERS
+        while self._pid and time.monotonic() < limit:
+            self._reap()
+            time.sleep(0.01)
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        self._sockets.close()
+
+    # the process
+
+    def _start(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ours, theirs = stdlib.socketpair()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [*_IGNORED, signal.SIGCHLD])
+        try:
+            pid = os.fork()
+            if not pid:
+                ours.close()
+                self._run(theirs)
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            self._start_at = time.monotonic() + _PAUSE
+            self._log("cannot start the admin process", why=error.strerror, again_in=_PAUSE)
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self._pid = pid
+        self._channel = Channel(ours, self._needed_controls.selector, self._deliver)
+
+    def _run(self, socket: stdlib.socket) -> None:
+        """Serve in the forked process, and end it. The stack below is the supervisor's: never return there."""
+        code = 1
+        try:
+            self._needed_controls.release()
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            self._serve(socket)
+            code = 0
+        except BaseException:
+            _log.exception("the admin process has failed")
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        if not self._pid:
+            return
+        ended, status = os.waitpid(self._pid, os.WNOHANG)
+        if not ended:
+            return
+        self._pid = 0
+        self._start_at = time.monotonic() + _PAUSE
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            if not self._needed_controls.stopping():
+                self._log("admin process ended", pid=ended, code=os.waitstatus_to_exitcode(status), replaced_in=_PAUSE)
+
+    # its questions
+
+    def _deliver(self, kind: bytes, payload: bytes) -> None:
+        if kind != ASK:
+            return
+        question = msgspec.json.decode(payload, type=Question)
+        if question.what == "drain":
+            self._needed_controls.stop("POST /drain")
+            question = msgspec.structs.replace(question, what="status")
+        self._needed_hub.ask(question)
+
+    def _publish(self, picture: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send(TELL, picture)
+
+    def _status(self) -> Status:
+        if self._needed_controls.stopping():
+            return "draining"
+        return "ready" if self._complete else "starting"
+
+    @property
+    def _needed_hub(self) -> Hub:
+        assert self._hub is not None, "begin() was not called"
+        return self._hub
+
+    @property
+    def _needed_controls(self) -> Controls:
+        assert self._controls is not None, "begin() was not called"
+        return self._controls

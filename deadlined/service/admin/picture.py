@@ -1,0 +1,163 @@
+"""What the admin listener knows of a service: data that processes send each other, and sums of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+Status = Literal["starting", "ready", "draining"]
+SortKey = Literal["id", "age", "left", "requests"]
+
+# the most connections that one answer describes
+MOST_SHOWN = 1000
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """`counts[i]` observations were at most `bounds[i]`, the last of `counts` above all; `sum` is their sum."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of one or more processes since their start: none ever gets smaller. `cpu` is in seconds."""
+
+    accepted: int
+    closed: dict[str, int]
+    expired: dict[str, int]
+    requests: dict[str, dict[str, int]]
+    durations: Histogram
+    lateness: Histogram
+    received: int
+    sent: int
+    fired: int
+    resets: int
+    stalls: int
+    cpu: float
+
+
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
+    `took`: seconds that it took to count all this."""
+
+    phases: dict[str, int]
+    background: int
+    armed: int
+    zombies: int
+    wakes_in: float | None
+    resident: int
+    open_files: int
+    took: float
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """One open connection. `age`, and `left` until its deadline (None if it has none), in seconds."""
+
+    worker: int
+    id: int
+    peer: str
+    phase: str
+    age: float
+    left: float | None
+    requests: int
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a service. `connections` asks for at most `limit` connections, those in `phase` (None: all), the
+    first by `sort`, or the last of all if `descending`. `id` tells the questions of one asker apart."""
+
+    what: Literal["status", "counts", "connections", "drain"]
+    id: int = 0
+    phase: str | None = None
+    sort: SortKey = "id"
+    descending: bool = False
+    limit: int = 100
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process answers. `matching`: how many connections are in the phase that was asked for, of which
+    `connections` shows some."""
+
+    id: int
+    counters: Counters
+    gauges: Gauges
+    matching: int = 0
+    connections: list[Connection] = []
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that serves. `up`: it has answered in time; otherwise `answer` is its last one, None if there is
+    none. `ready`: it accepts connections."""
+
+    worker: int
+    pid: int
+    up: bool
+    ready: bool
+    answer: Answer | None = None
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """A service: its status, its processes, how many of them there should be, and the totals of those that are gone."""
+
+    id: int
+    status: Status
+    wanted: int
+    restarts: int
+    workers: list[Worker]
+    retired: Counters | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True if every process that should serve does."""
+        return self.status == "ready" and sum(worker.ready for worker in self.workers) >= self.wanted
+
+    def totals(self) -> Counters | None:
+        """Sum the counters of all processes that ever served; None if none has answered yet."""
+        return add(self.retired, *(worker.answer.counters for worker in self.workers if worker.answer is not None))
+
+
+def add(*counters: Counters | None) -> Counters | None:
+    """Return the sum; None if there is nothing to sum."""
+    found = [one for one in counters if one is not None]
+    if not found:
+        return None
+    return Counters(
+        accepted=sum(one.accepted for one in found),
+        closed=sums(one.closed for one in found),
+        expired=sums(one.expired for one in found),
+        requests=_tables(one.requests for one in found),
+        durations=_histograms([one.durations for one in found]),
+        lateness=_histograms([one.lateness for one in found]),
+        received=sum(one.received for one in found),
+        sent=sum(one.sent for one in found),
+        fired=sum(one.fired for one in found),
+        resets=sum(one.resets for one in found),
+        stalls=sum(one.stalls for one in found),
+        cpu=sum(one.cpu for one in found),
+    )
+
+
+def sums(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add the values of each key."""
+    total: Counter[str] = Counter()
+    for table in tables:
+        total.update(table)
+    return dict(total)
+
+
+def _tables(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, Counter[str]] = {}
+    for table in tables:
+        for key, row in table.items():
+            total.setdefault(key, Counter()).update(row)
+    return {key: dict(row) for key, row in total.items()}
+
+
+def _histograms(histograms: list[Histogram]) -> Histogram:
+    """Add histograms, which have the same bounds: all processes of a service run the same code."""
+    counts = tuple(map(sum, zip(*(one.counts for one in histograms), strict=True)))
+    return Histogram(histograms[0].bounds, counts, sum(one.sum for one in histograms))

@@ -1,0 +1,18 @@
+"""A service as the admin listener sees it, a seam: a serving process implements it, and an admin process."""
+
+from __future__ import annotations
+
+from .picture import Picture, Question
+
+
+class UnavailableError(Exception):
+    """The service does not answer. The message is a sentence that says why."""
+
+
+class Service:
+    """Answers questions about a service, and drains it. An abstract base class."""
+
+    async def ask(self, question: Question) -> Picture:
+        """Return the service as it is now, with what `question` asks for. The question `drain` begins the drain, once.
+        Raise UnavailableError if there is no answer in time."""
+        raise NotImplementedError

@@ -1,0 +1,49 @@
+"""The parts of the admin listener that a service uses. They are loaded, with msgspec and prometheus-client, only if
+there is a listener."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from .errors import WRONG_ARGUMENTS, StartupError
+from .logs import Log
+from .overseer import Overseer
+
+if TYPE_CHECKING:
+    from .admin.hosting import Admin
+    from .admin.local import LocalService
+
+
+def open_admin(address: str | None, token_file: str | None, config: object, log: Log) -> Admin | None:
+    """Bind the listener, before a process or an event loop is started; None without an address. It shows `config`."""
+    if address is None:
+        if token_file is not None:
+            raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
+        return None
+    from .admin.address import open_admin
+    from .admin.hosting import Admin
+
+    return Admin(open_admin(address, token_file), config, log)
+
+
+def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
+    """Return what keeps an admin process beside a supervisor."""
+    if admin is None:
+        return None
+    from .admin.oversight import AdminProcess
+
+    return AdminProcess(admin.sockets, admin.serve_alone, log)
+
+
+def local_service(admin: Admin | None, log: Log) -> LocalService | None:
+    """Return this process as the listener and the supervisor see it. It can be drained as by SIGTERM."""
+    if admin is None:
+        return None
+    from .admin.local import LocalService
+
+    def drain() -> None:
+        log("drain requested", by="POST /drain")
+        signal.raise_signal(signal.SIGTERM)
+
+    return LocalService(drain)

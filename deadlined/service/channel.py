@@ -1,0 +1,100 @@
+"""A supervisor's end of the connection between it and a process that it has forked: frames that never block it.
+
+Facts      The other process may hang, or be killed in the middle of a frame.
+Hazard     A supervisor that waits for it replaces nobody and drains nobody.
+Answer     What cannot be sent at once waits here, up to MOST_PENDING bytes; beyond that a frame is dropped. Half a
+           frame is forgotten when the other end is gone.
+Cost       Memory for what a process that hangs has not read.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket as stdlib
+from collections.abc import Callable
+
+from .frames import Frames, frame
+
+# bytes; a hundred large answers
+MOST_PENDING = 16 * 1024 * 1024
+
+_AT_ONCE = 256 * 1024
+
+Deliver = Callable[[bytes, bytes], None]
+
+
+class Channel:
+    """One end of a socket pair. `deliver(kind, payload)` is called for each frame that arrives, in `on_event` and
+    `close`. The selector's data is `on_event`, which the owner of the selector must call."""
+
+    def __init__(self, socket: stdlib.socket, selector: selectors.BaseSelector, deliver: Deliver) -> None:
+        socket.setblocking(False)
+        self._socket = socket
+        self._selector = selector
+        self._deliver = deliver
+        self._frames = Frames()
+        self._pending = bytearray()
+        # once False the other end is gone, or sends what is no frame
+        self._open = True
+        selector.register(socket, selectors.EVENT_READ, self.on_event)
+
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
+        """Send a frame as soon as the other end takes it. No effect if it is gone, or has too much to read already."""
+        if self._open and len(self._pending) < MOST_PENDING:
+            self._pending += frame(kind, payload)
+            self._flush()
+
+    def on_event(self, mask: int) -> None:
+        """Receive and send what is possible now."""
+        if mask & selectors.EVENT_READ:
+            self._receive()
+        if mask & selectors.EVENT_WRITE and self._open:
+            self._flush()
+
+    def close(self) -> None:
+        """Deliver what has arrived, and close the socket."""
+        while self._open and self._receive():
+            continue
+        self._ended()
+        self._socket.close()
+
+    def release(self) -> None:
+        """Close the socket only. For a forked child, which shares the selector's event queue and must not change it."""
+        self._open = False
+        self._socket.close()
+
+    def _receive(self) -> bool:
+        """Return False if nothing has arrived."""
+        try:
+            data = self._socket.recv(_AT_ONCE)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        try:
+            frames = self._frames.feed(data)
+        except ValueError:
+            frames, data = [], b""
+        if not data:
+            self._ended()
+        for kind, payload in frames:
+            self._deliver(kind, payload)
+        return bool(data)
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._pending)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._ended()
+            return
+        del self._pending[:sent]
+        interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pending else 0)
+        self._selector.modify(self._socket, interest, self.on_event)
+
+    def _ended(self) -> None:
+        if self._open:
+            self._open = False
+            self._pending.clear()
+            self._selector.unregister(self._socket)

@@ -1,0 +1,49 @@
+"""Frames: how messages follow each other on a stream between two processes of a service.
+
+A frame is one byte that says what it is, four bytes of length, and a payload.
+"""
+
+from __future__ import annotations
+
+import struct
+
+# a worker process serves
+READY = b"r"
+# to a worker process: cut the drain short
+END = b"e"
+# a question about what a process does, and its answer
+ASK = b"q"
+TELL = b"t"
+
+_HEAD = struct.Struct("!cI")
+
+# bytes; a thousand connections of a hundred processes are less
+_LONGEST = 64 * 1024 * 1024
+
+
+def frame(kind: bytes, payload: bytes = b"") -> bytes:
+    """Return one frame."""
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+class Frames:
+    """Takes the bytes of a stream, and gives its frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """Return kind and payload of each frame that is complete now. ValueError if the stream is not one of frames."""
+        buffer = self._buffer
+        buffer += data
+        found = []
+        while len(buffer) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(buffer)
+            if length > _LONGEST:
+                raise ValueError(f"a frame of {length} bytes")
+            end = _HEAD.size + length
+            if len(buffer) < end:
+                break
+            found.append((kind, bytes(buffer[_HEAD.size : end])))
+            del buffer[:end]
+        return found

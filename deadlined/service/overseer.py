@@ -1,0 +1,58 @@
+"""What a supervisor tells of its worker processes to whoever wants to know: a seam, for the admin listener."""
+
+from __future__ import annotations
+
+import math
+import selectors
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Send = Callable[[bytes, bytes], None]
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What an overseer may use of its supervisor. `stop(why)` begins the drain if it has not begun. `release()` closes
+    what is the supervisor's in a forked child. `stopping()`: the drain has begun. `wanted`: how many worker processes
+    there should be."""
+
+    selector: selectors.BaseSelector
+    stop: Callable[[str], None]
+    release: Callable[[], None]
+    stopping: Callable[[], bool]
+    wanted: int
+
+
+class Overseer:
+    """Is told what happens to worker processes. This one ignores it; the admin listener's derives from it.
+
+    The supervisor calls all methods in its own loop, so none may block.
+    """
+
+    def begin(self, controls: Controls) -> None:
+        """Called once, before the first worker process is started."""
+
+    def joined(self, pid: int, number: int, send: Send) -> None:
+        """Note a new worker process, to which `send(kind, payload)` sends a frame."""
+
+    def is_ready(self, pid: int) -> None:
+        """Note that a worker process serves."""
+
+    def told(self, pid: int, answer: bytes) -> None:
+        """Take an answer of a worker process."""
+
+    def left(self, pid: int, replaced: bool) -> None:
+        """Note that a worker process has ended, and whether another one takes its place."""
+
+    def until(self) -> float:
+        """Return the time of `time.monotonic()` at which `tick` must be called, `inf` for never."""
+        return math.inf
+
+    def tick(self) -> None:
+        """Called after each wait of the supervisor's."""
+
+    def abandon(self) -> None:
+        """Close everything, in a new worker process."""
+
+    def end(self) -> None:
+        """Called once, when all worker processes have ended. May take a moment."""

@@ -1,0 +1,94 @@
+"""The live page in a real browser, beside a real service with clients that are slow."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.admin import AdminClient, admin_of
+from tests.support.chromium import Page, chromium
+from tests.support.command import Process, Starter
+
+ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.cells[2].textContent)"
+
+
+@contextmanager
+def clients(process: Process, idle: int, slow: int) -> Iterator[None]:
+    """Keep connections open: some that were answered, and some that have sent half a head."""
+    with ExitStack() as stack:
+        for number in range(idle + slow):
+            client: socket.socket = stack.enter_context(process.connect())
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" if number < idle else b"GET / HT")
+            if number < idle:
+                assert client.recv(1000)
+        yield
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    with chromium(tmp_path) as found:
+        yield found
+
+
+def served(start: Starter) -> tuple[Process, AdminClient, str]:
+    process = start("apps:pid", "--admin", "127.0.0.1:0", "--read-header", "20s", "--no-access-log")
+    return process, admin_of(process), process.events("admin listening")[0]["url"]
+
+
+def test_the_page_shows_what_happens_and_follows_its_controls(start: Starter, page: Page) -> None:
+    process, admin, url = served(start)
+    with clients(process, 3, 2):
+        page.open(url)
+        page.wait_for("document.getElementById('status').textContent === 'ready'")
+        assert page.wait_for(f"{ROWS}.length === 5 && {ROWS}") == ["header"] * 2 + ["idle"] * 3
+        # the time left, of the limit that the configuration sets
+        assert page.wait_for("[...document.querySelectorAll('#rows .bar')].every(bar => bar.offsetWidth > 0)")
+        # its own connections are not among those
+        assert admin.get("/statistics").json["totals"]["accepted"] == 5
+        page.evaluate("phase.value = 'header'; phase.dispatchEvent(new Event('change', {bubbles: true}))")
+        assert page.wait_for(f"{ROWS}.length === 2 && {ROWS}") == ["header"] * 2
+    page.wait_for("document.getElementById('reasons').textContent.includes('client_closed')")
+    assert page.complaints == []
+    process.signal()
+    # the stream ends with the drain, and the page says so
+    page.wait_for("document.getElementById('status').className === 'bad'")
+    assert process.end()[0] == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_on_a_narrow_screen_nothing_but_tables_scrolls_and_text_can_be_read(
+    dark: bool, start: Starter, page: Page
+) -> None:
+    process, _, url = served(start)
+    with clients(process, 2, 1):
+        page.open(url, width=360, height=700, dark=dark)
+        page.wait_for(f"{ROWS}.length === 3")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        colours = page.evaluate(
+            "[getComputedStyle(document.body).color, matchMedia('(prefers-color-scheme: dark)').matches]"
+        )
+        assert colours == ["rgb(255, 255, 255)" if dark else "rgb(0, 0, 0)", dark]
+
+
+def test_it_can_be_used_by_keyboard(start: Starter, page: Page) -> None:
+    process, _, url = served(start)
+    page.open(url)
+    page.wait_for("document.getElementById('status').textContent === 'ready'")
+    reached = []
+    for _ in range(6):
+        page.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        if reached[-1] == "pause":
+            break
+    assert reached == ["phase", "sort", "limit", "pause"]
+    page.press("Space")
+    page.wait_for("document.getElementById('status').textContent === 'paused'")
+    assert page.evaluate("document.getElementById('pause').getAttribute('aria-pressed')") == "true"
+    page.press("Space")
+    page.wait_for("document.getElementById('status').textContent === 'ready'")
+    process.signal()
+    process.end()

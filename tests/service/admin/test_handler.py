@@ -1,0 +1,218 @@
+"""What the admin listener answers, beside a server with connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from deadlined.service.admin.picture import MOST_SHOWN
+from deadlined.service.admin.views import parse_query
+from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
+from tests.support.http import GET, Site, only, serving
+
+PATHS = ("/", "/livez", "/readyz", "/metrics", "/connections", "/statistics", "/config")
+
+
+async def crowd(site: Site) -> None:
+    """Connect three idle clients, the first of which has asked twice, and two that send half a head."""
+    for requests in (2, 1, 1):
+        client = await site.connect()
+        for _ in range(requests):
+            await client.get()
+        await trio.sleep(1)
+    for _ in range(2):
+        await (await site.connect()).send(GET[:5])
+        await trio.sleep(1)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_each_path_answers_and_head_has_the_same_fields(path: str, autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        get, head = await admin.get(path), await admin.get(path, "HEAD")
+    assert (get.status, head.status) == (200, 200)
+    assert get.body
+    assert head.body == b""
+    same = [{name: value for name, value in one.headers.items() if name != "date"} for one in (get, head)]
+    assert same[0] == same[1]
+    assert get.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "NONSENSE"])
+async def test_another_method_is_refused(path: str, method: str, autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get(path, method)
+    assert (found.status, found.headers["allow"]) == (405, "GET, HEAD")
+    assert found.detail == f"{path} takes GET and HEAD only"
+
+
+@pytest.mark.parametrize("path", ["/drain", "/reload"])
+async def test_what_changes_something_is_a_post(path: str, autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get(path)
+    assert (found.status, found.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/metrics/", "//metrics", "/%6detrics", "/../metrics", "/favicon.ico"])
+async def test_anything_else_is_404_and_says_what_there_is(path: str, autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get(path)
+    assert found.status == 404
+    assert "/metrics" in found.detail
+
+
+async def test_reload_says_that_there_is_none(autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get("/reload", "POST")
+    assert (found.status, "cannot reload" in found.detail) == (501, True)
+
+
+async def test_a_request_for_another_host_is_refused(autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get("/connections", headers={"host": "evil.example"})
+    assert found.status == 421
+    assert found.detail
+
+
+async def test_the_configuration_is_shown(autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1))), host="a", idle=float("inf"), uds_mode=0o660) as admin:
+        assert (await admin.get("/config")).json == {"host": "a", "idle": "off", "uds_mode": "660"}
+
+
+async def test_the_metrics_are_of_the_server_and_not_of_the_listener(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(read_header=10.0)) as site, asking(local(site.server)) as admin:
+        await crowd(site)
+        for _ in range(3):
+            found = await admin.get("/metrics")
+        text = found.body
+    assert checked_by_promtool(text) == ""
+    read = samples(text)
+    assert read['deadlined_requests_total{code="200",method="GET"}'] == 4
+    assert read['deadlined_connections_open{phase="idle"}'] == 3
+    assert read['deadlined_connections_open{phase="header"}'] == 2
+    assert sum(value for name, value in read.items() if name.startswith("deadlined_connections_open{")) == 5
+    assert read["deadlined_connections_accepted_total"] == 5
+
+
+async def test_a_deadline_that_passes_is_counted(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(read_header=10.0)) as site, asking(local(site.server)) as admin:
+        client = await site.connect()
+        await client.send(GET[:5])
+        await client.end()
+        await site.records.ended()
+        read = samples((await admin.get("/metrics")).body)
+    assert read['deadlined_deadline_expired_total{phase="header"}'] == 1
+    assert read['deadlined_connections_closed_total{reason="header_timeout"}'] == 1
+    assert read["deadlined_deadline_lateness_seconds_count"] == 1
+
+
+def ids(found: Response) -> list[int]:
+    return [connection["id"] for connection in found.json["connections"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [1, 2, 3, 4, 5]),
+        ("?phase=idle", [1, 2, 3]),
+        ("?phase=header", [4, 5]),
+        ("?phase=body", []),
+        ("?sort=-id", [5, 4, 3, 2, 1]),
+        ("?sort=age&limit=2", [5, 4]),
+        ("?sort=-age&limit=2", [1, 2]),
+        ("?sort=left&limit=3", [4, 5, 1]),
+        ("?sort=-requests&limit=1", [1]),
+        ("?limit=0", []),
+        (f"?limit={MOST_SHOWN}", [1, 2, 3, 4, 5]),
+    ],
+)
+async def test_connections_are_filtered_sorted_and_limited(
+    query: str, expected: list[int], autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=10.0, idle=75.0)) as site, asking(local(site.server)) as admin:
+        await crowd(site)
+        found = await admin.get(f"/connections{query}")
+    assert ids(found) == expected
+    phase = query.partition("phase=")[2].partition("&")[0]
+    assert found.json["matching"] == {"": 5, "idle": 3, "header": 2, "body": 0}[phase]
+    assert found.json["open"] == 5
+
+
+async def test_a_connection_is_described(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=75.0)) as site, asking(local(site.server)) as admin:
+        client = await site.connect()
+        await client.get()
+        await trio.sleep(4)
+        (shown,) = (await admin.get("/connections")).json["connections"]
+    peer = shown.pop("peer")
+    assert peer.startswith("127.0.0.1:")
+    assert shown == {"worker": 1, "id": 1, "phase": "idle", "age": 4.0, "left": 72.0, "requests": 1}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "phase=nothing",
+        "phase=",
+        "sort=peer",
+        "sort=",
+        "sort=--id",
+        "limit=x",
+        "limit=-1",
+        "limit=1001",
+        "limit=",
+        "limit=99999999999999999999",
+        "limit=%D9%A1",
+        "other=1",
+        "limit=1&limit=2",
+        "phase=idle&phase=body",
+        "x",
+    ],
+)
+async def test_a_query_that_makes_no_sense_is_refused(query: str, autojump_clock: MockClock) -> None:
+    async with asking(Still(picture(answer(1)))) as admin:
+        found = await admin.get(f"/connections?{query}")
+    assert (found.status, bool(found.detail)) == (400, True)
+
+
+def test_a_query_of_many_fields_is_refused() -> None:
+    with pytest.raises(ValueError, match="fields"):
+        parse_query("&".join(["limit=1"] * 100))
+
+
+async def test_statistics_have_all_that_a_page_shows(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=75.0)) as site, asking(local(site.server)) as admin:
+        await crowd(site)
+        found: dict[str, Any] = (await admin.get("/statistics")).json
+    assert found["phases"]["idle"] == 3
+    assert found["timers"]["armed"] >= 3
+    assert 0 < found["wakes_in"] <= 76
+    assert found["totals"]["requests"] == {"GET": {"200": 4}}
+    assert [worker["open"] for worker in found["workers"]] == [5]
+
+
+async def test_readyz_follows_the_service_and_livez_does_not(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        service = local(site.server)
+        serving_now, service.serving = service.serving, None
+        async with asking(service) as admin:
+            starting = await admin.get("/readyz")
+            early = await admin.get("/drain", "POST")
+            service.serving = serving_now
+            ready = await admin.get("/readyz")
+            drained = await admin.get("/drain", "POST")
+            draining = await admin.get("/readyz")
+            again = await admin.get("/drain", "POST")
+            alive = await admin.get("/livez")
+            scraped = samples((await admin.get("/metrics")).body)
+            assert site.server.draining
+    assert (starting.status, "starting: 0 of 1" in starting.detail) == (503, True)
+    assert (early.status, "starting" in early.detail) == (503, True)
+    assert ready.status == 200
+    assert (drained.status, drained.json) == (202, {"status": "draining"})
+    assert (draining.status, "draining" in draining.detail) == (503, True)
+    assert (again.status, alive.status) == (202, 200)
+    assert (scraped["deadlined_draining"], scraped["deadlined_ready"]) == (1.0, 0.0)

@@ -1,0 +1,149 @@
+"""The metrics: what promtool and the official parsers say to them, and that they are what was counted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from deadlined.http import Phase, Reason
+from deadlined.http.counts import METHODS, OTHER
+from deadlined.service.admin.metrics import Exposition
+from deadlined.service.admin.picture import Picture
+from tests.support.admin import BUILD, answer, checked_by_promtool, counters, picture, samples
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+# names that others rely on, with their labels
+PINNED = {
+    "deadlined_connections_open": {"phase"},
+    "deadlined_connections_closed_total": {"reason"},
+    "deadlined_deadline_expired_total": {"phase"},
+    "deadlined_deadline_lateness_seconds_bucket": {"le"},
+    "deadlined_deadline_lateness_seconds_count": set(),
+    "deadlined_deadline_lateness_seconds_sum": set(),
+    "deadlined_timers": {"state"},
+    "deadlined_timer_resets_total": set(),
+    "deadlined_requests_total": {"method", "code"},
+    "deadlined_request_duration_seconds_bucket": {"le"},
+    "deadlined_request_duration_seconds_count": set(),
+    "deadlined_request_duration_seconds_sum": set(),
+    "deadlined_build_info": {*BUILD},
+    "deadlined_worker_up": {"worker"},
+}
+
+
+def rendered(shown: Picture, accept: str = "") -> bytes:
+    return Exposition(BUILD).render(shown, accept)[0]
+
+
+def test_the_pinned_names_have_their_labels() -> None:
+    found = {
+        sample.name: set(sample.labels)
+        for family in prometheus(rendered(picture(answer(3))).decode())
+        for sample in family.samples
+    }
+    assert {name: found.get(name) for name in PINNED} == PINNED
+
+
+def test_promtool_has_no_complaint() -> None:
+    assert checked_by_promtool(rendered(picture(answer(3), None, retired=counters(1)))) == ""
+
+
+def test_promtool_would_complain() -> None:
+    assert "help" in checked_by_promtool(b"# TYPE deadlined_x counter\ndeadlined_x 1\n")
+
+
+def test_the_parser_of_openmetrics_accepts_it_and_reads_the_same() -> None:
+    shown = picture(answer(3), answer(4))
+    text = rendered(shown, OPENMETRICS).decode()
+    assert text.endswith("# EOF\n")
+    families = openmetrics(text)  # type: ignore[no-untyped-call]  # the library's
+    read = [(s.name, *sorted(s.labels.items()), s.value) for family in families for s in family.samples]
+    plain = prometheus(rendered(shown).decode())
+    assert sorted(read) == sorted((s.name, *sorted(s.labels.items()), s.value) for f in plain for s in f.samples)
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (OPENMETRICS, "application/openmetrics-text"),
+        ("text/plain", "text/plain"),
+        ("", "text/plain"),
+        ("*/*", "text/plain"),
+        ("\xff;;q=,", "text/plain"),
+    ],
+)
+def test_the_format_is_what_was_asked_for(accept: str, kind: str) -> None:
+    assert Exposition(BUILD).render(picture(answer()), accept)[1].startswith(f"{kind}; version=")
+
+
+def test_every_family_has_a_help_text_and_a_name_with_its_unit() -> None:
+    for family in prometheus(rendered(picture(answer(1))).decode()):
+        assert re.fullmatch(r"[A-Z0-9].{20,200}\.", family.documentation), family.name
+        assert re.fullmatch(r"(deadlined|process)_[a-z_]+", family.name)
+        assert not re.search(r"(milli|micro|_ms|_kb|minutes)", family.name)
+
+
+def test_processes_are_summed_and_the_dead_stay() -> None:
+    found = samples(rendered(picture(answer(3, open_=5), answer(4, open_=6), retired=counters(10))))
+    assert found['deadlined_requests_total{code="200",method="GET"}'] == 17
+    assert found['deadlined_connections_open{phase="idle"}'] == 11
+    assert found["deadlined_request_duration_seconds_count"] == 17
+    assert found["process_cpu_seconds_total"] == 17.0
+
+
+def test_one_that_did_not_answer_is_down_and_no_counter_goes_back() -> None:
+    before = samples(rendered(picture(answer(3), answer(4))))
+    hung = picture(answer(3), answer(4))
+    hung.workers[1] = msgspec.structs.replace(hung.workers[1], up=False)
+    after = samples(rendered(hung))
+    assert (after['deadlined_worker_up{worker="0"}'], after['deadlined_worker_up{worker="1"}']) == (1.0, 0.0)
+    counted = {name for name in before if re.search(r"_(total|bucket|count|sum)\b", name)}
+    assert counted
+    assert {name for name in counted if after[name] < before[name]} == set()
+
+
+def test_before_any_process_has_answered_there_is_the_state_alone() -> None:
+    found = samples(rendered(picture(None, None)))
+    assert found["deadlined_workers"] == 2.0
+    assert not any(name.startswith("deadlined_requests") for name in found)
+
+
+def test_a_histogram_is_cumulative() -> None:
+    found = samples(rendered(picture(answer(3))))
+    assert [found[f'deadlined_request_duration_seconds_bucket{{le="{le}"}}'] for le in ("0.1", "1.0", "+Inf")] == [
+        3
+    ] * 3
+
+
+def test_the_documents_list_every_metric_with_its_labels_and_no_other() -> None:
+    rows = re.findall(r"^\| `((?:deadlined|process)_\w+)` \|(.*?)\| .* \|$", DOCUMENT.read_text(), re.MULTILINE)
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    rendered_labels: dict[str, set[str]] = {}
+    for family in prometheus(rendered(picture(answer(1))).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rendered_labels[name] = {label for sample in family.samples for label in sample.labels}
+    # the labels of the build are many
+    assert documented.pop("deadlined_build_info") == {"version"}
+    assert rendered_labels.pop("deadlined_build_info") == {*BUILD}
+    assert documented == rendered_labels
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    """As many as there can be: every method with every code that anybody uses, for a hundred processes."""
+    codes = {str(code): 1 for code in (*range(200, 210), *range(300, 309), *range(400, 432), *range(500, 512))}
+    many = counters(
+        1,
+        requests=dict.fromkeys([*METHODS, OTHER], codes),
+        closed={reason.value: 1 for reason in Reason},
+        expired={phase.value: 1 for phase in Phase},
+    )
+    found = samples(rendered(picture(*[answer(1)] * 100, retired=many)))
+    assert len(found) < len(codes) * (len(METHODS) + 1) + 400

@@ -1,0 +1,124 @@
+"""Frames between processes, and a supervisor's end that never blocks."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deadlined.service import channel as module
+from deadlined.service.channel import Channel
+from deadlined.service.frames import ASK, TELL, Frames, frame
+
+
+@given(st.lists(st.tuples(st.sampled_from([ASK, TELL]), st.binary(max_size=300))), st.integers(1, 50))
+def test_frames_come_out_as_they_went_in_however_they_are_cut(sent: list[tuple[bytes, bytes]], size: int) -> None:
+    stream = b"".join(frame(kind, payload) for kind, payload in sent)
+    frames = Frames()
+    received = [one for at in range(0, len(stream), size) for one in frames.feed(stream[at : at + size])]
+    assert received == sent
+
+
+def test_a_length_that_no_frame_has_is_an_error() -> None:
+    with pytest.raises(ValueError, match="frame"):
+        Frames().feed(b"r\xff\xff\xff\xff")
+
+
+class End:
+    """A channel, what it has delivered, and the other end."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        ours, self.theirs = socket.socketpair()
+        self.theirs.settimeout(10)
+        self.delivered: list[tuple[bytes, bytes]] = []
+        self.selector = selector
+        self.channel = Channel(ours, selector, lambda kind, payload: self.delivered.append((kind, payload)))
+
+    def turn(self) -> None:
+        """Do what is possible now."""
+        for key, mask in self.selector.select(0):
+            key.data(mask)
+
+    @property
+    def watched(self) -> int:
+        return len(self.selector.get_map())
+
+
+@pytest.fixture
+def end() -> Iterator[End]:
+    with selectors.DefaultSelector() as selector:
+        found = End(selector)
+        yield found
+        found.theirs.close()
+        found.channel.close()
+
+
+def test_frames_go_both_ways(end: End) -> None:
+    end.channel.send(ASK, b"how are you?")
+    assert Frames().feed(end.theirs.recv(100)) == [(ASK, b"how are you?")]
+    end.theirs.sendall(frame(TELL, b"well") + frame(TELL)[:3])
+    end.turn()
+    assert end.delivered == [(TELL, b"well")]
+    end.theirs.sendall(frame(TELL)[3:])
+    end.turn()
+    assert end.delivered == [(TELL, b"well"), (TELL, b"")]
+
+
+def test_what_the_other_end_does_not_read_waits_and_arrives(end: End) -> None:
+    large = bytes(3_000_000)
+    end.channel.send(ASK, large)
+    end.channel.send(ASK, b"last")
+    frames, received = Frames(), list[tuple[bytes, bytes]]()
+    while len(received) < 2:
+        end.turn()
+        received += frames.feed(end.theirs.recv(1_000_000))
+    assert received == [(ASK, large), (ASK, b"last")]
+    # nothing is left to send: an event loop that asked for room would spin
+    assert end.selector.select(0) == []
+
+
+def test_one_that_never_reads_takes_a_bounded_amount(end: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING", 1_000_000)
+    for number in range(100):
+        end.channel.send(ASK, b"%d" % number + bytes(100_000))
+    frames, received = Frames(), list[tuple[bytes, bytes]]()
+    end.theirs.setblocking(False)
+    try:
+        while True:
+            end.turn()
+            received += frames.feed(end.theirs.recv(1_000_000))
+    except BlockingIOError:
+        pass
+    # whole frames, without a gap, and not all of them
+    assert [payload.rstrip(b"\0") for _, payload in received] == [b"%d" % number for number in range(len(received))]
+    assert 10 <= len(received) < 30
+
+
+@pytest.mark.parametrize("last", [b"", frame(TELL, b"half")[:7], b"r\xff\xff\xff\xffnonsense"])
+def test_half_a_frame_and_nonsense_end_it(last: bytes, end: End) -> None:
+    end.theirs.sendall(frame(TELL, b"whole") + last)
+    end.theirs.close()
+    end.turn()
+    end.turn()
+    assert end.delivered[:1] in ([(TELL, b"whole")], [])
+    assert len(end.delivered) <= 1
+    assert end.watched == 0
+    end.channel.send(ASK, b"ignored")
+
+
+def test_a_close_delivers_what_has_arrived(end: End) -> None:
+    end.theirs.sendall(frame(TELL, b"1") + frame(TELL, b"2"))
+    end.theirs.close()
+    end.channel.close()
+    assert end.delivered == [(TELL, b"1"), (TELL, b"2")]
+    assert end.watched == 0
+
+
+def test_a_release_leaves_the_selector_as_it_is(end: End) -> None:
+    end.channel.release()
+    assert end.watched == 1
+    end.selector.unregister(next(iter(end.selector.get_map())))
