@@ -76,6 +76,8 @@ def command(
             report = run_check(plan, progress)
     except ForbiddenTargetError as error:
         raise click.UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
     except UnusableTargetError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(3)

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import pack
 from time import monotonic, thread_time
+from typing import Any
 
 import httptools
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
@@ -75,6 +76,14 @@ class Tally:
     seconds: float = 0.0
     cpu: float = 0.0
     interrupted: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what goes to another process: the library's histograms go encoded only."""
+        return {**self.__dict__, "latency": self.latency.encode(), "lag": self.lag.encode()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.latency, self.lag = HdrHistogram.decode(state["latency"]), HdrHistogram.decode(state["lag"])
 
 
 class _Connection:

@@ -20,7 +20,8 @@ class Rule:
 
     `kind` of the deadline for heads, bodies and responses, and its `seconds` (and its `rate`, with min-rate); `end`:
     fin, rst or 408; `idle`: seconds between requests; `large`: bytes of a response's body; `status` of it; `raw`:
-    in place of any response.
+    in place of any response; `stall`: the number of a request at which the whole server stops for so many seconds;
+    `delay`: seconds before each response; `closes`: after each response.
     """
 
     kind: str = "none"
@@ -33,6 +34,8 @@ class Rule:
     fields: str = ""
     raw: bytes | None = None
     stall: tuple[int, float] | None = None
+    delay: float = 0.0
+    closes: bool = False
 
     def until(self, began: float, last: float, received: int) -> float:
         """Return the moment of the end: of what began then, with these bytes since, the last at that time."""
@@ -74,13 +77,19 @@ class SlowServer:
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
         self._loop.run_forever()
+        # a few turns before: asyncio drops a connection, unclosed, if its server closes while it is being accepted; and
+        # a few after: closing is put off to the next turn
+        self._turn(5)
         server.close()
         for task in list(self._tasks):
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-        for _ in range(5):
-            self._loop.run_until_complete(asyncio.sleep(0))
+        self._turn(5)
         self._loop.close()
+
+    def _turn(self, times: int) -> None:
+        for _ in range(times):
+            self._loop.run_until_complete(asyncio.sleep(0))
 
     def stop(self) -> None:
         """Stop serving. It may have been stopped before."""
@@ -115,7 +124,7 @@ class SlowServer:
             if head.startswith(b"POST"):
                 await self._until(reader, rest, None)
             await self._answer(writer, b"websocket" in head)
-            if b"connection: close" in head.lower():
+            if self._rule.closes or b"connection: close" in head.lower():
                 return
             if not rest:
                 async with asyncio.timeout(self._rule.idle):
@@ -141,7 +150,9 @@ class SlowServer:
         if websocket and self._rule.fields == "websocket":
             writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
             return
+        await asyncio.sleep(self._rule.delay)
         fields = f"{self._rule.fields}\r\n" if ":" in self._rule.fields else ""
+        fields += "Connection: close\r\n" if self._rule.closes else ""
         head = f"HTTP/1.1 {self._rule.status}\r\nContent-Length: {self._rule.large}\r\n{fields}\r\n"
         writer.write(head.encode() + b"x" * self._rule.large)
         async with asyncio.timeout(None if self._rule.kind == "none" else self._rule.seconds):
