@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 from ..target import Target
 from .loop import Loop
-from .probe import Probe, Script, Seen
+from .probe import Probe
+from .script import Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
 SPACING = 0.015

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .kinds import Deadline, Kind, of_dripped, of_stalled
-from .probe import Seen
+from .script import Seen
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]

@@ -34,7 +34,7 @@ it fails. The worse of both is the verdict.
   C  no failure; or one failure, and at most two weak
   D  up to a quarter of the attacks fail
   E  up to half of them fail
-  F  more fail, or some attack takes the server away from half of its honest clients
+  F  more fail, or an attack takes the server away from half of its honest clients, or it answers no more in the end
 Attacks that do not apply do not count. A check that was stopped early has no grade: "-"."""
 
 
@@ -42,6 +42,8 @@ def verdict(
     attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float
 ) -> tuple[Verdict, str]:
     """Return the verdict on an attack, and why, in one sentence."""
+    if attack.enough is None and honest is None:
+        return "unfinished", "no honest client has asked yet"
     held = held_verdict(attack, deadline, limit)
     felt = _felt(honest, calm)
     order: list[Verdict] = ["unfinished", "fail", "weak", "pass"]
@@ -82,9 +84,11 @@ def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
     return "pass", text
 
 
-def grade(outcomes: Iterable[Outcome]) -> str:
-    """Return the grade; "-" if an attack is unfinished, or none applies."""
+def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
+    """Return the grade; "-" if an attack is unfinished, or none applies. `gone`: the server answers no more."""
     counted = [outcome for outcome in outcomes if outcome.verdict != "not applicable"]
+    if gone:
+        return "F"
     if not counted or any(outcome.verdict == "unfinished" for outcome in counted):
         return "-"
     fails = sum(outcome.verdict == "fail" for outcome in counted)

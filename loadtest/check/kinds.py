@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import linear_regression, median
 from typing import Literal
 
-from .probe import Close, Seen
+from .script import Close, Seen
 
 Kind = Literal["none", "idle", "absolute", "min-rate"]
 

@@ -62,7 +62,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole check. `calm`: what honest clients felt before any attack; `interrupted`: it was stopped early."""
+    """A whole check. `calm`: what honest clients felt before any attack; `interrupted`: it was stopped early.
+
+    `gone`: how the server failed an honest request in the end; "" if it did not.
+    """
 
     target: str
     server: str
@@ -73,6 +76,7 @@ class Report:
     seconds: float
     at: str
     interrupted: bool = False
+    gone: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fixed names, and more."""
@@ -82,6 +86,7 @@ class Report:
             "grade": self.grade,
             "limit": self.limit,
             "interrupted": self.interrupted,
+            "gone": self.gone,
             "at": self.at,
             "seconds": round(self.seconds, 1),
             "calm": self.calm.as_json(),

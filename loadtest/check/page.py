@@ -29,6 +29,8 @@ def page(report: Report) -> str:
     rows = "".join(_row(outcome) for outcome in report.outcomes)
     advice = "".join(f"<li><b>{escape(', '.join(names))}</b>: {escape(text)}</li>" for text, names in advice_of(report))
     early = "<p><b>Interrupted: this is what was measured until then.</b></p>" if report.interrupted else ""
+    if report.gone:
+        early += f"<p><b>After the attacks: {escape(report.gone)}</b></p>"
     heads = "".join(f"<th>{head}</th>" for head in ("attack", "verdict", "kind", "after", "end", "honest p99", "why"))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(report.target)}: {report.grade}</title>

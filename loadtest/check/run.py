@@ -11,6 +11,8 @@ Cost       `limit` seconds, and one to three for each attack.
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -21,14 +23,14 @@ from ..child import Child
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
 from ..servers import raise_file_limit
-from ..target import Baseline, ForbiddenTargetError, Target, ask, speaks_websocket
+from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
 from .attacks import ATTACKS, Attack, deadlines
 from .grade import grade, held_verdict, verdict
 from .kinds import Deadline
 from .outcome import Honest, Outcome, Report
-from .probe import Seen
+from .script import Seen
 from .scripts import Facts, crowd, fills, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
@@ -71,26 +73,51 @@ def check(plan: Plan, progress: Progress) -> Report:
     with Child(attacker.main) as child:
         try:
             run.calm = run.honest()
+            _need_service(run.calm)
             run.measure(child)
             run.attack(child)
         except KeyboardInterrupt:
             run.interrupt(child)
     outcomes = tuple(run.outcomes(known(baseline.server, baseline.fields)))
+    gone = "" if run.interrupted else _gone(plan.target)
     return Report(
         target=plan.target.url,
         server=_shown(baseline),
-        grade="-" if run.interrupted else grade(outcomes),
+        grade="-" if run.interrupted else grade(outcomes, gone=bool(gone)),
         limit=plan.limit,
         outcomes=outcomes,
         calm=run.calm,
         seconds=monotonic() - begun,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         interrupted=run.interrupted,
+        gone=gone,
     )
+
+
+def _gone(target: Target) -> str:
+    """Ask once more: an attack may have ended the server, which would look like a deadline."""
+    try:
+        ask(target)
+    except UnusableTargetError as error:
+        return str(error)
+    return ""
 
 
 def _shown(baseline: Baseline) -> str:
     return baseline.server or known("", baseline.fields) or "unknown"
+
+
+def _need_service(calm: Honest) -> None:
+    if calm.failed * 10 > calm.ok + calm.failed:
+        raise UnusableTargetError(
+            f"the server answers {calm.ok} of {calm.ok + calm.failed} honest requests within {HONEST_PATIENCE:g} s "
+            f"before any attack, at {HONEST_RATE:g} a second: it cannot be graded"
+        )
+
+
+def _need_ports(troubles: Iterable[str]) -> None:
+    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
+        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
 
 
 def _need_descriptors(plan: Plan) -> None:
@@ -118,6 +145,8 @@ class _Run:
 
     def applies(self, attack: Attack) -> bool:
         """Tell if the attack is possible."""
+        if attack.enough is None and not self._plan.connections:
+            return False
         if attack.name == "websocket-silent":
             return self._facts.websocket
         if attack.name == "slow-read":
@@ -153,6 +182,7 @@ class _Run:
             self._progress(f"{message} connections are open", monotonic() - begun, length)
         self._watching = False
         self._seen = message
+        _need_ports(seen.trouble for seen in self._seen)
 
     def attack(self, child: Child) -> None:
         """Let a crowd make each attack, and honest clients ask meanwhile."""
@@ -168,6 +198,7 @@ class _Run:
             felt = self.honest()
             child.connection.send("enough")
             standing: attacker.Standing = child.receive()
+            _need_ports(standing.failures)
             self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
         self._progress("done", len(chosen), len(chosen))
 
@@ -186,7 +217,7 @@ class _Run:
         troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
         for attack in self._chosen():
             if not self.applies(attack):
-                yield Outcome(attack, Deadline(), "not applicable", _why_not(attack))
+                yield Outcome(attack, Deadline(), "not applicable", self._why_not(attack))
                 continue
             honest, crowd = self._felt.get(attack.name, (None, 0))
             deadline = found.get(attack.name, Deadline())
@@ -201,10 +232,11 @@ class _Run:
         held, _ = held_verdict(outcome.attack, outcome.deadline, self._plan.limit)
         return CROWDED if held == "pass" else advice(server, outcome.attack)
 
-
-def _why_not(attack: Attack) -> str:
-    if attack.needs_tls:
-        return "the URL is not https"
-    if attack.name == "websocket-silent":
-        return "the URL does not speak websocket"
-    return "the response is too small to fill a server's buffers: give a URL with a larger one"
+    def _why_not(self, attack: Attack) -> str:
+        if attack.enough is None and not self._plan.connections:
+            return "no crowd was asked for"
+        if attack.needs_tls:
+            return "the URL is not https"
+        if attack.name == "websocket-silent":
+            return "the URL does not speak websocket"
+        return "the response is too small to fill a server's buffers: give a URL with a larger one"

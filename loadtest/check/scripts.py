@@ -19,12 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..target import Target, upgrade
-from .probe import Script
+from .script import Script
 
 # seconds between two pieces; an idle timeout must be longer than that to be told from an absolute deadline
 DRIP = 0.1
-# the same between two requests, and between two lines of an endless head
-REQUEST = 0.25
+# the same between two requests, and between two lines of an endless head: a hundred lines, which is a usual limit, must
+# take longer than ten seconds, which is a usual deadline
+REQUEST = 0.15
 # the same for what reads nothing: the precision of what it sees
 POKE = 0.005
 # the same for what reads slowly

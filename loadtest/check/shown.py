@@ -50,6 +50,8 @@ def show(console: Console, report: Report) -> None:
     error = max((outcome.deadline.error for outcome in report.outcomes), default=0.0)
     console.print(f"The client's clock was wrong by at most {error * 1000:.1f} ms. {report.seconds:.0f} s in all.")
     console.print(escape(RULES), style="dim", highlight=False)
+    if report.gone:
+        console.print(f"[red]After the attacks:[/] {escape(report.gone)}", highlight=False)
     if report.interrupted:
         console.print("Interrupted: this is what was measured until then.")
     console.print(f"Grade: [bold]{report.grade}[/]")

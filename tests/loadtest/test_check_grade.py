@@ -73,7 +73,8 @@ def test_what_ends_an_attack_and_when(name: str, kind: Kind, seconds: float | No
 )
 def test_what_honest_clients_feel(honest: Honest | None, expected: Verdict) -> None:
     assert judged("silent", honest=honest) == expected
-    assert judged("connection-flood", "none", None, honest=honest) == expected
+    if honest is not None:
+        assert judged("connection-flood", "none", None, honest=honest) == expected
 
 
 def test_a_slow_service_may_be_as_slow_under_attack() -> None:
@@ -121,6 +122,14 @@ def test_the_rules_of_the_grades(passes: int, weak: int, fails: int, expected: s
 
 def test_a_server_that_half_of_the_honest_clients_lose_fails() -> None:
     assert grade([*outcomes(9), *outcomes(fails=1, honest=Honest(10, 11, 5.0))]) == "F"
+
+
+def test_a_server_that_is_gone_fails_whatever_else() -> None:
+    assert grade(outcomes(9), gone=True) == "F"
+
+
+def test_a_flood_that_no_honest_client_felt_is_unfinished() -> None:
+    assert judged("connection-flood", "none", None, honest=None) == "unfinished"
 
 
 def test_what_does_not_apply_does_not_count() -> None:

@@ -10,7 +10,8 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.check.attacks import NAMES, deadlines
 from loadtest.check.kinds import of_dripped, of_stalled
-from loadtest.check.probe import Close, Seen, pongs
+from loadtest.check.probe import pongs
+from loadtest.check.script import Close, Seen
 from loadtest.check.scripts import RATES
 
 LIMIT = 60.0

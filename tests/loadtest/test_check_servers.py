@@ -23,7 +23,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.check.loop import Loop
 from loadtest.check.outcome import Outcome, Report
 from loadtest.check.run import Plan, check
-from loadtest.target import resolve
+from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -131,6 +131,24 @@ def test_a_websocket_that_is_never_pinged_is_held() -> None:
     with slow_server(Rule("none", fields="websocket")) as server:
         found = checked(server.url, "websocket-silent", limit=0.8)["websocket-silent"]
     assert (found.deadline.kind, found.verdict) == ("none", "fail")
+
+
+def test_a_websocket_that_answers_no_ping_is_ended_and_one_that_does_is_not() -> None:
+    with slow_server(Rule("idle", 0.5, fields="websocket")) as server:
+        found = until_right(server.url, {"websocket-silent": ("idle", "fin", None)}, 0.5)
+    assert found["websocket-silent"].verdict == "pass"
+
+
+def test_a_server_that_is_too_slow_without_any_attack_cannot_be_graded() -> None:
+    with slow_server(Rule(delay=1.5)) as server, pytest.raises(UnusableTargetError, match="answers 0 of 30 honest"):
+        report(server.url, "silent", limit=0.6)
+
+
+def test_a_server_that_answers_no_more_in_the_end_fails() -> None:
+    with slow_server(Rule("absolute", 0.2, breaks=33)) as server:
+        whole = report(server.url, "half-close", limit=0.6)
+    assert whole.grade == "F"
+    assert "answers 500" in whole.gone
 
 
 def test_what_does_not_apply_says_why_and_does_not_count() -> None:

@@ -21,7 +21,8 @@ class Rule:
     `kind` of the deadline for heads, bodies and responses, and its `seconds` (and its `rate`, with min-rate); `end`:
     fin, rst or 408; `idle`: seconds between requests; `large`: bytes of a response's body; `status` of it; `raw`:
     in place of any response; `stall`: the number of a request at which the whole server stops for so many seconds;
-    `delay`: seconds before each response; `closes`: after each response.
+    `delay`: seconds before each response; `closes`: after each response; `breaks`: the number of connections after
+    which every response is 500.
     """
 
     kind: str = "none"
@@ -36,6 +37,7 @@ class Rule:
     stall: tuple[int, float] | None = None
     delay: float = 0.0
     closes: bool = False
+    breaks: float = math.inf
 
     def until(self, began: float, last: float, received: int) -> float:
         """Return the moment of the end: of what began then, with these bytes since, the last at that time."""
@@ -104,7 +106,7 @@ class SlowServer:
             self.connections += 1
             self.accepted.notify_all()
         try:
-            with suppress(ConnectionError):
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
                 await self._serve(reader, writer)
         except TimeoutError:
             self._end(writer)
@@ -123,7 +125,7 @@ class SlowServer:
                 return
             if head.startswith(b"POST"):
                 await self._until(reader, rest, None)
-            await self._answer(writer, b"websocket" in head)
+            await self._answer(reader, writer, b"websocket" in head)
             if self._rule.closes or b"connection: close" in head.lower():
                 return
             if not rest:
@@ -143,20 +145,31 @@ class SlowServer:
             last = self._loop.time()
         return received
 
-    async def _answer(self, writer: asyncio.StreamWriter, websocket: bool) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, websocket: bool) -> None:
         self.requests += 1
         if self._rule.stall and self.requests == self._rule.stall[0]:
             time.sleep(self._rule.stall[1])  # noqa: ASYNC251, the stall that must be seen
         if websocket and self._rule.fields == "websocket":
             writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            await self._ping(reader, writer)
             return
         await asyncio.sleep(self._rule.delay)
         fields = f"{self._rule.fields}\r\n" if ":" in self._rule.fields else ""
         fields += "Connection: close\r\n" if self._rule.closes else ""
-        head = f"HTTP/1.1 {self._rule.status}\r\nContent-Length: {self._rule.large}\r\n{fields}\r\n"
+        status = self._rule.status if self.connections <= self._rule.breaks else "500 Broken"
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {self._rule.large}\r\n{fields}\r\n"
         writer.write(head.encode() + b"x" * self._rule.large)
         async with asyncio.timeout(None if self._rule.kind == "none" else self._rule.seconds):
             await writer.drain()
+
+    async def _ping(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ping all the time, and end a peer whose answers stop for longer than the rule allows."""
+        while self._rule.kind != "none":
+            writer.write(b"\x89\x02hi")
+            async with asyncio.timeout(self._rule.seconds):
+                await reader.readexactly(8)
+            await asyncio.sleep(0.05)
+        await reader.read()
 
     def _end(self, writer: asyncio.StreamWriter) -> None:
         if self._rule.end == "408":
