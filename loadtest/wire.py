@@ -10,7 +10,7 @@ class Answers:
 
     `count`: complete ones. `status`, `fields`: of the last that began, None and empty before; `began`: the time given
     with the bytes in which its head ended. `complete`: no response is unfinished, and there was one. `keeps_alive`:
-    the server will take another request. `upgraded`: what follows is not HTTP.
+    the server will take another request. `upgraded`: what follows is not HTTP, and `rest` has come of it already.
     """
 
     def __init__(self) -> None:
@@ -21,6 +21,7 @@ class Answers:
         self.complete = False
         self.keeps_alive = True
         self.upgraded = False
+        self.rest = b""
         self._now = 0.0
         self._parser = httptools.HttpResponseParser(self)
 
@@ -31,8 +32,9 @@ class Answers:
         self._now = now
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             self.upgraded = True
+            self.rest = data[upgrade.args[0] :]
 
     def end(self) -> None:
         """Take the end of the connection, which is also the end of a response without a length."""

@@ -261,11 +261,11 @@ class Probe:
 
     def _take(self, data: bytes, now: float) -> None:
         self._received += len(data)
-        if self.script.pongs and self._answers.upgraded:
-            self._send(pongs(data))
-            return
+        upgraded = self._answers.upgraded
         with suppress(httptools.HttpParserError):  # the end tells; what was said is then unknown
             self._answers.feed(data, now)
+        if self.script.pongs and self._answers.upgraded:
+            self._send(pongs(data if upgraded else self._answers.rest))
         if self.state is State.WAITING and self._answers.count >= self.script.answers:
             self._attack()
 
