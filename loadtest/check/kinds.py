@@ -26,8 +26,6 @@ SAME = 0.05
 SAME_PART = 0.05
 # seconds by which the client's clock may be wrong
 EXACT = 0.01
-# a connection has outlived a deadline if it was open for so many times as long
-OUTLIVED = 1.25
 # responses that refuse a request for its size
 TOO_LARGE = (400, 413, 414, 431)
 
@@ -125,10 +123,10 @@ def _ended(seen: Sequence[Seen]) -> list[Seen]:
 
 
 def _lived(seen: Sequence[Seen], when: float) -> list[Seen]:
-    """Return those that have outlived a deadline."""
+    """Return those that have outlived a deadline. If that is not sure, because the watch ended too soon, they have."""
     ended = _ended(seen)
     open_for = ((one, one.full if one.full is not None else one.watched) for one in seen if one not in ended)
-    return [one for one, seconds in open_for if seconds > when * OUTLIVED]
+    return [one for one, seconds in open_for if seconds > when]
 
 
 def _when(end: Seen) -> float:

@@ -76,6 +76,7 @@ class Probe:
         self._sent = self._received = self._before = 0
         self._error = 0.0
         self._full: float | None = None
+        self._reset = False
         self._began = monotonic()
         self._socket = socket.socket(target.family, socket.SOCK_STREAM)
         self._mask = 0
@@ -225,9 +226,10 @@ class Probe:
                 sent = self._socket.send(self._out)
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 break
-            except OSError:
-                # the end is read, so that a response before it is not lost
+            except OSError as error:
+                # the end is read, so that a response before it is not lost; but an error is told once only
                 self._out = b""
+                self._reset = self._reset or error.errno == errno.ECONNRESET
                 break
             self._sent += sent
             self._out = self._out[sent:]
@@ -270,12 +272,14 @@ class Probe:
             self._attack()
 
     def _how(self, error: OSError) -> Close:
-        return "rst" if error.errno in (errno.ECONNRESET, errno.EPIPE) else "fin"
+        # EPIPE: a FIN had come before the RST
+        return "rst" if error.errno == errno.ECONNRESET else "fin"
 
     # the end
 
     def _finish(self, close: Close | None, seconds: float) -> None:
         """Report the end; None: it is open still."""
+        close = "rst" if self._reset and close == "fin" else close
         # what happened while the process worked has the time at which it looked, perhaps before the attack began
         seconds = max(0.0, seconds)
         ended = close is not None

@@ -72,8 +72,9 @@ def check(plan: Plan, progress: Progress) -> Report:
     run = _Run(plan, facts, progress)
     with Child(attacker.main) as child:
         try:
-            run.calm = run.honest()
-            _need_service(run.calm)
+            if plan.connections:
+                run.calm = run.honest()
+                _need_service(run.calm)
             run.measure(child)
             run.attack(child)
         except KeyboardInterrupt:

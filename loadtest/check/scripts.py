@@ -32,7 +32,7 @@ POKE = 0.005
 GULP = 0.02
 # bytes per second; the usual minimum rates are 100 to 500
 RATES = (10.0, 30.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 3000.0)
-READ_RATES = (500.0, 2000.0, 8000.0, 32000.0)
+READ_RATES = (100.0, 500.0, 2000.0, 8000.0, 32000.0)
 # connections that measure one deadline, and those that go on beside them
 STALLED = 4
 DRIPPED = 2

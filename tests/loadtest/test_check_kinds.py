@@ -71,6 +71,11 @@ def test_an_idle_timeout_never_ends_what_drips() -> None:
         assert found.seconds == pytest.approx(5.0015)
 
 
+def test_what_was_open_when_the_watch_ended_just_after_the_deadline_is_not_taken_for_absolute() -> None:
+    for found in (of_dripped(stalled(59.0), at_all_rates(None)), of_stalled(stalled(59.0), at_all_rates(None))):
+        assert found.kind == "idle"
+
+
 def test_an_absolute_deadline_above_an_idle_timeout_ends_what_drips_later() -> None:
     found = of_dripped(stalled(5.0), at_all_rates(30.0))
     assert (found.kind, found.seconds) == ("absolute", 30.0)

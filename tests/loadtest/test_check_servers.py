@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +24,9 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.check.loop import Loop
 from loadtest.check.outcome import Outcome, Report
+from loadtest.check.probe import Probe
 from loadtest.check.run import Plan, check
+from loadtest.check.script import Script, Seen
 from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
@@ -141,11 +145,11 @@ def test_a_websocket_that_answers_no_ping_is_ended_and_one_that_does_is_not() ->
 
 def test_a_server_that_is_too_slow_without_any_attack_cannot_be_graded() -> None:
     with slow_server(Rule(delay=1.5)) as server, pytest.raises(UnusableTargetError, match="answers 0 of 30 honest"):
-        report(server.url, "silent", limit=0.6)
+        report(server.url, "silent", limit=0.6, connections=1)
 
 
 def test_a_server_that_answers_no_more_in_the_end_fails() -> None:
-    with slow_server(Rule("absolute", 0.2, breaks=33)) as server:
+    with slow_server(Rule("absolute", 0.2, breaks=4)) as server:
         whole = report(server.url, "half-close", limit=0.6)
     assert whole.grade == "F"
     assert "answers 500" in whole.gone
@@ -331,6 +335,33 @@ def test_the_error_of_an_event_that_came_while_the_process_worked_is_the_time_si
         loop.turn(100.25)
         loop.close()
     assert seen == [(100.25, 0.25)]
+
+
+@pytest.mark.parametrize("gulp", [None, 0])
+def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None) -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.accept()[0].close()
+        script = Script("slow-read", "poked", opening=b"x", piece=b"a", interval=0.01, gulp=gulp)
+        probe = Probe(script, target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        accepted, _ = listener.accept()
+        while not probe.attacks:
+            loop.turn(0.0)
+
+        def reset(_: float) -> None:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+
+        # in one turn: the reset, and then the piece that is due
+        time.sleep(0.02)
+        loop.at(0.0, reset)
+        while not seen:
+            loop.turn(0.0)
+    loop.close()
+    assert [one.close for one in seen] == ["rst"]
 
 
 def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
