@@ -26,6 +26,8 @@ SAME = 0.05
 SAME_PART = 0.05
 # seconds by which the client's clock may be wrong
 EXACT = 0.01
+# a connection that stopped dripping has outlived a deadline if it had gone on for so many times as long
+OUTLIVED = 1.25
 # responses that refuse a request for its size
 TOO_LARGE = (400, 413, 414, 431)
 
@@ -60,6 +62,8 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     if not ends or len(ends) < len(stalled):
         return _none(stalled)
     when = median(_seconds(ends))
+    if when <= SAME:
+        return _measured("absolute", ends)  # at once: no other could go on
     same = _same(ends)
     cut = [other for other in _ended(others) if abs(_when(other) - when) <= same]
     alive = _lived(others, when)
@@ -123,10 +127,14 @@ def _ended(seen: Sequence[Seen]) -> list[Seen]:
 
 
 def _lived(seen: Sequence[Seen], when: float) -> list[Seen]:
-    """Return those that have outlived a deadline. If that is not sure, because the watch ended too soon, they have."""
+    """Return those that have outlived a deadline.
+
+    One whose watch ended soon after the deadline has, to be on the safe side. One that stopped dripping soon after it
+    has not: the server may have been about to end it.
+    """
     ended = _ended(seen)
-    open_for = ((one, one.full if one.full is not None else one.watched) for one in seen if one not in ended)
-    return [one for one, seconds in open_for if seconds > when]
+    still = [one for one in seen if one not in ended]
+    return [one for one in still if (one.watched > when if one.full is None else one.full > when * OUTLIVED)]
 
 
 def _when(end: Seen) -> float:

@@ -108,6 +108,11 @@ def test_one_that_was_not_ended_makes_it_none() -> None:
     assert of_stalled([*stalled(5.0), end(None)], []).kind == "none"
 
 
+def test_what_is_refused_at_once_is_no_idle_timeout() -> None:
+    later = [end(0.3, rate, role="dripped") for rate in RATES]
+    assert of_stalled(stalled(0.001), later).kind == "absolute"
+
+
 def test_without_others_the_deadline_is_taken_for_absolute() -> None:
     assert of_stalled(stalled(5.0), []).kind == "absolute"
 
@@ -116,7 +121,9 @@ def test_what_stops_dripping_at_its_cap_counts_until_then() -> None:
     stopped = replace(end(12.0, 3000.0, role="dripped"), full=2.0)
     # it dripped for 2 s, and its idle timeout ended it 10 s after
     assert of_dripped(stalled(1.0), [stopped]).kind == "idle"
-    # it dripped for less than the deadline: that tells nothing
+    # it stopped as the deadline came, or before: that tells nothing
+    nearly = replace(end(2.1, 3000.0, role="dripped"), full=2.05)
+    assert of_stalled(stalled(2.0), [nearly, end(2.0, 10.0, role="dripped")]).kind == "absolute"
     assert of_stalled(stalled(10.0), [stopped, end(10.0, 10.0, role="dripped")]).kind == "absolute"
 
 
