@@ -162,13 +162,15 @@ class Baseline:
     keeps_alive: bool
 
 
-def ask(target: Target) -> Baseline:
+def ask(target: Target, patience: float = PATIENCE) -> Baseline:
     """Make one request. UnusableTargetError, in one line, if no proper response comes.
+
+    `patience`: seconds to wait for each part of it.
 
     Redirections and responses of 500 and above are no target either: nothing could be said of a server that fails
     honest requests, and another URL must be named by the user, not by the server.
     """
-    baseline = _exchange(target)
+    baseline = _exchange(target, patience)
     if 300 <= baseline.status < 400:
         where = baseline.fields.get("location", "elsewhere")
         raise UnusableTargetError(f"{target.url} redirects ({baseline.status}) to {where}: give the URL that answers")
@@ -177,11 +179,11 @@ def ask(target: Target) -> Baseline:
     return baseline
 
 
-def _exchange(target: Target) -> Baseline:
+def _exchange(target: Target, patience: float) -> Baseline:
     answers = Answers()
     received = 0
     try:
-        with target.connect() as connection:
+        with target.connect(patience) as connection:
             connection.sendall(target.get())
             while not answers.complete and received < MOST:
                 data = connection.recv(65536)
@@ -191,7 +193,7 @@ def _exchange(target: Target) -> Baseline:
                 received += len(data)
                 answers.feed(data, 0.0)
     except TimeoutError as error:
-        raise UnusableTargetError(f"{target.url} accepts and does not answer within {PATIENCE:g} s") from error
+        raise UnusableTargetError(f"{target.url} accepts and does not answer within {patience:g} s") from error
     except ssl.SSLError as error:
         raise UnusableTargetError(f"{target.url}: {_tls_trouble(error)}") from error
     except httptools.HttpParserError as error:

@@ -34,7 +34,7 @@ it fails. The worse of both is the verdict.
   C  no failure; or one failure, and at most two weak
   D  up to a quarter of the attacks fail
   E  up to half of them fail
-  F  more fail, or an attack takes the server away from half of its honest clients, or it answers no more in the end
+  F  more fail, or an attack takes the server away from half of its honest clients, or for good
 Attacks that do not apply do not count. A check that was stopped early has no grade: "-"."""
 
 
@@ -87,13 +87,13 @@ def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
 def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
     """Return the grade; "-" if an attack is unfinished, or none applies. `gone`: the server answers no more."""
     counted = [outcome for outcome in outcomes if outcome.verdict != "not applicable"]
-    if gone:
+    if gone or any(_taken_away(outcome.honest) for outcome in counted):
         return "F"
     if not counted or any(outcome.verdict == "unfinished" for outcome in counted):
         return "-"
     fails = sum(outcome.verdict == "fail" for outcome in counted)
     weak = sum(outcome.verdict == "weak" for outcome in counted)
-    if any(_taken_away(outcome.honest) for outcome in counted) or fails * 2 > len(counted):
+    if fails * 2 > len(counted):
         return "F"
     if fails == 0:
         return "A" if weak == 0 else "B" if weak <= 2 else "C"

@@ -15,6 +15,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic, sleep
@@ -31,7 +32,7 @@ from .grade import grade, held_verdict, verdict
 from .kinds import Deadline
 from .outcome import Honest, Outcome, Report
 from .script import Seen
-from .scripts import Facts, crowd, fills, scripts
+from .scripts import Facts, crowd, crowd_size, fills, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
 HONEST_RATE = 50.0
@@ -41,6 +42,8 @@ _HONEST_CONNECTIONS = 200
 CROWD_PART, CROWD_LEAST, CROWD_MOST = 0.05, 0.6, 2.0
 # seconds to give a crowd's connections to the server before honest clients ask
 _GATHERING = 0.2
+# seconds that a server gets after a crowd to serve again
+RECOVERY = 15.0
 # descriptors of a process beside its connections
 _SPARE = 100
 
@@ -80,7 +83,7 @@ def check(plan: Plan, progress: Progress) -> Report:
         except KeyboardInterrupt:
             run.interrupt(child)
     outcomes = tuple(run.outcomes(known(baseline.server, baseline.fields)))
-    gone = "" if run.interrupted else _gone(plan.target)
+    gone = "" if run.interrupted else _gone(plan.target, run.paralysed)
     return Report(
         target=plan.target.url,
         server=_shown(baseline),
@@ -95,8 +98,10 @@ def check(plan: Plan, progress: Progress) -> Report:
     )
 
 
-def _gone(target: Target) -> str:
+def _gone(target: Target, paralysed: str) -> str:
     """Ask once more: an attack may have ended the server, which would look like a deadline."""
+    if paralysed:
+        return f"no honest request was answered for {RECOVERY:g} s after {paralysed}, and no crowd attacked again"
     try:
         ask(target)
     except UnusableTargetError as error:
@@ -137,6 +142,7 @@ class _Run:
     def __init__(self, plan: Plan, facts: Facts, progress: Progress) -> None:
         self.calm = Honest(0, 0, None)
         self.interrupted = False
+        self.paralysed = ""
         self._plan = plan
         self._facts = facts
         self._progress = progress
@@ -190,18 +196,36 @@ class _Run:
         chosen = [attack for attack in self._chosen() if self.applies(attack)] if self._plan.connections else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
-            order = attacker.Crowd(
-                self._plan.target, crowd(self._facts, attack.name), self._plan.connections, attack.enough is None
-            )
-            child.connection.send(order)
-            child.receive()
-            sleep(_GATHERING)
-            felt = self.honest()
-            child.connection.send("enough")
-            standing: attacker.Standing = child.receive()
-            _need_ports(standing.failures)
+            felt, standing = self._under(attack, child)
             self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
+            if not self._recovered():
+                self.paralysed = attack.name
+                return
         self._progress("done", len(chosen), len(chosen))
+
+    def _under(self, attack: Attack, child: Child) -> tuple[Honest, attacker.Standing]:
+        """Ask while a crowd makes the attack."""
+        size = crowd_size(self._facts, attack.name, self._plan.connections)
+        script = crowd(self._facts, attack.name)
+        child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
+        child.receive()
+        sleep(_GATHERING)
+        felt = self.honest()
+        child.connection.send("enough")
+        standing: attacker.Standing = child.receive()
+        _need_ports(standing.failures)
+        return felt, standing
+
+    def _recovered(self) -> bool:
+        """Wait until the server answers again: what the next attack does must not be blamed on this one."""
+        until = monotonic() + RECOVERY
+        while monotonic() < until:
+            began = monotonic()
+            with suppress(UnusableTargetError):
+                ask(self._plan.target, HONEST_PATIENCE)
+                return True
+            sleep(max(0.0, began + 0.1 - monotonic()))
+        return False
 
     def interrupt(self, child: Child) -> None:
         """Take what the child has measured."""

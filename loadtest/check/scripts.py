@@ -46,6 +46,9 @@ PIPELINE = 96_000
 _LONG_PIPELINE = 1_000_000
 _REQUESTS = 5_000
 
+# requests that a crowd which reads nothing makes in all: it holds on to a server, and must not keep it busy
+CROWD_REQUESTS = 20_000
+
 _LINE = b"X-Endless: 1\r\n"
 _BODY = 1 << 30
 
@@ -193,6 +196,14 @@ def crowd(facts: Facts, name: str) -> Script:
     found = [one for one in scripts(facts, frozenset({name})) if one.attack == name and wanted in (None, one.role)]
     slow = found[0]
     return replace(slow, interval=1.0) if slow.piece and slow.role == "dripped" else slow
+
+
+def crowd_size(facts: Facts, name: str, connections: int) -> int:
+    """Return how many connections of an attack make a crowd: fewer, where each asks a server to work for it."""
+    if name != "slow-read":
+        return connections
+    requests = math.ceil(FILLING / facts.size) + 1
+    return max(1, min(connections, CROWD_REQUESTS // requests))
 
 
 def client_hello(target: Target) -> bytes:

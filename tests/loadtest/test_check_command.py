@@ -168,8 +168,7 @@ def test_a_target_that_does_not_answer_honest_requests(rule: Rule, text: str) ->
 
 
 def test_a_target_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PATIENCE", 0.2)
-    monkeypatch.setattr(target.Target.connect, "__defaults__", (0.2,))
+    monkeypatch.setattr(target.ask, "__defaults__", (0.2,))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done = run(f"http://127.0.0.1:{listener.getsockname()[1]}/")
     assert done.exit_code == 3

@@ -155,6 +155,17 @@ def test_a_server_that_answers_no_more_in_the_end_fails() -> None:
     assert "answers 500" in whole.gone
 
 
+def test_a_server_that_does_not_recover_from_a_crowd_is_not_attacked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.check.run.RECOVERY", 0.2)
+    # one that sees if anybody listens, the first request, 30 of calm, 21 that are measured, and some of the crowd's
+    with slow_server(Rule("absolute", 0.2, breaks=60)) as server:
+        whole = report(server.url, "silent", "connection-flood", limit=0.6, connections=20)
+    first, second = whole.outcomes
+    assert whole.grade == "F"
+    assert "after silent" in whole.gone
+    assert (first.crowd >= 20, second.crowd, second.honest) == (True, 0, None)
+
+
 def test_what_does_not_apply_says_why_and_does_not_count() -> None:
     with slow_server(Rule("absolute", 0.3)) as server:
         whole = report(server.url, "silent", "websocket-silent", "tls-silent", "handshake-flood", limit=1.0)
