@@ -87,6 +87,9 @@ class UpgradedConnection(WaitingConnection):
         self._unread = unread
         self.output.flush()
         if self._must_linger:
+            if self._exchange is not None:
+                # its record does not count the time that the peer takes to leave
+                self._release_exchange(self._exchange)
             self.attendance = QUEUED
             self._owner.schedule(self)
         else:

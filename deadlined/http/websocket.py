@@ -179,7 +179,8 @@ class WebSocket(Upgraded):
             self._end(Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR, code, text, unread=True)
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed
-            self._end(self._why, code, text)
+            # a reset would discard the answer, if the peer goes on sending after its close (RFC 6455, 7.1.1)
+            self._end(self._why, code, text, unread=True)
         return frames.incomplete and frames.few
 
     def read_deadline_moved(self, when: float) -> None:

@@ -31,6 +31,8 @@ async def site_of(app: App, timeouts: Timeouts, **options: Any) -> AsyncIterator
         yield site
         site.hang_up()
         await all_ended(site)
+        # a drain stops waiting
+        await wait_all_tasks_blocked()
         poller = current_host().statistics().poller
         assert poller.timers.stored == poller.timers.zombies
         assert poller.descriptors == (0 if site.server.draining else 1), "the listener is left"

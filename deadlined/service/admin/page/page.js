@@ -5,7 +5,7 @@ const $ = id => document.getElementById(id);
 // which timeout bounds a phase, for the bars of the time left
 const LIMITS = {
   handshake: "handshake", header: "read_header", body: "body_grace", handler: "handler", write: "write_grace",
-  idle: "idle", drain: "drain",
+  idle: "idle", websocket: "ws_ping", drain: "drain",
 };
 
 const REASONS = {
@@ -22,6 +22,9 @@ const REASONS = {
   client_reset: "The client has reset the connection, or has left before its answer.",
   protocol_error: "The client has sent what is not HTTP, or what two readers could read in two ways.",
   header_too_large: "The head of a request was larger than the limit.",
+  message_too_large: "A message of a websocket was larger than the limit.",
+  pong_timeout: "The client of a websocket did not answer a ping in time.",
+  close_timeout: "The client of a websocket did not answer the close in time.",
   keepalive_limit: "The connection had as many requests as it may have.",
   server_error: "The application has failed; its log says why.",
   done: "One side has asked for the end after a response. This is normal.",
