@@ -7,16 +7,18 @@ import os
 import resource
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+import msgspec
+
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
+from ..http import Exchange, HttpServer, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
 from .certificates import server_context
+from .config import ServeConfig
 from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .hints import LoopHint, hinting
@@ -27,46 +29,13 @@ from .output import guard_standard_streams, write_last_lines_to
 from .page import LivePage
 from .stalls import StallWatch
 from .stopping import Stopper
-from .workers import Supervisor, free_port
 
 # seconds that the application's shutdown may take even if the drain has used up its time
 _LEAST_GRACE = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeConfig:
-    """The options of `deadlined serve`."""
-
-    app: str | None = None
-    factory: bool = False
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: str | None = None
-    uds_mode: int = 0o666
-    certfile: str | None = None
-    keyfile: str | None = None
-    key_password_file: str | None = None
-    client_ca: str | None = None
-    ciphers: str | None = None
-    tls_min: str = "1.2"
-    log_level: str = "info"
-    access_log: bool = True
-    stall_log: float = 1.0
-    http: str = "auto"
-    loop: str = "trio"
-    queue: str = "heap4"
-    precise: bool = False
-    cancel_on_disconnect: bool = True
-    workers: int = 1
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    limits: Limits = field(default_factory=Limits)
-
-
 def serve(config: ServeConfig) -> int:
-    """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
-
-    Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
-    """
+    """Do what `deadlined.service.serve` does."""
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
@@ -75,6 +44,9 @@ def serve(config: ServeConfig) -> int:
     log = _after(access, unordered)
     link: Link | None = None
     if config.workers > 1:
+        # most have one process, and need not load this
+        from .workers import Supervisor
+
         config = _with_chosen_port(config)
         role = Supervisor(config.workers, config.timeouts.drain, log).run()
         if isinstance(role, int):
@@ -114,10 +86,12 @@ def _after(access: AccessLog | None, log: Log) -> Log:
 
 def _with_chosen_port(config: ServeConfig) -> ServeConfig:
     """Choose the port that the worker processes share. StartupError if another process listens on it."""
+    from .workers import free_port
+
     if config.uds is not None:
         raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
     try:
-        return replace(config, port=free_port(config.host, config.port))
+        return msgspec.structs.replace(config, port=free_port(config.host, config.port))
     except OSError as error:
         raise _cannot_listen(config, error) from None
 

@@ -1,0 +1,21 @@
+"""One configuration: the model, and what follows from it: flags, variables, a file, help and the reference page."""
+
+from __future__ import annotations
+
+from .model import GROUPS, ServeConfig
+from .resolving import ConfigurationError, Resolution, Sources, resolve
+from .settings import SETTINGS, Setting
+from .showing import as_dictionary, as_toml
+
+__all__ = [
+    "GROUPS",
+    "SETTINGS",
+    "ConfigurationError",
+    "Resolution",
+    "ServeConfig",
+    "Setting",
+    "Sources",
+    "as_dictionary",
+    "as_toml",
+    "resolve",
+]

@@ -1,0 +1,155 @@
+"""The options of `deadlined serve`: the one source of flags, variables, keys of the file, help and reference page.
+
+A field of `ServeConfig` is a setting, with its help, its group and its kind in the annotation. The fields of `Timeouts`
+and `Limits` are settings as well; their help is here, beside that of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from ...http import PARSERS, Limits, Timeouts
+from ...runtime import LOOPS
+from ...timers import SCHEMES
+from ..certificates import VERSIONS
+from .kinds import Mode, duration_kind
+
+LISTEN = "Where to listen"
+APPLICATION = "Application"
+DEADLINES = "Deadlines"
+LIMITS = "Limits"
+TLS = "TLS"
+PROCESSES = "Processes"
+LOGS = "Logs"
+RARE = "Rarely needed"
+
+# in the order of the help
+GROUPS = (LISTEN, APPLICATION, DEADLINES, LIMITS, TLS, PROCESSES, LOGS, RARE)
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
+    """Describe a field. `more`: `name`, what stands for its value; `short`, a flag of one letter; `choices`, all values
+    that it may have; `kind`, how it is read if its type does not say so; `empty=True`, if it may be an empty text;
+    `flag=False`, if it is an argument."""
+    return msgspec.Meta(description=help_, extra={"group": group, **more})
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `deadlined serve`. Durations are in seconds, sizes in bytes, `inf` is off."""
+
+    host: Annotated[str, about(LISTEN, "Address or name to listen on; empty for all.", empty=True)] = "127.0.0.1"
+    port: Annotated[
+        int, msgspec.Meta(ge=0, le=65535), about(LISTEN, "TCP port; 0 lets the system choose.", short="p")
+    ] = 8000
+    uds: Annotated[str | None, about(LISTEN, "Listen on a unix socket, not on TCP.", name="path")] = None
+    uds_mode: Annotated[
+        int,
+        about(
+            LISTEN,
+            "Permissions of the unix socket, in octal; the default lets every local user connect.",
+            kind=Mode(),
+        ),
+    ] = 0o666
+
+    app: Annotated[
+        str | None,
+        about(APPLICATION, "The application, package.module:attribute.", name="app", flag=False),
+    ] = None
+    factory: Annotated[bool, about(APPLICATION, "APP is a function without arguments; what it returns is served.")] = (
+        False
+    )
+    loop: Annotated[
+        str,
+        about(
+            APPLICATION,
+            "Event loop for the application: trio, asyncio, or uvloop (asyncio in C, the extra `fast`).",
+            choices=LOOPS,
+        ),
+    ] = "trio"
+    cancel_on_disconnect: Annotated[
+        bool,
+        about(APPLICATION, "Cancel the application's handler when its client leaves before the response is sent."),
+    ] = True
+
+    timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
+    limits: Limits = msgspec.field(default_factory=Limits)
+
+    certfile: Annotated[str | None, about(TLS, "Certificate for TLS (PEM).", name="file")] = None
+    keyfile: Annotated[str | None, about(TLS, "Private key, if it is not in --certfile.", name="file")] = None
+    key_password_file: Annotated[
+        str | None, about(TLS, "Password of the private key, in the first line.", name="file")
+    ] = None
+    client_ca: Annotated[
+        str | None,
+        about(TLS, "Authorities (PEM); each client must have a certificate of one of them.", name="file"),
+    ] = None
+    ciphers: Annotated[
+        str | None,
+        about(TLS, "OpenSSL's list of cipher suites for TLS 1.2; those of TLS 1.3 are fixed.", name="list"),
+    ] = None
+    tls_min: Annotated[str, about(TLS, "Least version of TLS.", choices=tuple(sorted(VERSIONS)))] = "1.2"
+
+    workers: Annotated[
+        int,
+        msgspec.Meta(ge=1),
+        about(
+            PROCESSES,
+            "Number of worker processes that share the port; one that ends is replaced.",
+            name="number",
+            short="w",
+        ),
+    ] = 1
+
+    log_level: Annotated[
+        str, about(LOGS, "Least level of the server's and the application's log records.", choices=LEVELS)
+    ] = "info"
+    access_log: Annotated[bool, about(LOGS, "Log a line per request and per connection.")] = True
+    stall_log: Annotated[
+        float,
+        about(
+            LOGS,
+            "Log where the application blocks the event loop for so long, with its stack.",
+            kind=duration_kind(positive=True),
+        ),
+    ] = 1.0
+
+    http: Annotated[
+        str,
+        about(
+            RARE,
+            "Parser of requests: h11, httptools (in C, the extra `fast`), or auto: httptools if it is installed.",
+            choices=PARSERS,
+        ),
+    ] = "auto"
+    queue: Annotated[str, about(RARE, "Timer queue that keeps the deadlines.", choices=tuple(sorted(SCHEMES)))] = (
+        "heap4"
+    )
+    precise: Annotated[
+        bool,
+        about(RARE, "Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux)."),
+    ] = False
+
+
+# the help of each field of `Timeouts` and `Limits`
+HELP = {
+    "handshake": "Time for the TLS handshake, from accept.",
+    "read_header": "Time for a request's head, from accept or its first byte; cuts slowloris.",
+    "read": "Time for a request's head and body.",
+    "body_grace": "Time for a body, extended by received bytes / --body-min-rate.",
+    "body_min_rate": "Bytes per second that extend --body-grace.",
+    "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer.",
+    "write_min_rate": "Bytes per second at which a client must take a long send.",
+    "write": "Time for the whole response, from the end of the request's head.",
+    "idle": "Time that a connection may wait for the next request.",
+    "handler": "Time for the application; then it is cancelled and the response is 504.",
+    "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
+    "drain": "Time for open requests after SIGTERM; then they are cut.",
+    "max_head": "Bytes of a request's head; more is answered with 431.",
+    "max_headers": "Header fields of a request; more are answered with 431.",
+    "max_body": "Bytes of a request's body; more is answered with 413.",
+    "max_requests": "Requests after which a connection is closed.",
+}
