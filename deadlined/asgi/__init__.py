@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .forwarded import TrustedProxies
 from .handler import App, AsgiHandler, DeadlinesExtension
 from .lifespan import Lifespan, LifespanFailed
 
-__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Lifespan", "LifespanFailed"]
+__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Lifespan", "LifespanFailed", "TrustedProxies"]

@@ -26,6 +26,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
+from .forwarded import Origin, TrustedProxies
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -130,10 +131,16 @@ Mapping.register(DeadlinesExtension)
 
 
 class AsgiHandler:
-    """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`."""
+    """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`.
 
-    def __init__(self, app: App, state: dict[str, Any] | None = None) -> None:
+    `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None for nobody's.
+    """
+
+    def __init__(
+        self, app: App, state: dict[str, Any] | None = None, *, trusted_proxies: TrustedProxies | None = None
+    ) -> None:
         self._app = app
+        self._trusted_proxies = trusted_proxies
         self._state = {} if state is None else state
         # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
@@ -170,7 +177,21 @@ class AsgiHandler:
         scope["server"] = exchange.server_address
         scope["state"] = self._state.copy()
         scope["extensions"] = {"deadlined": DeadlinesExtension(exchange)}
+        if self._trusted_proxies is not None:
+            self._set_origin(scope, exchange, self._trusted_proxies)
         return scope
+
+    def _set_origin(self, scope: Scope, exchange: Exchange, proxies: TrustedProxies) -> None:
+        """Set in `scope`, and for the log, where the request comes from if trusted proxies tell it."""
+        here = Origin(exchange.client, exchange.scheme, exchange.server_address)
+        # a peer that is gone has no address either
+        is_unix = exchange.client is None and exchange.server_address is None
+        origin = proxies.origin(exchange.request.headers, here, is_unix)
+        if origin is not here:
+            exchange.forwarded_client = origin.client
+            scope["client"] = origin.client
+            scope["scheme"] = origin.scheme
+            scope["server"] = origin.server
 
 
 class _Channel:

@@ -35,7 +35,7 @@ from .state import (
     next_state,
 )
 from .timeouts import INF
-from .transport import Plain, Transport, address_of
+from .transport import Plain, Transport, address_of, peer_name
 from .wire import RequestParser, canned
 
 
@@ -141,7 +141,7 @@ class ConnectionBase(ExchangeHost):
     def peer(self) -> str:
         """The client's address, for the log."""
         if not self._peer:
-            self._peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+            self._peer = peer_name(self.client)
         return self._peer
 
     def configure(self, settings: Settings) -> None:
@@ -299,8 +299,9 @@ class ConnectionBase(ExchangeHost):
 
     def _request_record(self, exchange: Exchange) -> RequestRecord:
         request = exchange.request
+        forwarded = exchange.forwarded_client
         return RequestRecord(
-            peer=self.peer,
+            peer=self.peer if forwarded is None else peer_name(forwarded),
             method=request.method,
             target=request.target.decode("ascii"),
             version=request.version,

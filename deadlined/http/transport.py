@@ -188,3 +188,10 @@ def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
     except OSError:
         return None
     return (address[0], address[1]) if isinstance(address, tuple) else None
+
+
+def peer_name(address: tuple[str, int] | None) -> str:
+    """Return the address of a client for the log. A port of 0 is not known."""
+    if address is None:
+        return "unix"
+    return f"{address[0]}:{address[1]}" if address[1] else address[0]

@@ -7,11 +7,11 @@ import os
 import resource
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
-from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
+from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed, TrustedProxies
 from ..http import Exchange, HttpServer, head_parser
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
@@ -131,7 +131,7 @@ class _Service:
                 if lifespan.error is not None:
                     self._hint.search(lifespan.error)
                 tune_gc()
-                handler = garbage.watching(AsgiHandler(app, state))
+                handler = garbage.watching(self._handler(app, state))
                 server = page.server = self._server(handler, context)
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
@@ -151,6 +151,10 @@ class _Service:
                 listener.close()
         statistics = server.statistics()
         self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
+
+    def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
+        proxies = self._config.trusted_proxies
+        return AsgiHandler(app, state, trusted_proxies=TrustedProxies(proxies) if proxies else None)
 
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...asgi.forwarded import ALLOWED, proxy
 from ...http import PARSERS, Limits, Timeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
-from .kinds import Mode, duration_kind
+from .kinds import Mode, Words, duration_kind
 
 LISTEN = "Where to listen"
 APPLICATION = "Application"
@@ -74,6 +75,16 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         about(APPLICATION, "Cancel the application's handler when its client leaves before the response is sent."),
     ] = True
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        about(
+            APPLICATION,
+            "Proxies whose Forwarded and X-Forwarded-* fields tell client and scheme: addresses, networks such as "
+            "10.0.0.0/8, or unix for unix sockets. By default nobody's do.",
+            kind=Words("proxies", ALLOWED, proxy),
+        ),
+    ] = ()
 
     timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
     limits: Limits = msgspec.field(default_factory=Limits)
