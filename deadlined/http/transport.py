@@ -194,4 +194,7 @@ def peer_name(address: tuple[str, int] | None) -> str:
     """Return the address of a client for the log. A port of 0 is not known."""
     if address is None:
         return "unix"
-    return f"{address[0]}:{address[1]}" if address[1] else address[0]
+    host, port = address
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

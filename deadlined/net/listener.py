@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket as stdlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -250,11 +251,18 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
         raise
 
 
-async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mode: int | None = None) -> Listener:
+async def open_unix_listener(
+    path: str | Path,
+    *,
+    backlog: int | None = None,
+    mode: int | None = None,
+    owner: tuple[int, int] | None = None,
+) -> Listener:
     """Listen on a unix socket. A socket file on which no process listens is replaced.
 
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
-    to the umask. Closing the listener removes the file unless it was replaced.
+    to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
+    removes the file unless it was replaced.
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
     file = Path(path)
@@ -263,7 +271,7 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mo
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
-        return _listen_at_path(socket, file, backlog, mode)
+        return _listen_at_path(socket, file, backlog, mode, owner)
     except BaseException:
         socket.close()
         raise
@@ -285,10 +293,14 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
         raise
 
 
-def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Listener:
+def _listen_at_path(
+    socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
+) -> Listener:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
         # until listen() the socket refuses connections
+        if owner is not None:
+            os.chown(file, *owner)
         if mode is not None:
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)

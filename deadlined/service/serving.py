@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TextIO
 
-import msgspec
-
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed, TrustedProxies
 from ..http import Exchange, HttpServer, head_parser
-from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..net import Listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from .access import AccessLog
 from .certificates import server_context
 from .config import ServeConfig
-from .errors import CANNOT_BIND, FAILED, WRONG_ARGUMENTS, StartupError
+from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .hints import LoopHint, hinting
 from .link import Link
+from .listening import listen, url, with_chosen_ports
 from .loading import load_app
 from .logs import Log, configure
 from .output import guard_standard_streams, write_last_lines_to
@@ -45,9 +43,9 @@ def serve(config: ServeConfig) -> int:
     link: Link | None = None
     if config.workers > 1:
         # most have one process, and need not load this
-        from .workers import Supervisor
+        from .workers import Supervisor, free_port
 
-        config = _with_chosen_port(config)
+        config = with_chosen_ports(config, free_port)
         role = Supervisor(config.workers, config.timeouts.drain, log).run()
         if isinstance(role, int):
             return role
@@ -84,18 +82,6 @@ def _after(access: AccessLog | None, log: Log) -> Log:
     return ordered
 
 
-def _with_chosen_port(config: ServeConfig) -> ServeConfig:
-    """Choose the port that the worker processes share. StartupError if another process listens on it."""
-    from .workers import free_port
-
-    if config.uds is not None:
-        raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
-    try:
-        return msgspec.structs.replace(config, port=free_port(config.host, config.port))
-    except OSError as error:
-        raise _cannot_listen(config, error) from None
-
-
 class _Service:
     """One serving process. `thread_log` may be called in other threads. `access` is None without an access log, `link`
     without a supervisor."""
@@ -124,7 +110,7 @@ class _Service:
             await self._run(app, page, context, garbage)
 
     async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
-        listeners = await _listen(self._config)
+        listeners = await listen(self._config)
         lifespan = Lifespan(app)
         try:
             async with lifespan as state:
@@ -192,39 +178,13 @@ class _Service:
             with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log):
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:
-                    self._log("listening", url=_url(self._config, listener), loop=self._config.loop, pid=os.getpid())
+                    self._log("listening", url=url(self._config, listener), loop=self._config.loop, pid=os.getpid())
                 if link is not None:
                     link.report_ready()
                     group.start_soon(link.follow, end)
                 await server.serve(listeners)
             group.cancel()
         return ends
-
-
-async def _listen(config: ServeConfig) -> list[Listener]:
-    try:
-        if config.uds is not None:
-            return [await open_unix_listener(config.uds, mode=config.uds_mode)]
-        return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
-    except OSError as error:
-        raise _cannot_listen(config, error) from None
-
-
-# what to do about an error of bind(2)
-_HINTS = {
-    errno.EADDRINUSE: "; another process has it, choose another {option}",
-    errno.EEXIST: "; remove it, or choose another {option}",
-    errno.EADDRNOTAVAIL: "; no interface of this machine has this address, choose another --host",
-    errno.EACCES: "; this user may not listen there, choose another {option}",
-    errno.ENOENT: "; its directory must exist",
-}
-
-
-def _cannot_listen(config: ServeConfig, error: OSError) -> StartupError:
-    where = config.uds or f"{config.host}:{config.port}"
-    option = "--port" if config.uds is None else "--uds"
-    hint = _HINTS.get(error.errno or 0, "").format(option=option)
-    return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
 
 
 def _require_parser(name: str) -> None:
@@ -252,14 +212,6 @@ def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
         ciphers=config.ciphers,
         tls_min=config.tls_min,
     )
-
-
-def _url(config: ServeConfig, listener: Listener) -> str:
-    if config.uds is not None:
-        return f"unix:{config.uds}"
-    host, port = listener.socket.getsockname()[:2]
-    scheme = "http" if config.certfile is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _raise_file_limit() -> None:

@@ -280,12 +280,12 @@ async def test_the_application_and_the_record_see_the_client(trusted: bool) -> N
 
     proxies = TrustedProxies([LOCALHOST]) if trusted else None
     async with serving(app, trusted_proxies=proxies) as served:
-        fields = b"x-forwarded-for: 6.6.6.6, 192.0.2.1\r\nx-forwarded-proto: https\r\n"
+        fields = b"x-forwarded-for: 6.6.6.6, [2001:db8::1]:8\r\nx-forwarded-proto: https\r\n"
         await served.ask(b"GET / HTTP/1.0\r\nhost: a\r\n" + fields + b"\r\n")
         await served.ended()
         if trusted:
-            assert (seen[0]["client"], seen[0]["scheme"]) == (("192.0.2.1", 0), "https")
-            assert [record.peer for record in served.requests] == ["192.0.2.1"]
+            assert (seen[0]["client"], seen[0]["scheme"]) == (("2001:db8::1", 8), "https")
+            assert [record.peer for record in served.requests] == ["[2001:db8::1]:8"]
         else:
             assert (seen[0]["client"][0], seen[0]["scheme"]) == (LOCALHOST, "http")
             assert served.requests[0].peer.startswith(f"{LOCALHOST}:")

@@ -140,6 +140,24 @@ class Plain(Kind):
             raise ValueError(f"{shown(value)} is not {self._what}: {self.allowed}") from None
 
 
+class Checked(Kind):
+    """A text that `check` returns, or refuses by a ValueError."""
+
+    allowed = ""
+
+    def __init__(self, name: str, check: Callable[[str], str]) -> None:
+        self.name = name
+        self._check = check
+
+    def parse(self, text: str) -> str:
+        return self._check(text)
+
+    def accept(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is no text: write {self.name}")
+        return self._check(value)
+
+
 class Words(Kind):
     """A list of words, separated by commas or blanks in text. `check` raises ValueError for a wrong one."""
 

@@ -15,7 +15,8 @@ from ...http import PARSERS, Limits, Timeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
-from .kinds import Mode, Words, duration_kind
+from . import binds
+from .kinds import Checked, Mode, Words, duration_kind
 
 LISTEN = "Where to listen"
 APPLICATION = "Application"
@@ -47,14 +48,31 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, msgspec.Meta(ge=0, le=65535), about(LISTEN, "TCP port; 0 lets the system choose.", short="p")
     ] = 8000
     uds: Annotated[str | None, about(LISTEN, "Listen on a unix socket, not on TCP.", name="path")] = None
+    bind: Annotated[
+        tuple[str, ...],
+        about(
+            LISTEN,
+            "Listen here, and in several places if it is given more than once: host:port, [address]:port, unix:path, "
+            "or fd://number for a listening socket that was inherited. In place of --host, --port and --uds.",
+            kind=Words("places", binds.ALLOWED, binds.parse_bind),
+        ),
+    ] = ()
     uds_mode: Annotated[
         int,
         about(
             LISTEN,
-            "Permissions of the unix socket, in octal; the default lets every local user connect.",
+            "Permissions of unix sockets, in octal; the default lets every local user connect.",
             kind=Mode(),
         ),
     ] = 0o666
+    uds_owner: Annotated[
+        str | None,
+        about(
+            LISTEN,
+            "Owner of the unix socket, user:group, if it is not the user that runs the server.",
+            kind=Checked("user:group", binds.check_owner),
+        ),
+    ] = None
 
     app: Annotated[
         str | None,

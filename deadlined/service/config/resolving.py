@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from .conflicts import conflicts
+from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen
 from .model import ServeConfig
-from .settings import SETTINGS, Setting, build, nearest
+from .settings import SETTINGS, build, nearest
 
 PREFIX: Final = "DEADLINED_"
 
@@ -51,44 +51,75 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve(sources: Sources) -> Resolution:
     """Read the sources again, and return what follows from them. ConfigurationError if anything is wrong."""
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(SETTINGS, DEFAULT)
     problems: list[str] = []
-    if sources.file is not None:
-        _add_file(sources.file, values, origins, problems)
-    for setting in SETTINGS.values():
-        _add_variable(setting, sources.environment, values, origins, problems)
-        if setting.name in sources.flags:
-            values[setting.name] = sources.flags[setting.name]
-            origins[setting.name] = setting.flag if setting.is_flag else setting.name.upper()
-    config = build(values)
+    # the first that has a setting gives its value
+    layers = [
+        _of_flags(sources.flags),
+        _of_variables(sources.environment, problems),
+        _of_file(sources.file, problems),
+    ]
+    problems += keep_one_way_to_listen(layers)
+    found = {name: given for layer in reversed(layers) for name, given in layer.items()}
+    config = build({name: given.value for name, given in found.items()})
     # what was wrong has its default now, which may not go together with the rest
-    if problems := problems or conflicts(config, origins):
+    if problems := problems or conflicts(config):
         raise ConfigurationError(problems)
-    return Resolution(config=config, origins=origins, warnings=tuple(_unknown_variables(sources.environment)))
+    return Resolution(
+        config=config,
+        origins={name: found[name].origin if name in found else DEFAULT for name in SETTINGS},
+        warnings=tuple(_unknown_variables(sources.environment)),
+    )
 
 
-def _add_file(path: str, values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """Add the values of a file."""
+def _of_flags(flags: Mapping[str, Any]) -> Layer:
+    """Return the values of the flags."""
+    given = [(SETTINGS[name], value) for name, value in flags.items()]
+    return {
+        setting.name: Given(value, setting.flag if setting.is_flag else setting.name.upper())
+        for setting, value in given
+    }
+
+
+def _of_variables(environment: Mapping[str, str], problems: list[str]) -> Layer:
+    """Return the values of the variables. An empty variable counts as not set."""
+    found: Layer = {}
+    for setting in SETTINGS.values():
+        text = environment.get(setting.variable)
+        if not text:
+            continue
+        try:
+            found[setting.name] = Given(setting.parse(text), setting.variable)
+        except ValueError as error:
+            of_kubernetes = setting.name == "port" and text.startswith("tcp://")
+            hint = "; Kubernetes sets it for a Service called deadlined: set enableServiceLinks to false"
+            problems.append(f"{setting.variable}: {error}{hint if of_kubernetes else ''}")
+    return found
+
+
+def _of_file(path: str | None, problems: list[str]) -> Layer:
+    """Return the values of a file."""
+    found: Layer = {}
+    if path is None:
+        return found
     # a start without a file need not load the parser
     from .file import FileError, lines, read
 
     try:
-        found, text = read(path)
+        values, text = read(path)
     except FileError as error:
         problems.append(str(error))
-        return
+        return found
     at = lines(text)
-    for key, value in found.items():
+    for key, value in values.items():
         place = f"{path}:{at[(key,)]}" if (key,) in at else path
         setting = SETTINGS.get(key)
         try:
             if setting is None:
                 raise ValueError(f"unknown key{_instead(key, value)}")
-            values[key] = setting.accept(value)
-            origins[key] = place
+            found[key] = Given(setting.accept(value), place)
         except ValueError as error:
             problems.append(f"{place}: {key}: {error}")
+    return found
 
 
 def _instead(key: str, value: Any) -> str:
@@ -96,26 +127,6 @@ def _instead(key: str, value: Any) -> str:
     if key.lower().replace("-", "_") not in SETTINGS and isinstance(value, dict):
         return "; settings are at the top of the file, in no table"
     return nearest(key, SETTINGS)
-
-
-def _add_variable(
-    setting: Setting,
-    environment: Mapping[str, str],
-    values: dict[str, Any],
-    origins: dict[str, str],
-    problems: list[str],
-) -> None:
-    """Add the value of a setting's variable, unless that is not set or empty."""
-    text = environment.get(setting.variable)
-    if not text:
-        return
-    try:
-        values[setting.name] = setting.parse(text)
-        origins[setting.name] = setting.variable
-    except ValueError as error:
-        of_kubernetes = setting.name == "port" and text.startswith("tcp://")
-        hint = "; Kubernetes sets it for a Service called deadlined: set enableServiceLinks to false"
-        problems.append(f"{setting.variable}: {error}{hint if of_kubernetes else ''}")
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:

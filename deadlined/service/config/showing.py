@@ -6,6 +6,9 @@ from .model import GROUPS
 from .resolving import Resolution
 from .settings import SETTINGS
 
+# what counts only without `bind` and `uds`
+_PLACES = ("host", "port")
+
 
 def as_toml(resolution: Resolution) -> str:
     """Return TOML with one line per setting, its origin in a comment. Files are named; what is in them is not shown."""
@@ -26,8 +29,10 @@ def _row(name: str, resolution: Resolution) -> tuple[str, str]:
     """Return a setting as TOML, and its origin. TOML has no value for what is not set."""
     setting = SETTINGS[name]
     value = setting.value(resolution.config)
-    if value is None:
+    if value is None or value == ():
         return f"# {name} =", "not set"
+    if name in _PLACES and (resolution.config.bind or resolution.config.uds is not None):
+        return f"# {name} =", "not used"
     return f"{name} = {setting.kind.toml(value)}", resolution.origins[name]
 
 

@@ -168,7 +168,7 @@ def test_a_mistake_in_a_variable_is_told_with_its_name(tmp_path: Path, variables
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     found = problems(tmp_path, "port = -1\nidel = 2\n", environment={"DEADLINED_LOOP": "x", "DEADLINED_KEYFILE": "k"})
-    assert [problem.split(": ")[0] for problem in found] == ["F:1", "F:2", "DEADLINED_LOOP"]
+    assert [problem.split(": ")[0] for problem in found] == ["DEADLINED_LOOP", "F:1", "F:2"]
 
 
 def test_a_file_that_is_not_there_is_one_mistake() -> None:
@@ -198,6 +198,54 @@ def test_an_unknown_variable_is_told_and_changes_nothing(name: str, like: str) -
     assert resolution.config == ServeConfig()
 
 
+# where to listen
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "told"),
+    [
+        ({"bind": (":80",), "port": 80}, {}, "", "--bind and --port both say where to listen"),
+        ({"uds": "x", "host": "y"}, {}, "", "--uds and --host both say where to listen"),
+        ({}, {"DEADLINED_BIND": ":80", "DEADLINED_UDS": "x"}, "", "DEADLINED_BIND and DEADLINED_UDS both say"),
+        ({}, {}, "bind = [':80']\nport = 80", "F:1 and F:2 both say where to listen; give all places with --bind"),
+        ({"bind": (":80", ":80")}, {}, "", "--bind: :80 is given twice"),
+        ({"bind": ("unix:x",), "workers": 2}, {}, "", "--workers: processes can share a port, but not the socket of"),
+        ({}, {}, "bind = ['80']", "F:1: bind: '80' is no place to listen: write 127.0.0.1:8000, [::1]:8000, unix:/run"),
+        ({}, {}, "bind = 80", "F:1: bind: 80 is not a list of texts"),
+        ({}, {}, "uds_owner = 'a b'", "F:1: uds_owner: 'a b' is no owner: write user, user:group or :group"),
+        ({}, {}, "uds_owner = 1000", "F:1: uds_owner: 1000 is no text: write user:group"),
+        ({}, {}, "trusted_proxies = '*'", "F:1: trusted_proxies: '*' is not a proxy: write an address"),
+    ],
+)
+def test_places_that_do_not_go_together_are_told(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, told: str
+) -> None:
+    (problem,) = problems(tmp_path, toml, flags=flags, environment=environment)
+    assert problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "places"),
+    [
+        ({"port": 81}, {"DEADLINED_UDS": "x"}, "bind = [':80']", ("127.0.0.1", 81, None, ())),
+        ({"port": 81}, {"DEADLINED_HOST": "::1"}, "bind = [':80']", ("::1", 81, None, ())),
+        ({"uds": "y"}, {"DEADLINED_PORT": "81"}, "host = '::1'", ("127.0.0.1", 8000, "y", ())),
+        ({}, {"DEADLINED_BIND": "a:1, b:2"}, "uds = 'x'", ("127.0.0.1", 8000, None, ("a:1", "b:2"))),
+        ({}, {}, "bind = 'a:1'", ("127.0.0.1", 8000, None, ("a:1",))),
+    ],
+)
+def test_the_first_source_that_says_where_to_listen_counts(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, places: Any
+) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text(toml)
+    resolution = resolve(Sources(flags=flags, environment=environment, file=str(file)))
+    config = resolution.config
+    assert (config.host, config.port, config.uds, config.bind) == places
+    file.write_text(as_toml(resolution))
+    assert resolve(Sources(file=str(file))).config == config
+
+
 # what is shown
 
 
@@ -210,8 +258,10 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
         {},
         optional={
             "host": st.text(st.characters(exclude_categories=["Cs"])),
-            "uds": _TEXTS,
             "port": st.integers(0, 65535),
+            "app": _TEXTS,
+            "certfile": _TEXTS,
+            "trusted_proxies": st.just(("10.0.0.0/8", "unix")),
             "idle": st.floats(0, 1e6) | st.just(math.inf),
             "max_head": st.integers(1, 2**40).map(float) | st.just(math.inf),
             "uds_mode": st.integers(0, 0o777),

@@ -1,0 +1,121 @@
+"""The listening sockets of `deadlined serve`, and what is said if one cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ..net import Listener, open_tcp_listeners, open_unix_listener
+from .config import ServeConfig
+from .config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
+from .errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
+
+# what to do about an error of bind(2), or of looking at an inherited descriptor
+_HINTS: Final = {
+    errno.EADDRINUSE: "; another process has it, choose another {option}",
+    errno.EEXIST: "; remove it, or choose another {option}",
+    errno.EADDRNOTAVAIL: "; no interface of this machine has this address, choose another {host}",
+    errno.EACCES: "; this user may not listen there, choose another {option}",
+    errno.ENOENT: "; its directory must exist",
+    errno.EPERM: "; this user may not give the socket to that owner, see --uds-owner",
+    errno.EBADF: "; the process has not inherited it",
+}
+
+
+def binds(config: ServeConfig) -> list[Bind]:
+    """Return where to listen."""
+    if config.bind:
+        return [parse_bind(text) for text in config.bind]
+    return [TcpBind(config.host, config.port) if config.uds is None else UnixBind(config.uds)]
+
+
+async def listen(config: ServeConfig) -> list[Listener]:
+    """Listen everywhere. StartupError if that fails somewhere; nothing is open then."""
+    listeners: list[Listener] = []
+    try:
+        for bind in binds(config):
+            try:
+                listeners += await _listen(bind, config)
+            except OSError as error:
+                raise _cannot_listen(config, bind, error) from None
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) -> ServeConfig:
+    """Return the configuration for processes that share their ports. `choose(host, port)` returns a free port for port
+    0, and raises OSError if another process listens on it. StartupError if one does."""
+    found: list[Bind] = []
+    for bind in binds(config):
+        try:
+            found.append(TcpBind(bind.host, choose(bind.host, bind.port)) if isinstance(bind, TcpBind) else bind)
+        except OSError as error:
+            raise _cannot_listen(config, bind, error) from None
+    return msgspec.structs.replace(config, bind=tuple(map(str, found)))
+
+
+def url(config: ServeConfig, listener: Listener) -> str:
+    """Return where a listener listens, for the log."""
+    address = listener.socket.getsockname()
+    if not isinstance(address, tuple):
+        return f"unix:{os.fsdecode(address)}"
+    scheme = "http" if config.certfile is None else "https"
+    return f"{scheme}://{TcpBind(address[0], address[1])}"
+
+
+async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:
+    if isinstance(bind, UnixBind):
+        return [await open_unix_listener(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))]
+    if isinstance(bind, InheritedBind):
+        return [_inherited(bind)]
+    return await open_tcp_listeners(bind.port, host=bind.host or None, reuse_port=config.workers > 1)
+
+
+def _inherited(bind: InheritedBind) -> Listener:
+    """Take over a descriptor. OSError if it is not open, or no socket; StartupError if it does not listen."""
+    found = socket.socket(fileno=bind.fd)
+    try:
+        # programs that the application starts must not have it
+        found.set_inheritable(False)
+        return Listener.from_socket(found)
+    except ValueError:
+        found.close()
+        raise StartupError(f"cannot listen on {bind}: it is no stream socket that listens", CANNOT_BIND) from None
+
+
+def _owner(text: str | None) -> tuple[int, int] | None:
+    """Return the numbers of user and group, -1 for one that is not given; None without an owner."""
+    if text is None:
+        return None
+    user, _, group = text.partition(":")
+    return (
+        _number("user", user, lambda name: pwd.getpwnam(name).pw_uid),
+        _number("group", group, lambda name: grp.getgrnam(name).gr_gid),
+    )
+
+
+def _number(what: str, name: str, look_up: Callable[[str], int]) -> int:
+    if not name:
+        return -1
+    try:
+        return int(name) if name.isascii() and name.isdigit() else look_up(name)
+    except KeyError:
+        raise StartupError(f"--uds-owner: this machine has no {what} {name!r}", WRONG_ARGUMENTS) from None
+
+
+def _cannot_listen(config: ServeConfig, bind: Bind, error: OSError) -> StartupError:
+    where = bind.path if isinstance(bind, UnixBind) else str(bind)
+    short = "--uds" if isinstance(bind, UnixBind) else "--port"
+    option, host = ("--bind", "--bind") if config.bind else (short, "--host")
+    hint = _HINTS.get(error.errno or 0, "").format(option=option, host=host)
+    return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)
