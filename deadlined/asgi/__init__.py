@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from .forwarded import TrustedProxies
-from .handler import App, AsgiHandler, DeadlinesExtension
+from .handler import App, AsgiHandler, DeadlinesExtension, check_root_path
 from .lifespan import Lifespan, LifespanFailed
 
-__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Lifespan", "LifespanFailed", "TrustedProxies"]
+__all__ = [
+    "App",
+    "AsgiHandler",
+    "DeadlinesExtension",
+    "Lifespan",
+    "LifespanFailed",
+    "TrustedProxies",
+    "check_root_path",
+]

@@ -22,7 +22,7 @@ from collections.abc import (
     ValuesView,
 )
 from typing import Any, Final, cast
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
@@ -35,6 +35,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
+
+# what of a path need not be escaped (RFC 3986, 3.3)
+_PATH: Final = "/!$&'()*+,;=:@~"
 
 # the keys of a scope
 _KEYS: Final = (
@@ -133,13 +136,21 @@ Mapping.register(DeadlinesExtension)
 class AsgiHandler:
     """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`.
 
-    `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None for nobody's.
+    `root_path`: where a proxy has mounted the application; it is put in front of each path, as ASGI demands. ValueError
+    for one that is not like "/shop". `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None
+    for nobody's.
     """
 
     def __init__(
-        self, app: App, state: dict[str, Any] | None = None, *, trusted_proxies: TrustedProxies | None = None
+        self,
+        app: App,
+        state: dict[str, Any] | None = None,
+        *,
+        root_path: str = "",
+        trusted_proxies: TrustedProxies | None = None,
     ) -> None:
         self._app = app
+        self._root_path = check_root_path(root_path)
         self._trusted_proxies = trusted_proxies
         self._state = {} if state is None else state
         # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
@@ -148,7 +159,7 @@ class AsgiHandler:
             "asgi": _VERSIONS,
             "scheme": "http",
             "query_string": b"",
-            "root_path": "",
+            "root_path": self._root_path,
         }
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
@@ -167,6 +178,9 @@ class AsgiHandler:
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
+        if self._root_path:
+            path = self._root_path + path
+            raw_path = quote(self._root_path, _PATH).encode("ascii") + raw_path
         scope["http_version"] = request.version
         scope["method"] = request.method
         scope["path"] = path
@@ -253,6 +267,14 @@ class _Channel:
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
         return _DONE
+
+
+def check_root_path(path: str) -> str:
+    """Return a path at which an application can be mounted. ValueError for one that is not empty and not like
+    "/shop"."""
+    if path and (not path.startswith("/") or path.endswith("/")):
+        raise ValueError(f"{path!r} is no path to mount at: write one like /shop, without a slash at its end")
+    return path
 
 
 def _copied(body: Any) -> bytes:

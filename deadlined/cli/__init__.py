@@ -71,7 +71,7 @@ def serve(config: ServeConfig) -> int:
 @main.command("serve", cls=GroupedCommand, short_help="Serve an ASGI application.")
 @settings
 @click.pass_context
-def serve_command(context: click.Context, /, config: str | None, **given: Any) -> None:
+def serve_command(context: click.Context, /, config: str | None, env_file: str | None, **given: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
     its own deadline. It runs on trio unless --loop says otherwise; the log tells if it seems to need another loop.
 
@@ -93,7 +93,7 @@ def serve_command(context: click.Context, /, config: str | None, **given: Any) -
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen.
     """
-    resolution = resolved(config, given)
+    resolution = resolved(config, env_file, given)
     try:
         context.exit(serve(resolution.config))
     except StartupError as error:

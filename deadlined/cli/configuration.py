@@ -24,19 +24,19 @@ def config_group() -> None:
 @config_group.command("show", cls=GroupedCommand, short_help="Print every setting and where it comes from.")
 @settings
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
-def show_command(config: str | None, as_json: bool, **given: Any) -> None:
+def show_command(config: str | None, env_file: str | None, as_json: bool, **given: Any) -> None:
     """Print every setting as `deadlined serve` would have it with the same options, and where it comes from: a flag, a
     variable, a line of the file, or the default. What is printed is a file for --config.
 
     Exit codes: 0 printed, 2 the configuration is wrong.
     """
-    resolution = resolved(config, given)
+    resolution = resolved(config, env_file, given)
     click.echo(json.dumps(as_dictionary(resolution), indent=2) if as_json else as_toml(resolution), nl=as_json)
 
 
 @config_group.command("validate", cls=GroupedCommand, short_help="Tell what is wrong with a configuration.")
 @settings
-def validate_command(config: str | None, **given: Any) -> None:
+def validate_command(config: str | None, env_file: str | None, **given: Any) -> None:
     """Check all settings as `deadlined serve` would with the same options, and the certificate, its key and the
     authorities. It does not import the application, and listens nowhere.
 
@@ -44,7 +44,7 @@ def validate_command(config: str | None, **given: Any) -> None:
 
     Exit codes: 0 valid, 2 not valid.
     """
-    resolution = resolved(config, given)
+    resolution = resolved(config, env_file, given)
     try:
         _load_certificates(resolution.config)
     except StartupError as error:

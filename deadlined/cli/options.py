@@ -14,6 +14,7 @@ from ..service.config.kinds import Flag, Kind, Words
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _CONFIG_HELP = "Read settings from a TOML file; flags and variables come before it."
+_ENV_FILE_HELP = "Set the variables of this file that are not set, for the application and the settings."
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
@@ -57,7 +58,19 @@ class SettingOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help has its settings in groups."""
+    """A command whose help has its settings in groups, and which knows the options of other servers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. click.UsageError if they are wrong."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from .habits import instead_of
+
+            instead = instead_of(error.option_name)
+            if instead is None:
+                raise
+            raise click.UsageError(f"there is no {error.option_name}: {instead}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group, and one for what is no setting."""
@@ -70,8 +83,9 @@ class GroupedCommand(click.Command):
 
 
 def settings(command: _F) -> _F:
-    """Give a command the argument APP, a flag for each setting, and `--config`."""
-    command = click.option("--config", metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP)(command)
+    """Give a command the argument APP, a flag for each setting, `--config` and `--env-file`."""
+    command = click.option("--env-file", metavar="FILE", envvar="DEADLINED_ENV_FILE", help=_ENV_FILE_HELP)(command)
+    command = click.option("--config", "-c", metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP)(command)
     for setting in reversed(SETTINGS.values()):
         if setting.is_flag:
             # click keeps the parameters of a function here until it makes the command
@@ -81,9 +95,13 @@ def settings(command: _F) -> _F:
     return command
 
 
-def resolved(config: str | None, given: dict[str, Any]) -> Resolution:
-    """Return the configuration of the flags that were given, the environment and the file `config`. Print warnings.
-    click.UsageError for a configuration that is wrong."""
+def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
+    """Set the variables of `env_file`, and return the configuration of the flags that were given, the environment and
+    the file `config`. Print warnings. click.UsageError for a configuration that is wrong."""
+    if env_file is not None:
+        from .environment import load
+
+        load(env_file)
     flags = {name: value for name, value in given.items() if value is not None and value != ()}
     for name, value in flags.items():
         if isinstance(SETTINGS[name].kind, Words):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed, TrustedProxies
@@ -51,6 +53,8 @@ def serve(config: ServeConfig) -> int:
             return role
         link = role
     page = LivePage()
+    if config.app_dir is not None:
+        _search(config.app_dir)
     app: App = page if config.app is None else load_app(config.app, factory=config.factory)
     context = _ssl_context(config)
     _require_parser(config.http)
@@ -140,7 +144,8 @@ class _Service:
 
     def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
         proxies = self._config.trusted_proxies
-        return AsgiHandler(app, state, trusted_proxies=TrustedProxies(proxies) if proxies else None)
+        trusted = TrustedProxies(proxies) if proxies else None
+        return AsgiHandler(app, state, root_path=self._config.root_path, trusted_proxies=trusted)
 
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(
@@ -185,6 +190,15 @@ class _Service:
                 await server.serve(listeners)
             group.cancel()
         return ends
+
+
+def _search(directory: str) -> None:
+    """Let imports search `directory` first, then the current one. StartupError if it is not there."""
+    path = Path(directory).absolute()
+    if not path.is_dir():
+        raise StartupError(f"--app-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
+    here = str(Path.cwd())
+    sys.path[:0] = [str(path), *([] if here in sys.path else [here])]
 
 
 def _require_parser(name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...asgi import check_root_path
 from ...asgi.forwarded import ALLOWED, proxy
 from ...http import PARSERS, Limits, Timeouts
 from ...runtime import LOOPS
@@ -54,6 +55,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             LISTEN,
             "Listen here, and in several places if it is given more than once: host:port, [address]:port, unix:path, "
             "or fd://number for a listening socket that was inherited. In place of --host, --port and --uds.",
+            short="b",
             kind=Words("places", binds.ALLOWED, binds.parse_bind),
         ),
     ] = ()
@@ -81,6 +83,18 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     factory: Annotated[bool, about(APPLICATION, "APP is a function without arguments; what it returns is served.")] = (
         False
     )
+    app_dir: Annotated[
+        str | None,
+        about(APPLICATION, "Import the application from this directory, before the current one.", name="directory"),
+    ] = None
+    root_path: Annotated[
+        str,
+        about(
+            APPLICATION,
+            "Path at which a proxy has mounted the application, and which it has removed, such as /shop.",
+            kind=Checked("path", check_root_path),
+        ),
+    ] = ""
     loop: Annotated[
         str,
         about(

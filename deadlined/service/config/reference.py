@@ -43,6 +43,9 @@ Error: shop.toml:4: read_heder: unknown key; did you mean read_header?
 Error: shop.toml:5: max_body: 'ten' is not an amount: write a whole number, 1.5k, 16k, 10m, 1g, or off
 ```
 
+`--env-file FILE` (`DEADLINED_ENV_FILE`) first sets the variables of a file that are not set yet, for the application
+and for the settings. The file is read by python-dotenv, as by uvicorn.
+
 A variable that begins with `DEADLINED_` and means nothing is told in a line on stderr, with the one that is most like
 it, and has no other effect.
 

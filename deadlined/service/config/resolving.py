@@ -18,7 +18,7 @@ from .settings import SETTINGS, build, nearest
 PREFIX: Final = "DEADLINED_"
 
 # variables that are no settings: of the library, of the command, of its build and of its tests
-OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "PURE", "REQUIRE_COMPILED", "REQUIRE_TOOLS")
+OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "ENV_FILE", "PURE", "REQUIRE_COMPILED", "REQUIRE_TOOLS")
 
 DEFAULT: Final = "default"
 
