@@ -239,16 +239,35 @@ def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
     socket.bind(address)
 
 
+def listening_sockets(port: int, host: str | None, backlog: int | None = None) -> list[stdlib.socket]:
+    """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
+    addresses = stdlib.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    sockets: list[stdlib.socket] = []
+    try:
+        for socket, address in sockets_for(addresses):
+            sockets.append(socket)
+            _begin_to_listen(socket, address, backlog, reuse_port=False)
+    except BaseException:
+        for socket in sockets:
+            socket.close()
+        raise
+    return sockets
+
+
 def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> Listener:
     try:
-        set_options(socket)
-        bind(socket, address, reuse_port)
-        socket.listen(0xFFFF if backlog is None else backlog)
-        socket.setblocking(False)
+        _begin_to_listen(socket, address, backlog, reuse_port)
         return Listener(socket, has_options=True)
     except BaseException:
         socket.close()
         raise
+
+
+def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
+    set_options(socket)
+    bind(socket, address, reuse_port)
+    socket.listen(0xFFFF if backlog is None else backlog)
+    socket.setblocking(False)
 
 
 async def open_unix_listener(
@@ -265,13 +284,27 @@ async def open_unix_listener(
     removes the file unless it was replaced.
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
-    file = Path(path)
     await checkpoint()
+    socket, unlink = listening_unix_socket(path, backlog=backlog, mode=mode, owner=owner)
+    try:
+        return Listener(socket, unlink)
+    except BaseException:
+        unlink()
+        socket.close()
+        raise
+
+
+def listening_unix_socket(
+    path: str | Path, *, backlog: int | None = None, mode: int | None = None, owner: tuple[int, int] | None = None
+) -> tuple[stdlib.socket, Callable[[], None]]:
+    """Listen as `open_unix_listener` does, without an event loop. Return the socket, and a function that removes its
+    file unless it was replaced; it must be called before the socket is closed."""
+    file = Path(path)
     _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
-        return _listen_at_path(socket, file, backlog, mode, owner)
+        return socket, _listen_at_path(socket, file, backlog, mode, owner)
     except BaseException:
         socket.close()
         raise
@@ -295,7 +328,7 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
 
 def _listen_at_path(
     socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
-) -> Listener:
+) -> Callable[[], None]:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
         # until listen() the socket refuses connections
@@ -305,7 +338,7 @@ def _listen_at_path(
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
         socket.setblocking(False)
-        return Listener(socket, unlink)
+        return unlink
     except BaseException:
         unlink()
         raise

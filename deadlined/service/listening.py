@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..net.listener import listening_sockets, listening_unix_socket
 from .config import ServeConfig
 from .config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
 from .errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
@@ -50,6 +51,32 @@ async def listen(config: ServeConfig) -> list[Listener]:
             listener.close()
         raise
     return listeners
+
+
+def open_sockets(config: ServeConfig) -> tuple[list[socket.socket], list[Callable[[], None]]]:
+    """Listen everywhere as `listen` does, in a process without an event loop. Return the sockets, and functions that
+    remove the files of unix sockets, which must be called before those are closed."""
+    sockets: list[socket.socket] = []
+    unlinks: list[Callable[[], None]] = []
+    for bind in binds(config):
+        try:
+            found, unlink = _open(bind, config)
+        except OSError as error:
+            for undo in (*unlinks, *(opened.close for opened in sockets)):
+                undo()
+            raise _cannot_listen(config, bind, error) from None
+        sockets += found
+        unlinks += unlink
+    return sockets, unlinks
+
+
+def _open(bind: Bind, config: ServeConfig) -> tuple[list[socket.socket], list[Callable[[], None]]]:
+    if isinstance(bind, UnixBind):
+        found, unlink = listening_unix_socket(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))
+        return [found], [unlink]
+    if isinstance(bind, InheritedBind):
+        return [socket.socket(fileno=bind.fd)], []
+    return listening_sockets(bind.port, bind.host or None), []
 
 
 def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) -> ServeConfig:

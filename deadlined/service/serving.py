@@ -52,6 +52,13 @@ def serve(config: ServeConfig) -> int:
         if isinstance(role, int):
             return role
         link = role
+    elif config.reload:
+        from .reloading import Reloader
+
+        reloaded = Reloader(config, log).run()
+        if isinstance(reloaded, int):
+            return reloaded
+        config = reloaded
     page = LivePage()
     if config.app_dir is not None:
         _search(config.app_dir)
@@ -178,8 +185,9 @@ class _Service:
             server.cut()
 
         async with open_group() as group:
-            # a worker process is ended by its supervisor
-            stopper = Stopper(drain, begin, end if link is None else None)
+            # a worker process is ended by its supervisor, and one that is reloaded by its parent
+            alone = link is None and not self._config.reload
+            stopper = Stopper(drain, begin, end if alone else None)
             with stopper, StallWatch(current_host(), self._config.stall_log, self._thread_log):
                 # logged once signals are handled: a reader of the line may send one at once
                 for listener in listeners:

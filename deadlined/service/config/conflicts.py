@@ -44,6 +44,12 @@ def conflicts(config: ServeConfig) -> list[str]:
     found = []
     if config.factory and config.app is None:
         found.append("--factory needs APP")
+    if config.reload and config.app is None:
+        found.append("--reload needs APP")
+    if config.reload and config.workers > 1:
+        found.append("--reload is for one process; leave --workers out")
+    if config.reload_dir and not config.reload:
+        found.append("--reload-dir needs --reload")
     if config.certfile is None:
         needing = ("keyfile", "key_password_file", "client_ca", "ciphers")
         found += [f"--{name.replace('_', '-')} needs --certfile" for name in needing if getattr(config, name)]

@@ -147,6 +147,23 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1
 
+    reload: Annotated[
+        bool,
+        about(
+            PROCESSES,
+            "For development: start the application anew when one of its files changes (the extra `reload`). "
+            "Connections wait meanwhile.",
+        ),
+    ] = False
+    reload_dir: Annotated[
+        tuple[str, ...],
+        about(
+            PROCESSES,
+            "Directories that --reload watches for Python files; by default that of --app-dir, or the current one.",
+            kind=Words("directories", "write directories", str),
+        ),
+    ] = ()
+
     log_level: Annotated[
         str, about(LOGS, "Least level of the server's and the application's log records.", choices=LEVELS)
     ] = "info"
