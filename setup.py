@@ -63,6 +63,7 @@ COMPILED = [
     "http/receiving.py",
     "http/records.py",
     "http/seams.py",
+    "http/routes.py",
     "http/secure.py",
     "http/server.py",
     "http/settings.py",

@@ -61,7 +61,7 @@ def test_show_prints_a_file_with_the_origin_of_each_value(file: Path) -> None:
 def test_show_prints_json(file: Path) -> None:
     shown = json.loads(command("config", "show", "--json", DEADLINED_CONFIG=str(file)).stdout)
     assert shown["idle"] == {"value": "120s", "origin": f"{file}:2"}
-    assert list(shown) == list(SETTINGS)
+    assert list(shown) == [*SETTINGS, "route"]
 
 
 def test_show_never_prints_what_is_in_a_file(tmp_path: Path) -> None:

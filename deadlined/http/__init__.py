@@ -7,6 +7,7 @@ from .errors import BadRequest, Disconnected, ResponseError
 from .exchange import Exchange
 from .policy import RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
+from .routes import Route
 from .server import HttpServer, HttpStatistics
 from .state import Phase, Reason
 from .timeouts import Limits, Timeouts
@@ -31,6 +32,7 @@ __all__ = [
     "Request",
     "RequestRecord",
     "ResponseError",
+    "Route",
     "Rule",
     "Timeouts",
     "head_parser",

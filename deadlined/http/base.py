@@ -18,6 +18,7 @@ from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
+from .routes import Choice
 from .seams import ExchangeHost, HandlerTask
 from .settings import Handler, Settings
 from .state import (
@@ -106,11 +107,10 @@ class ConnectionBase(ExchangeHost):
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
-        self.configure(settings)
+        self._use(settings)
         self.clock = settings.clock
-        self.limits = settings.limits
         self.dates = dates
-        self.reader = RequestParser(settings.limits, settings.parse_head)
+        self.reader = RequestParser(settings.limits, settings.parse_head, settings.routes)
         self.transport: Transport = Plain(conn)
         self.accepted = self.clock.now()
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
@@ -146,11 +146,35 @@ class ConnectionBase(ExchangeHost):
 
     def configure(self, settings: Settings) -> None:
         """Use `settings` from now on. Their timeouts apply to waits that begin later, not to the current one."""
+        self._use(settings)
+        self.reader.use_routes(settings.routes)
+        if self._exchange is not None and settings.routes is not None:
+            request = self._exchange.request
+            self._use_choice(settings.routes.choose(request.method, request.path_and_query))
+
+    def _use(self, settings: Settings) -> None:
         self.settings = settings
         self.timeouts = settings.timeouts
+        self.limits = settings.limits
+        # `timeouts` and `limits` are those of a route
+        self._has_choice = False
         self.keep_alive_line = settings.keep_alive_line
         self.cancel_on_disconnect = settings.cancel_on_disconnect
         self.drain_began = settings.draining
+
+    def _use_choice(self, choice: Choice | None) -> None:
+        """Use the timeouts and limits of a route, or those of the server again. They hold until the first bytes of the
+        next request."""
+        self._has_choice = choice is not None
+        settings = self.settings
+        if choice is None:
+            self.timeouts = settings.timeouts
+            self.limits = settings.limits
+            self.keep_alive_line = settings.keep_alive_line
+        else:
+            self.timeouts = choice.timeouts
+            self.limits = choice.limits
+            self.keep_alive_line = choice.keep_alive_line
 
     def drain(self, now: float) -> None:
         """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet

@@ -159,6 +159,7 @@ class _Service:
             handler,
             timeouts=self._config.timeouts,
             limits=self._config.limits,
+            routes=self._config.routes,
             ssl_context=context,
             observer=self._access,
             parser=self._config.http,

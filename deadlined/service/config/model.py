@@ -12,7 +12,7 @@ import msgspec
 
 from ...asgi import check_root_path
 from ...asgi.forwarded import ALLOWED, proxy
-from ...http import PARSERS, Limits, Timeouts
+from ...http import PARSERS, Limits, Route, Timeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
@@ -120,6 +120,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
     limits: Limits = msgspec.field(default_factory=Limits)
+    # of the file only
+    routes: tuple[Route, ...] = ()
 
     certfile: Annotated[str | None, about(TLS, "Certificate for TLS (PEM).", name="file")] = None
     keyfile: Annotated[str | None, about(TLS, "Private key, if it is not in --certfile.", name="file")] = None

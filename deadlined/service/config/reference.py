@@ -4,6 +4,7 @@ a test tells when it is out of date.
 
 from __future__ import annotations
 
+from ...http.routes import NOT_PER_ROUTE
 from .kinds import Flag, Words
 from .model import GROUPS
 from .settings import SETTINGS, Setting
@@ -30,7 +31,8 @@ max_body = "10m"
 access_log = false
 ```
 
-All keys stand at the top of the file, in no table. Relative paths are relative to the current directory.
+All keys but those of [routes](#routes) stand at the top of the file, in no table. Relative paths are relative to the
+current directory.
 
 `deadlined config show` prints every setting with its origin, for the same flags, variables and file as `deadlined
 serve`. What it prints is a file for `--config`; `--json` prints JSON. `deadlined config validate` also loads the
@@ -65,10 +67,42 @@ In TOML a switch is `true` or `false`, and a duration or an amount is a text or 
 and NaN are mistakes.
 """
 
+_ROUTES = """
+## Routes
+
+A table `[[route]]` of the file overrides deadlines and limits for requests by their path and, if `methods` is there,
+their method:
+
+```toml
+[[route]]
+path = "/upload"
+methods = ["POST", "PUT"]
+body_grace = "5m"
+max_body = "2g"
+
+[[route]]
+path = "/events"
+handler = "off"
+```
+
+A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. The path is that
+which the application sees, percent-decoded and without `root_path` and the query. Of several routes that fit the one
+with the longest path counts, and for one path the one with the method; they are not combined. Two for the same path and
+method are a mistake. What a route does not override is the server's. `idle` counts after the last response to such a
+request.
+
+All deadlines and limits can be overridden except these:
+
+"""
+
 
 def page() -> str:
     """Return the page, in Markdown."""
-    return _BEGIN + "".join(_section(group) for group in GROUPS)
+    return _BEGIN + "".join(_section(group) for group in GROUPS) + _ROUTES + "".join(map(_exception, NOT_PER_ROUTE))
+
+
+def _exception(name: str) -> str:
+    return f"- `{name}`: {NOT_PER_ROUTE[name]}\n"
 
 
 def _section(group: str) -> str:

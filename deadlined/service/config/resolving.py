@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ...http import Route
 from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen
 from .model import ServeConfig
 from .settings import SETTINGS, build, nearest
@@ -53,14 +54,11 @@ def resolve(sources: Sources) -> Resolution:
     """Read the sources again, and return what follows from them. ConfigurationError if anything is wrong."""
     problems: list[str] = []
     # the first that has a setting gives its value
-    layers = [
-        _of_flags(sources.flags),
-        _of_variables(sources.environment, problems),
-        _of_file(sources.file, problems),
-    ]
+    of_file, routes = _of_file(sources.file, problems)
+    layers = [_of_flags(sources.flags), _of_variables(sources.environment, problems), of_file]
     problems += keep_one_way_to_listen(layers)
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
-    config = build({name: given.value for name, given in found.items()})
+    config = build({name: given.value for name, given in found.items()}, routes)
     # what was wrong has its default now, which may not go together with the rest
     if problems := problems or conflicts(config):
         raise ConfigurationError(problems)
@@ -96,20 +94,22 @@ def _of_variables(environment: Mapping[str, str], problems: list[str]) -> Layer:
     return found
 
 
-def _of_file(path: str | None, problems: list[str]) -> Layer:
-    """Return the values of a file."""
+def _of_file(path: str | None, problems: list[str]) -> tuple[Layer, tuple[Route, ...]]:
+    """Return the values of a file, and its routes."""
     found: Layer = {}
     if path is None:
-        return found
+        return found, ()
     # a start without a file need not load the parser
     from .file import FileError, lines, read
+    from .routing import TABLE, read_routes
 
     try:
         values, text = read(path)
     except FileError as error:
         problems.append(str(error))
-        return found
+        return found, ()
     at = lines(text)
+    routes = read_routes(values.pop(TABLE), path, at, problems) if TABLE in values else ()
     for key, value in values.items():
         place = f"{path}:{at[(key,)]}" if (key,) in at else path
         setting = SETTINGS.get(key)
@@ -119,7 +119,7 @@ def _of_file(path: str | None, problems: list[str]) -> Layer:
             found[key] = Given(setting.accept(value), place)
         except ValueError as error:
             problems.append(f"{place}: {key}: {error}")
-    return found
+    return found, routes
 
 
 def _instead(key: str, value: Any) -> str:

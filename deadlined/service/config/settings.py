@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 
 import msgspec
 
-from ...http import Limits, Timeouts
+from ...http import Limits, Route, Timeouts
 from . import model
 from .kinds import Flag, Kind, Plain, amount_kind, duration_kind
 from .model import GROUPS, HELP, ServeConfig
@@ -63,12 +63,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
 
-def build(values: Mapping[str, Any]) -> ServeConfig:
-    """Make the configuration of the values of some settings; the others have their defaults."""
+def build(values: Mapping[str, Any], routes: tuple[Route, ...] = ()) -> ServeConfig:
+    """Make the configuration of the values of some settings and of routes; the others have their defaults."""
     of: dict[type, dict[str, Any]] = {ServeConfig: {}, Timeouts: {}, Limits: {}}
     for name, value in values.items():
         of[SETTINGS[name].owner][name] = value
-    return ServeConfig(timeouts=Timeouts(**of[Timeouts]), limits=Limits(**of[Limits]), **of[ServeConfig])
+    timeouts, limits = Timeouts(**of[Timeouts]), Limits(**of[Limits])
+    return ServeConfig(timeouts=timeouts, limits=limits, routes=routes, **of[ServeConfig])
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
@@ -88,7 +89,7 @@ def _settings() -> dict[str, Setting]:
 def _of_fields(owner: type) -> list[Setting]:
     hints = get_type_hints(owner, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(owner)}
-    return [_of_field(name, hint, defaults[name]) for name, hint in hints.items() if get_args(hint)]
+    return [_of_field(name, hint, defaults[name]) for name, hint in hints.items() if get_origin(hint) is Annotated]
 
 
 def _of_field(name: str, hint: Any, default: Any) -> Setting:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from . import routing
 from .model import GROUPS
 from .resolving import Resolution
 from .settings import SETTINGS
@@ -17,12 +20,17 @@ def as_toml(resolution: Resolution) -> str:
         rows = [_row(name, resolution) for name, setting in SETTINGS.items() if setting.group == group]
         width = max(len(left) for left, _ in rows)
         parts.append(f"# {group}\n" + "".join(f"{left:<{width}}  # {origin}\n" for left, origin in rows))
+    if resolution.config.routes:
+        parts.append(routing.as_toml(resolution.config.routes))
     return "\n".join(parts)
 
 
-def as_dictionary(resolution: Resolution) -> dict[str, dict[str, str | None]]:
-    """Return value and origin of each setting, as text; a value is None if it is not set. For JSON."""
-    return {name: {"value": _text(name, resolution), "origin": resolution.origins[name]} for name in SETTINGS}
+def as_dictionary(resolution: Resolution) -> dict[str, Any]:
+    """Return value and origin of each setting, as text, and the routes; a value is None if it is not set. For JSON."""
+    found: dict[str, Any] = {
+        name: {"value": _text(name, resolution), "origin": resolution.origins[name]} for name in SETTINGS
+    }
+    return found | {routing.TABLE: routing.as_dictionaries(resolution.config.routes)}
 
 
 def _row(name: str, resolution: Resolution) -> tuple[str, str]:

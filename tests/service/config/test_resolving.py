@@ -44,7 +44,7 @@ def problems(tmp_path: Path, toml: str = "", **sources: Any) -> list[str]:
 
 
 def test_every_field_is_a_setting_in_a_group_with_help() -> None:
-    own = {field.name for field in msgspec.structs.fields(ServeConfig)} - {"timeouts", "limits"}
+    own = {field.name for field in msgspec.structs.fields(ServeConfig)} - {"timeouts", "limits", "routes"}
     numbers = {field.name for kind in (Timeouts, Limits) for field in dataclasses.fields(kind)}
     assert set(SETTINGS) == own | numbers
     assert [name for name, setting in SETTINGS.items() if not setting.help.endswith(".")] == []
@@ -168,7 +168,7 @@ def test_a_mistake_in_a_variable_is_told_with_its_name(tmp_path: Path, variables
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     found = problems(tmp_path, "port = -1\nidel = 2\n", environment={"DEADLINED_LOOP": "x", "DEADLINED_KEYFILE": "k"})
-    assert [problem.split(": ")[0] for problem in found] == ["DEADLINED_LOOP", "F:1", "F:2"]
+    assert [problem.split(": ")[0] for problem in found] == ["F:1", "F:2", "DEADLINED_LOOP"]
 
 
 def test_a_file_that_is_not_there_is_one_mistake() -> None:
@@ -283,4 +283,5 @@ def test_a_value_that_is_not_set_is_none_in_json() -> None:
     shown = as_dictionary(resolve(Sources(flags={"idle": 5.0})))
     assert shown["uds"] == {"value": None, "origin": "default"}
     assert shown["idle"] == {"value": "5s", "origin": "--idle"}
-    assert list(shown) == list(SETTINGS)
+    assert shown["route"] == []
+    assert list(shown) == [*SETTINGS, "route"]
