@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from deadlined.cli import main
 from deadlined.service import ServeConfig
 from deadlined.service.config import GROUPS, SETTINGS
 from deadlined.service.config.kinds import Flag
+from tests.support.command import COMMAND, PATIENCE
 
 
 def command(*arguments: str, **variables: str) -> Result:
@@ -69,6 +71,15 @@ def test_show_never_prints_what_is_in_a_file(tmp_path: Path) -> None:
     result = command("config", "show", "--certfile", "c.pem", "--key-password-file", str(tmp_path / "password"))
     assert result.exit_code == 0
     assert "hunter2" not in result.output
+
+
+def test_a_full_disk_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*COMMAND, "config", "show"]
+        completed = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
+        )
+    assert (completed.returncode, completed.stderr) == (1, "Error: cannot write: No space left on device\n")
 
 
 def test_a_valid_configuration_ends_validate_with_0(file: Path) -> None:

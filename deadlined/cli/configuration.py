@@ -28,10 +28,17 @@ def show_command(config: str | None, env_file: str | None, as_json: bool, **give
     """Print every setting as `deadlined serve` would have it with the same options, and where it comes from: a flag, a
     variable, a line of the file, or the default. What is printed is a file for --config.
 
-    Exit codes: 0 printed, 2 the configuration is wrong.
+    Exit codes: 0 printed, 1 cannot write, 2 the configuration is wrong.
     """
     resolution = resolved(config, env_file, given)
-    click.echo(json.dumps(as_dictionary(resolution), indent=2) if as_json else as_toml(resolution), nl=as_json)
+    text = json.dumps(as_dictionary(resolution), indent=2) + "\n" if as_json else as_toml(resolution)
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        # click ends the process quietly
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot write: {error.strerror}") from None
 
 
 @config_group.command("validate", cls=GroupedCommand, short_help="Tell what is wrong with a configuration.")
