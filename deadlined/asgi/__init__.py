@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .forwarded import TrustedProxies
 from .handler import App, AsgiHandler, DeadlinesExtension, check_root_path
 from .lifespan import Lifespan, LifespanFailed
 
@@ -12,6 +11,5 @@ __all__ = [
     "DeadlinesExtension",
     "Lifespan",
     "LifespanFailed",
-    "TrustedProxies",
     "check_root_path",
 ]

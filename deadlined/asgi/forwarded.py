@@ -92,11 +92,14 @@ class TrustedProxies:
         self._unix = UNIX in found
         self._networks = tuple(network for network in found if not isinstance(network, str))
 
-    def origin(self, headers: Headers, here: Origin, is_unix: bool) -> Origin:
-        """Return where a request comes from. `here`: where its connection comes from, what is returned if no trusted
-        proxy tells otherwise. `is_unix`: it came over a unix socket."""
-        if not (self._unix if is_unix else here.client is not None and self._trusts(here.client[0])):
-            return here
+    def origin(self, headers: Headers, client: Address | None, scheme: str, server: Address | None) -> Origin | None:
+        """Return where a request comes from, None if no trusted proxy tells it. `client`, `scheme`, `server`: of its
+        connection. Over a unix socket it has neither client nor server."""
+        # a peer over TCP that is gone has no address either, but its connection has
+        is_unix = client is None and server is None
+        if not (self._unix if is_unix else client is not None and self._trusts(client[0])):
+            return None
+        here = Origin(client, scheme, server)
         fields: dict[bytes, list[str]] = {}
         for name, value in headers:
             if name == b"forwarded" or name in _X_FORWARDED:
@@ -104,7 +107,7 @@ class TrustedProxies:
         lines = fields.pop(b"forwarded", None)
         one = None if lines is None else self._walk(_forwarded_hops(lines), here)
         other = self._walk(_x_forwarded_hops(fields), here) if fields else None
-        return (one or other or here) if one is None or other is None else _agreed(one, other, here)
+        return (one or other) if one is None or other is None else _agreed(one, other, here)
 
     def _trusts(self, host: str) -> bool:
         return _is_in(host, self._networks)

@@ -21,12 +21,15 @@ from collections.abc import (
     MutableMapping,
     ValuesView,
 )
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
-from .forwarded import Origin, TrustedProxies
+
+if TYPE_CHECKING:
+    # loaded only where proxies are trusted
+    from .forwarded import TrustedProxies
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -197,11 +200,8 @@ class AsgiHandler:
 
     def _set_origin(self, scope: Scope, exchange: Exchange, proxies: TrustedProxies) -> None:
         """Set in `scope`, and for the log, where the request comes from if trusted proxies tell it."""
-        here = Origin(exchange.client, exchange.scheme, exchange.server_address)
-        # a peer that is gone has no address either
-        is_unix = exchange.client is None and exchange.server_address is None
-        origin = proxies.origin(exchange.request.headers, here, is_unix)
-        if origin is not here:
+        origin = proxies.origin(exchange.request.headers, exchange.client, exchange.scheme, exchange.server_address)
+        if origin is not None:
             exchange.forwarded_client = origin.client
             scope["client"] = origin.client
             scope["scheme"] = origin.scheme

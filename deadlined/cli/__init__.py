@@ -9,7 +9,6 @@ import click
 from .. import __version__
 from ..service import ServeConfig, StartupError
 from ..timers import COMPILED
-from .configuration import config_group
 from .options import GroupedCommand, resolved, settings
 
 __all__ = ["main", "serve_command"]
@@ -43,7 +42,23 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands. Those of `config` are made when they are asked for: their options would make each start slower."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return sorted([*super().list_commands(ctx), "config"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, None if there is none of this name."""
+        if cmd_name == "config":
+            from .configuration import config_group
+
+            return config_group
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -98,6 +113,3 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
         context.exit(serve(resolution.config))
     except StartupError as error:
         raise _Failure(error) from error
-
-
-main.add_command(config_group)

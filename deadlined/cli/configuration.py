@@ -9,7 +9,8 @@ import click
 
 from ..service import StartupError
 from ..service.certificates import server_context
-from ..service.config import ServeConfig, as_dictionary, as_toml
+from ..service.config import ServeConfig
+from ..service.config.showing import as_dictionary, as_toml
 from .options import GroupedCommand, resolved, settings
 
 

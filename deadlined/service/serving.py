@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed, TrustedProxies
+from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer, head_parser
 from ..net import Listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
@@ -150,8 +150,11 @@ class _Service:
         self._log("stopped", requests=statistics.requests, reasons=dict(statistics.reasons))
 
     def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
-        proxies = self._config.trusted_proxies
-        trusted = TrustedProxies(proxies) if proxies else None
+        trusted = None
+        if self._config.trusted_proxies:
+            from ..asgi.forwarded import TrustedProxies
+
+            trusted = TrustedProxies(self._config.trusted_proxies)
         return AsgiHandler(app, state, root_path=self._config.root_path, trusted_proxies=trusted)
 
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:

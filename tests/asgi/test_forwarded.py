@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.asgi import AsgiHandler, TrustedProxies
-from deadlined.asgi.forwarded import Address, Origin, proxy
+from deadlined.asgi import AsgiHandler
+from deadlined.asgi.forwarded import Address, Origin, TrustedProxies, proxy
 from deadlined.asgi.handler import Receive, Scope, Send
 from tests.support.examples import examples
 from tests.support.serving import LOCALHOST, say, serving
@@ -22,7 +22,7 @@ TRUSTED = TrustedProxies(["10.0.0.0/8", "fd00::/8"])
 
 def origin(*fields: tuple[str, str], here: Origin = HERE, trusted: TrustedProxies = TRUSTED) -> Origin:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in fields]
-    return trusted.origin([(b"host", b"a"), *headers], here, is_unix=here.client is None)
+    return trusted.origin([(b"host", b"a"), *headers], *here) or here
 
 
 def client_of(forwarded: str) -> Address | None:
@@ -182,8 +182,7 @@ def test_only_a_trusted_peer_is_believed(proxies: list[str], peer: str | None, b
 
 
 def test_a_peer_over_tcp_that_is_gone_is_not_taken_for_one_over_a_unix_socket() -> None:
-    here = Origin(None, "http", None)
-    assert TrustedProxies(["unix"]).origin([(b"x-forwarded-for", b"6.6.6.6")], here, is_unix=False) is here
+    assert TrustedProxies(["unix"]).origin([(b"x-forwarded-for", b"6.6.6.6")], None, "http", ("10.0.0.2", 80)) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from deadlined import open_tcp_listeners
-from deadlined.asgi import App, AsgiHandler, TrustedProxies
+from deadlined.asgi import App, AsgiHandler
+from deadlined.asgi.forwarded import TrustedProxies
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ConnectionRecord, HttpServer, Limits, RequestRecord, Timeouts
 from tests.support.parsers import Choice

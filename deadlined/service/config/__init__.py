@@ -5,7 +5,6 @@ from __future__ import annotations
 from .model import GROUPS, ServeConfig
 from .resolving import ConfigurationError, Resolution, Sources, resolve
 from .settings import SETTINGS, Setting
-from .showing import as_dictionary, as_toml
 
 __all__ = [
     "GROUPS",
@@ -15,7 +14,5 @@ __all__ = [
     "ServeConfig",
     "Setting",
     "Sources",
-    "as_dictionary",
-    "as_toml",
     "resolve",
 ]

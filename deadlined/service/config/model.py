@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 
 from ...asgi import check_root_path
-from ...asgi.forwarded import ALLOWED, proxy
 from ...http import PARSERS, Limits, Route, Timeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
@@ -39,6 +38,13 @@ def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
     that it may have; `kind`, how it is read if its type does not say so; `empty=True`, if it may be an empty text;
     `flag=False`, if it is an argument."""
     return msgspec.Meta(description=help_, extra={"group": group, **more})
+
+
+def _check_proxy(text: str) -> None:
+    """Raise ValueError for a text that is no proxy."""
+    from ...asgi.forwarded import proxy
+
+    proxy(text)
 
 
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +120,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             APPLICATION,
             "Proxies whose Forwarded and X-Forwarded-* fields tell client and scheme: addresses, networks such as "
             "10.0.0.0/8, or unix for unix sockets. By default nobody's do.",
-            kind=Words("proxies", ALLOWED, proxy),
+            kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
         ),
     ] = ()
 

@@ -20,12 +20,11 @@ from deadlined.service.config import (
     ConfigurationError,
     ServeConfig,
     Sources,
-    as_dictionary,
-    as_toml,
     resolve,
 )
 from deadlined.service.config.kinds import Flag
 from deadlined.service.config.reference import page
+from deadlined.service.config.showing import as_dictionary, as_toml
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from deadlined.http import Route
-from deadlined.service.config import ConfigurationError, Sources, as_dictionary, as_toml, resolve
+from deadlined.service.config import ConfigurationError, Sources, resolve
+from deadlined.service.config.showing import as_dictionary, as_toml
 
 TOML = """\
 idle = "20s"
