@@ -112,6 +112,7 @@ def test_an_application_that_is_broken_from_the_start_waits_too(start: Starter, 
     )
     try:
         assert command.stdout is not None
+        assert "startup failed" in command.stdout.readline()
         assert "waiting for a change" in command.stdout.readline()
         file.write_text(APP.format(said="mended"))
         process = Process(command)
