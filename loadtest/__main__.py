@@ -11,6 +11,8 @@ import click
 
 from . import bench, document, slow
 from .bench import runner
+from .check.command import command as check_command
+from .openloop.command import command as http_command
 from .report import RESULTS
 from .schemes import run as schemes
 from .schemes.subjects import SUBJECTS
@@ -53,6 +55,8 @@ def main() -> None:
     """Measure deadlined beside its peers, and attack it.
 
     \b
+      python -m loadtest check URL                   grade how any server treats slow clients
+      python -m loadtest http URL --rate 500         latency of any server at a fixed rate
       python -m loadtest slow                        attack the server with slow clients
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
@@ -62,8 +66,8 @@ def main() -> None:
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
     installed package, and what is measured is not compiled. Every table says which build was measured.
 
-    Everything stays on 127.0.0.1 and is bounded in time. Commands that compare print both sides of one run and their
-    ratio, because absolute figures of one machine say little.
+    Everything stays on this machine, unless you name another that you own, and is bounded in time. Commands that
+    compare print both sides of one run and their ratio, because absolute figures of one machine say little.
 
     Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool.
     """
@@ -239,6 +243,9 @@ def slow_command(connections: int) -> None:
     """
     _finish(lambda: slow.run(connections))
 
+
+main.add_command(check_command)
+main.add_command(http_command)
 
 if __name__ == "__main__":
     main()

@@ -129,7 +129,7 @@ def on_asyncio(main: Coroutine[Any, Any, T]) -> T:
 def test_every_example_is_tested_here() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     on_trio = {"echo_idle", "line_total", "asgi_extend", "ticker", "tls_server"}
-    assert names == on_trio | {"echo_asyncio", "batches_asyncio", "asgi_events"} | {"timer_thread"}
+    assert names == on_trio | {"echo_asyncio", "batches_asyncio", "asgi_events"} | {"timer_thread", "chat"}
 
 
 # the echo server

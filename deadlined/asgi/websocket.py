@@ -149,7 +149,7 @@ class WebSocketChannel:
         if kind == "websocket.accept" and not self._denied and self._accepting is None:
             return self._accept(event.get("subprotocol"), event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
-            _ending(event)
+            # code and reason are not told, and FastAPI's reason is a list here
             self._denied = True
             exchange.start(403, ())
             return self._deny(b"", False)

@@ -125,15 +125,16 @@ class WebSocket(Upgraded):
         return self._budget > 0 and not self._host.output.size
 
     async def finish_send(self) -> None:
-        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone, or did not
-        read in time."""
+        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone without a
+        close, or did not read in time."""
         output = self._host.output
         self._budget = _BUDGET
         if output.size > LIMIT:
             await output.wait(LIMIT)
         else:
             await checkpoint()
-        if self.state == CLOSED and not self._closed_by_handler:
+        # a peer that has said goodbye may have read all of it before
+        if self.state == CLOSED and not self._closed_by_handler and self._frames.peer_closed is None:
             raise Disconnected("the peer of the websocket is gone, or did not read in time")
 
     def close(self, code: int, reason: str) -> None:

@@ -526,22 +526,22 @@ class WebSocketDisconnect(Exception):  # noqa: N818, as frameworks call it
 
 
 @pytest.mark.parametrize(
-    ("error", "logged"),
+    ("make", "logged"),
     [
-        (WebSocketDisconnect(), 0),
-        (ExceptionGroup("", [WebSocketDisconnect(), ExceptionGroup("", [WebSocketDisconnect()])]), 0),
-        (ExceptionGroup("", [WebSocketDisconnect(), ValueError()]), 1),
-        (ValueError(), 1),
+        (WebSocketDisconnect, 0),
+        (lambda: ExceptionGroup("", [WebSocketDisconnect(), ExceptionGroup("", [WebSocketDisconnect()])]), 0),
+        (lambda: ExceptionGroup("", [WebSocketDisconnect(), ValueError()]), 1),
+        (ValueError, 1),
     ],
     ids=["disconnect", "group", "mixed", "other"],
 )
 async def test_a_frameworks_disconnect_that_is_not_caught_is_no_failure(
-    error: Exception, logged: int, caplog: pytest.LogCaptureFixture
+    make: Callable[[], Exception], logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def act(receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "websocket.disconnect":
             continue
-        raise error
+        raise make()
 
     async with serving(handler(after_accept(act))) as site:
         client = await peer(site)

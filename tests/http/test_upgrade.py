@@ -14,7 +14,7 @@ from tests.support.http import Client, Site, only, serving
 
 pytestmark = [
     pytest.mark.usefixtures("parser"),
-    pytest.mark.skipif(COMPILED, reason="an interpreted class cannot derive from the compiled `Upgraded`"),
+    pytest.mark.skipif(COMPILED, reason="compiled: the protocol of an upgrade cannot be played"),
 ]
 
 INF = float("inf")

@@ -33,7 +33,7 @@ def own(event: str, *, level: str = "info", **fields: Any) -> str:
 
 def record(message: str, *args: object, error: BaseException | None = None, **extra: object) -> str:
     """Return what is shown of a record of the application's, behind the time."""
-    exc_info = error and (type(error), error, error.__traceback__)
+    exc_info = (type(error), error, error.__traceback__) if error is not None else None
     made = logging.getLogger("shop").makeRecord("shop", logging.WARNING, "", 0, message, args, exc_info, extra=extra)
     return without_time(layout().entry(entry_of(made)))
 

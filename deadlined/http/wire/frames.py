@@ -218,7 +218,11 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
     headers = Headers()
     for name, value in request.headers:
-        headers[name.decode("ascii")] = value.decode("latin-1")
+        if name != b"upgrade" or b"," not in value:
+            headers[name.decode("ascii")] = value.decode("latin-1")
+        elif b"websocket" in [token.strip() for token in value.lower().split(b",")]:
+            # RFC 6455, 4.2.1: among others; the library wants it alone
+            headers["upgrade"] = "websocket"
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
         fields = [(b"sec-websocket-version", b"13")]

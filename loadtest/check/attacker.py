@@ -1,0 +1,183 @@
+"""The process that attacks: it follows scripts, and says what became of their connections.
+
+It takes orders through the connection to its parent: `Watch` measures each script once, `Crowd` keeps many connections
+of one script open. Any further message ends what is being done. All limits are the order's.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from select import EPOLLIN
+from time import monotonic
+from typing import Any, TypeAlias
+
+from ..target import Target
+from .loop import Loop
+from .probe import Probe
+from .script import Script, Seen
+
+# seconds between two starts, so that the server is not late for one because of another
+SPACING = 0.015
+# the same in a crowd, and after an end there: a crowd is not a flood
+CROWD_SPACING = 0.001
+# seconds between two reports of progress
+REPORT = 0.25
+# seconds from the start of a connection that has ended to that of the next: a crowd holds on, it does not flood, and a
+# flood is so many connections per second
+AGAIN = 1.0
+# seconds that a connection of a flood stays open
+PASSING = 0.05
+# seconds for all of a crowd to connect
+STANDING = 5.0
+# connections that a crowd opens at most, as a multiple of those that it wants open
+REOPENED = 30
+
+Channel: TypeAlias = "Connection[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """An order: follow each script once for `limit` seconds.
+
+    The answers: the number of connections that are not over, again and again, and at last a `list[Seen]`.
+    """
+
+    target: Target
+    scripts: list[Script]
+    limit: float
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """An order: keep `connections` of a script open until the next message, and open a new one for each that ends.
+
+    `flood`: close each as soon as it is open, and open the next. The answers: `Standing`, when all are open or no more
+    can be had, and `Standing` at the end.
+    """
+
+    target: Target
+    script: Script
+    connections: int
+    flood: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The connections of a crowd: open now, opened so far, cut by the server so far, and the failures by their text."""
+
+    open: int
+    opened: int
+    cut: int
+    failures: dict[str, int]
+
+
+def main(channel: Channel) -> None:
+    """Follow the parent's orders until it has gone."""
+    while True:
+        order = channel.recv()
+        if isinstance(order, Watch):
+            channel.send(watch(order, channel))
+        elif isinstance(order, Crowd):
+            channel.send(_Gathering(order, channel).hold())
+
+
+def watch(order: Watch, channel: Channel) -> list[Seen]:
+    """Return what was seen of each script."""
+    seen: list[Seen] = []
+    loop, context = Loop(), order.target.context()
+    probes = [Probe(script, order.target, context, loop, order.limit, seen.append) for script in order.scripts]
+    told = _Told(loop, channel)
+    begun = monotonic()
+    for number, probe in enumerate(probes):
+        loop.at(begun + number * SPACING, probe.start)
+    report = 0.0
+    while len(seen) < len(probes) and not told.stopped:
+        now = monotonic()
+        if now >= report:
+            report = now + REPORT
+            channel.send(len(probes) - len(seen))
+        loop.turn(report)
+    for probe in probes:
+        probe.stop(monotonic())
+    loop.close()
+    return seen
+
+
+class _Told:
+    """Tells if the parent has sent anything, or has gone."""
+
+    def __init__(self, loop: Loop, channel: Channel) -> None:
+        self.stopped = False
+        self._channel = channel
+        loop.watch(channel.fileno(), EPOLLIN, self._on_message)
+
+    def _on_message(self, mask: int, now: float, error: float) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self._channel.recv()
+
+
+class _Gathering:
+    """A crowd while it stands."""
+
+    def __init__(self, order: Crowd, channel: Channel) -> None:
+        self._order = order
+        self._channel = channel
+        self._context: ssl.SSLContext | None = order.target.context()
+        self._loop = Loop()
+        self._told = _Told(self._loop, channel)
+        self._probes: set[Probe] = set()
+        self._opened = 0
+        self._cut = 0
+        self._failures: Counter[str] = Counter()
+
+    def hold(self) -> Standing:
+        """Open the connections, report, and hold them until told to stop."""
+        begun = monotonic()
+        spacing = AGAIN / self._order.connections if self._order.flood else CROWD_SPACING
+        for number in range(self._order.connections):
+            self._loop.at(begun + number * spacing, self._open)
+        while not self._told.stopped and not self._all_stand() and monotonic() < begun + STANDING:
+            self._loop.turn(monotonic() + 0.1)
+        self._channel.send(self._standing())
+        while not self._told.stopped:
+            self._loop.turn(monotonic() + 60.0)
+        standing = self._standing()
+        self._told.stopped = True
+        for probe in list(self._probes):
+            probe.stop(monotonic())
+        self._loop.close()
+        return standing
+
+    def _all_stand(self) -> bool:
+        opening = any(not probe.attacks for probe in self._probes)
+        return self._order.flood or (self._opened >= self._order.connections and not opening)
+
+    def _standing(self) -> Standing:
+        return Standing(len(self._probes), self._opened, self._cut, dict(self._failures))
+
+    def _open(self, now: float) -> None:
+        if self._told.stopped or self._opened >= self._order.connections * REOPENED:
+            return
+        self._opened += 1
+        # an hour: until the crowd is told to stop
+        limit = PASSING if self._order.flood else 3600.0
+        probe = Probe(self._order.script, self._order.target, self._context, self._loop, limit, self._ended(now))
+        self._probes.add(probe)
+        probe.start(now)
+
+    def _ended(self, began: float) -> Callable[[Seen], None]:
+        def ended(seen: Seen) -> None:
+            self._probes = {probe for probe in self._probes if not probe.over}
+            if seen.trouble:
+                self._failures[seen.trouble] += 1
+            elif seen.seconds is not None:
+                self._cut += 1
+            if not self._told.stopped:
+                self._loop.at(max(monotonic(), began + AGAIN), self._open)
+
+        return ended

@@ -1,0 +1,112 @@
+"""The attacks: their names, what they do, and what a good server makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from .kinds import Deadline, Kind, of_dripped, of_stalled
+from .script import Seen
+
+# which part of what was seen is whose: the seen ones of an attack in one role
+Seen_ = Callable[[str, str], list[Seen]]
+
+# seconds by which a good server has ended each; several times the usual defaults' median would be weak
+PROMPT = 5.0
+BEFORE_REQUEST = 60.0
+IN_REQUEST = 120.0
+BETWEEN_REQUESTS = 180.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack.
+
+    `enough`: the kinds of deadline that end it; None if it is no question of a deadline, and only honest clients are
+    asked. `within`: seconds by which a good server has ended it. `setting`: what to look for in a server's options.
+    """
+
+    name: str
+    does: str
+    enough: tuple[Kind, ...] | None
+    within: float
+    setting: str
+    needs_tls: bool = False
+
+
+_ANY: tuple[Kind, ...] = ("absolute", "idle", "min-rate")
+_TOTAL: tuple[Kind, ...] = ("absolute", "min-rate")
+
+ATTACKS = (
+    Attack("silent", "connects and says nothing", _ANY, BEFORE_REQUEST, "a time for the first request"),
+    Attack("tls-silent", "says nothing after the TLS handshake", _ANY, BEFORE_REQUEST, "a time for the first request",
+           needs_tls=True),
+    Attack("slow-header", "sends its head byte by byte", _TOTAL, BEFORE_REQUEST, "a time for the whole head"),
+    Attack("endless-header", "sends header lines without end", _TOTAL, BEFORE_REQUEST,
+           "a time and a size for the whole head"),
+    Attack("slow-body", "sends its body byte by byte", _TOTAL, IN_REQUEST, "a least rate, or a time, for bodies"),
+    Attack("stalled-body", "stops in its body", _ANY, IN_REQUEST, "a time between two pieces of a body"),
+    Attack("slow-read", "does not read its response", _ANY, IN_REQUEST, "a time for sending"),
+    Attack("idle", "keeps its connection and asks nothing more", _ANY, BETWEEN_REQUESTS, "a time for keep-alive"),
+    Attack("half-close", "ends its side in the middle of a head", _ANY, PROMPT, "nothing: it is a matter of the code"),
+    Attack("pipelined", "stops in the head of a second request", _ANY, BEFORE_REQUEST,
+           "a time for the head of each request"),
+    Attack("websocket-silent", "never answers a ping", _ANY, IN_REQUEST, "a time for the answer to a ping"),
+    Attack("connection-flood", "opens and closes connections", None, 0.0, "a limit of connections per address"),
+    Attack("handshake-flood", "begins TLS handshakes and leaves", None, 0.0, "a limit of connections per address",
+           needs_tls=True),
+)  # fmt: skip
+NAMES = tuple(attack.name for attack in ATTACKS)
+
+
+def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
+    """Return the deadline of each attack that was measured. Pure."""
+    found = {
+        key: list(group)
+        for key, group in groupby(sorted(seen, key=_key), key=_key)
+    }  # fmt: skip
+
+    def of(attack: str, role: str) -> list[Seen]:
+        return [one for one in found.get((attack, role), []) if not one.trouble]
+
+    measured = {name: rule(of) for name, rule in _RULES.items()}
+    return {name: deadline for name, deadline in measured.items() if deadline.connections}
+
+
+def _key(seen: Seen) -> tuple[str, str]:
+    return seen.attack, seen.role
+
+
+def _slow_read(of: Seen_) -> Deadline:
+    """Judge those that poke; a silent twin tells if the server had reset them by itself."""
+    deadline = of_stalled(of("slow-read", "poked"), of("slow-read", "dripped"))
+    if deadline.close == "rst" and not any(one.close == "rst" for one in of("slow-read", "stalled")):
+        return replace(deadline, close="fin")
+    return deadline
+
+
+def _silent(of: Seen_) -> Deadline:
+    own = of("silent", "dripped")  # with TLS, where it is the handshake that drips
+    return of_stalled(of("silent", "stalled"), own or of("slow-header", "dripped"))
+
+
+def _endless(of: Seen_) -> Deadline:
+    deadline = of_dripped(of("slow-header", "stalled"), of("endless-header", "dripped"))
+    flood = [one.sent for one in of("endless-header", "flood") if one.seconds is not None]
+    return replace(deadline, bytes=deadline.bytes or max(flood, default=None))
+
+
+_RULES: dict[str, Callable[[Seen_], Deadline]] = {
+    "silent": _silent,
+    "tls-silent": lambda of: of_stalled(of("tls-silent", "stalled"), of("tls-silent", "dripped")),
+    "slow-header": lambda of: of_dripped(of("slow-header", "stalled"), of("slow-header", "dripped")),
+    "endless-header": _endless,
+    "slow-body": lambda of: of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped")),
+    "stalled-body": lambda of: of_stalled(of("slow-body", "stalled"), of("slow-body", "dripped")),
+    "slow-read": _slow_read,
+    "idle": lambda of: of_stalled(of("idle", "stalled"), of("idle", "fed")),
+    "half-close": lambda of: of_stalled(of("half-close", "stalled"), []),
+    "pipelined": lambda of: of_stalled(of("pipelined", "stalled"), of("pipelined", "dripped")),
+    "websocket-silent": lambda of: of_stalled(of("websocket-silent", "stalled"), of("websocket-silent", "fed")),
+}

@@ -1,0 +1,110 @@
+"""The command `check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from ..report import console
+from ..target import ForbiddenTargetError, UnusableTargetError, resolve
+from . import shown
+from .attacks import NAMES
+from .grade import GRADES, below
+from .junit import junit
+from .outcome import Report
+from .page import page
+from .run import Plan
+from .run import check as run_check
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("check", short_help="Grade how any HTTP server treats slow clients.")
+@click.argument("url")
+@click.argument("more", nargs=-1, metavar="")
+@click.option("--only", metavar="NAME", multiple=True,
+              help="Make only this attack; more names may follow.")  # fmt: skip
+@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
+              help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
+@click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
+              help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+@click.option("--json", "json_file", metavar="FILE", type=_FILE, help="Write the report as JSON.")
+@click.option("--html", "html_file", metavar="FILE", type=_FILE, help="Write the report as a page with plots.")
+@click.option("--junit", "junit_file", metavar="FILE", type=_FILE, help="Write the report as JUnit's XML.")
+@click.option("--fail-below", metavar="GRADE", type=click.Choice(list(GRADES), case_sensitive=False),
+              help="Exit with 1 if the grade is worse.")  # fmt: skip
+@click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
+              help="Attack this name or address, which is not loopback. It is yours. Can be repeated.")  # fmt: skip
+def command(
+    url: str,
+    more: tuple[str, ...],
+    only: tuple[str, ...],
+    limit: float,
+    connections: int,
+    json_file: Path | None,
+    html_file: Path | None,
+    junit_file: Path | None,
+    fail_below: str | None,
+    owned: tuple[str, ...],
+) -> None:
+    """Measure when, how and by which rule a server ends slow clients, and grade it from A to F.
+
+    \b
+      python -m loadtest check http://127.0.0.1:8000/
+      python -m loadtest check http://127.0.0.1:8000/ --limit 20 --only slow-header idle
+      python -m loadtest check https://127.0.0.1:8443/large --html report.html --fail-below B
+
+    A few connections make every attack at the same time, for --limit seconds. Then a crowd makes one attack after the
+    other while honest clients ask. A URL with a large response makes slow-read sharper. Certificates are not verified.
+
+    Attacks: silent, tls-silent, slow-header, endless-header, slow-body, stalled-body, slow-read, idle, half-close,
+    pipelined, websocket-silent, connection-flood, handshake-flood. docs/check.md describes them and the rules.
+
+    Only loopback addresses are attacked, unless --i-own-this-target names the target: a private address by its name or
+    itself, a public one by itself.
+
+    Exit codes: 0 measured; 1 the grade is below --fail-below; 2 wrong arguments, or a target that may not be attacked;
+    3 the target does not answer honest requests; 130 interrupted (the files have what was measured).
+    """
+    names = _names(only, more)
+    try:
+        plan = Plan(resolve(url, owned), names, limit, connections)
+        with shown.progress(console, limit) as progress:
+            report = run_check(plan, progress)
+    except ForbiddenTargetError as error:
+        raise click.UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    except UnusableTargetError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(3)
+    shown.show(console, report)
+    _write(report, json_file, html_file, junit_file)
+    if report.interrupted:
+        sys.exit(130)
+    if fail_below is not None and below(report.grade, fail_below.upper()):
+        click.echo(f"The grade {report.grade} is below {fail_below.upper()}.", err=True)
+        sys.exit(1)
+
+
+def _names(only: tuple[str, ...], more: tuple[str, ...]) -> frozenset[str]:
+    """Return the chosen attacks. `more` are names that follow the one of --only, as shells' users write them."""
+    if more and not only:
+        raise click.UsageError(f"one URL at a time: {' '.join(more)}")
+    names = frozenset(name for text in (*only, *more) for name in text.split(",") if name)
+    if unknown := names.difference(NAMES):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))} is none of {', '.join(NAMES)}", param_hint="--only")
+    return names or frozenset(NAMES)
+
+
+def _write(report: Report, json_file: Path | None, html_file: Path | None, junit_file: Path | None) -> None:
+    as_json = json.dumps(report.as_json(), indent=2) + "\n"
+    for path, text in ((json_file, as_json), (html_file, page(report)), (junit_file, junit(report))):
+        if path is not None:
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error

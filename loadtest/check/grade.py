@@ -1,0 +1,111 @@
+"""Verdicts and grades. Pure: the same figures always get the same grade, and the rules are text that is printed.
+
+The rules judge two things of each attack: for how long it can hold a connection, and what honest clients feel
+meanwhile. The worse of both is the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .attacks import ATTACKS, Attack
+from .kinds import Deadline
+from .outcome import Honest, Outcome, Verdict
+
+# the part of honest requests that must be answered within a second
+PASS_OK, WEAK_OK = 0.99, 0.9
+# how late the 99th percentile of honest requests may be: ms, and the multiple of what it was before the attacks
+PASS_P99, PASS_TIMES = 250.0, 5.0
+# an attack that is ended later than it should, but within so many times that, is weak and no failure
+WEAK_TIMES = 5.0
+
+GRADES = "ABCDEF"
+
+_TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
+RULES = f"""\
+Each attack passes if the server ends it, by a rule that the attacker cannot put off for ever, within the time that
+its name has below; it is weak up to {WEAK_TIMES:g} times that; it fails otherwise. An idle timeout ends what stalls,
+and never what drips. Honest clients: it is a pass if {PASS_OK:.0%} are answered within a second, and p99 is at most
+{PASS_P99:g} ms, or {PASS_TIMES:g} times that before the attacks; it is weak if {WEAK_OK:.0%} are answered; else
+it fails. The worse of both is the verdict.
+  {_TIMES}
+  A  every attack passes
+  B  no failure, one or two weak
+  C  no failure; or one failure, and at most two weak
+  D  up to a quarter of the attacks fail
+  E  up to half of them fail
+  F  more fail, or an attack takes the server away from half of its honest clients, or for good
+Attacks that do not apply do not count. A check that was stopped early has no grade: "-"."""
+
+
+def verdict(
+    attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float
+) -> tuple[Verdict, str]:
+    """Return the verdict on an attack, and why, in one sentence."""
+    if attack.enough is None and honest is None:
+        return "unfinished", "no honest client has asked yet"
+    held = held_verdict(attack, deadline, limit)
+    felt = _felt(honest, calm)
+    order: list[Verdict] = ["unfinished", "fail", "weak", "pass"]
+    return min((held, felt), key=lambda one: order.index(one[0]))
+
+
+def held_verdict(attack: Attack, deadline: Deadline, limit: float) -> tuple[Verdict, str]:
+    """Judge for how long the attack holds a connection, whatever honest clients feel."""
+    if attack.enough is None:
+        return "pass", "honest clients are served"
+    seconds = deadline.seconds
+    if seconds is None:
+        if deadline.watched < limit * 0.99:
+            return "unfinished", f"watched for {deadline.watched:.1f} s only"
+        return "fail", f"the connection was held for {limit:g} s, and would be longer"
+    if deadline.kind not in attack.enough:
+        return "fail", "the server ends it if it stalls, and never if it drips"
+    if seconds <= attack.within:
+        return "pass", f"ended after {_text(seconds)}"
+    late = f"ended after {_text(seconds)}; {attack.within:g} s would do"
+    return ("weak" if seconds <= WEAK_TIMES * attack.within else "fail"), late
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
+
+
+def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
+    """Judge what honest clients felt."""
+    if honest is None or not honest.ok + honest.failed:
+        return "pass", ""
+    served = honest.ok / (honest.ok + honest.failed)
+    text = f"{served:.1%} of the honest requests were answered in time"
+    if served < PASS_OK:
+        return ("weak" if served >= WEAK_OK else "fail"), text
+    if (honest.p99_ms or 0.0) > max(PASS_P99, PASS_TIMES * (calm.p99_ms or 0.0)):
+        return "weak", f"the 99th percentile of honest requests rose to {honest.p99_ms:.0f} ms"
+    return "pass", text
+
+
+def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
+    """Return the grade; "-" if an attack is unfinished, or none applies. `gone`: the server answers no more."""
+    counted = [outcome for outcome in outcomes if outcome.verdict != "not applicable"]
+    if gone or any(_taken_away(outcome.honest) for outcome in counted):
+        return "F"
+    if not counted or any(outcome.verdict == "unfinished" for outcome in counted):
+        return "-"
+    fails = sum(outcome.verdict == "fail" for outcome in counted)
+    weak = sum(outcome.verdict == "weak" for outcome in counted)
+    if fails * 2 > len(counted):
+        return "F"
+    if fails == 0:
+        return "A" if weak == 0 else "B" if weak <= 2 else "C"
+    if fails == 1 and weak <= 2:
+        return "C"
+    return "D" if fails * 4 <= len(counted) else "E"
+
+
+def _taken_away(honest: Honest | None) -> bool:
+    return honest is not None and honest.failed > honest.ok
+
+
+def below(grade: str, least: str) -> bool:
+    """Tell if a grade is worse than the least that is wanted. No grade is worse than any."""
+    return grade not in GRADES or GRADES.index(grade) > GRADES.index(least)

@@ -1,0 +1,179 @@
+"""What kind of deadline ended the connections of an attack. Pure: no clock, no sockets.
+
+Facts      A stalled connection ends at the deadline T, of whichever kind. A connection that goes on ends at T, too, if
+           the deadline is absolute; never, if it is an idle timeout between reads; and after n bytes at T + n/R if a
+           minimum rate R extends it, which never comes for R bytes per second and above.
+Hazard     A connection that was still open when the watch ended may belong to any of the last two.
+Answer     The ends that did come are a straight line in n, whose slope is 1/R.
+Cost       A rate that is checked in windows gives no such line. Then R is only known to lie between two rates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import linear_regression, median
+from typing import Literal
+
+from .script import Close, Seen
+
+Kind = Literal["none", "idle", "absolute", "min-rate"]
+
+# Two ends are at the same deadline if they differ by less: seconds, and the part of the deadline. A server whose timer
+# ticks in seconds spreads its ends by that.
+SAME = 0.05
+SAME_PART = 0.05
+# seconds by which the client's clock may be wrong
+EXACT = 0.01
+# a connection that stopped dripping has outlived a deadline if it had gone on for so many times as long
+OUTLIVED = 1.25
+# responses that refuse a request for its size
+TOO_LARGE = (400, 413, 414, 431)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How a server ends the connections of an attack.
+
+    `seconds`: until the end, the median of those that the client has timed well; None for none. `spread`: the latest of
+    them minus the earliest; `error`: the largest error of the client's clock. `rate`: with min-rate, the bytes per
+    second that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle`: with
+    absolute, what a connection gets that stalls, if that is less. `bytes`: what was sent when the server refused the
+    size; None if it was cut for its time. `connections` were measured, for `watched` seconds.
+    """
+
+    kind: Kind = "none"
+    seconds: float | None = None
+    spread: float = 0.0
+    error: float = 0.0
+    rate: tuple[float, float] | None = None
+    idle: float | None = None
+    close: Close = "none"
+    status: int | None = None
+    bytes: int | None = None
+    connections: int = 0
+    watched: float = 0.0
+
+
+def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
+    """Return the deadline of an attack that stalls; `others` go on, and tell its kind."""
+    ends = _ended(stalled)
+    if not ends or len(ends) < len(stalled):
+        return _none(stalled)
+    when = median(_seconds(ends))
+    if when <= SAME:
+        return _measured("absolute", ends)  # at once: no other could go on
+    same = _same(ends)
+    cut = [other for other in _ended(others) if abs(_when(other) - when) <= same]
+    alive = _lived(others, when)
+    faster = [end for end in _ended(others) if _when(end) > when + same]
+    if others and len(cut) < len(others) and (alive or faster):
+        fit = _rates(ends, others, when)
+        return _measured("min-rate" if fit else "idle", ends, rate=fit)
+    return _measured("absolute", ends)
+
+
+def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
+    """Return the deadline of an attack that goes on slowly; `stalled` ones are its twins that stop."""
+    ends = _ended(dripped)
+    if ends and all(end.status in TOO_LARGE for end in ends) and len(ends) == len(dripped):
+        return _measured("absolute", ends, size=max(end.sent for end in ends))
+    if not _ended(stalled) or len(_ended(stalled)) < len(stalled):
+        # nothing ends those that stall
+        return _measured("absolute", ends) if dripped and len(ends) == len(dripped) else _none(dripped)
+    deadline = of_stalled(stalled, dripped)
+    if deadline.kind == "idle" and ends and len(ends) == len(dripped):
+        # in the end all were cut: an absolute deadline above an idle timeout
+        return _measured("absolute", ends, idle=deadline.seconds)
+    if deadline.kind == "absolute" and ends:
+        return _measured("absolute", ends)
+    return deadline
+
+
+def _none(seen: Sequence[Seen]) -> Deadline:
+    return Deadline(connections=len(seen), watched=min((one.watched for one in seen), default=0.0))
+
+
+def _measured(
+    kind: Kind,
+    ends: Sequence[Seen],
+    rate: tuple[float, float] | None = None,
+    idle: float | None = None,
+    size: int | None = None,
+) -> Deadline:
+    # on a busy machine some times are not exact: then those count that are, if there are any
+    exact = [end for end in ends if end.error <= EXACT] or list(ends)
+    seconds = _seconds(exact)
+    (close, status), _ = Counter((end.close, end.status) for end in ends).most_common(1)[0]
+    return Deadline(
+        kind,
+        median(seconds),
+        max(seconds) - min(seconds),
+        max(end.error for end in exact),
+        rate,
+        idle,
+        close,
+        status,
+        size,
+        len(ends),
+        max(seconds),
+    )
+
+
+def _ended(seen: Sequence[Seen]) -> list[Seen]:
+    """Return those that the server has ended while they followed their script."""
+    return [one for one in seen if one.seconds is not None and (one.full is None or one.seconds <= one.full)]
+
+
+def _lived(seen: Sequence[Seen], when: float) -> list[Seen]:
+    """Return those that have outlived a deadline.
+
+    One whose watch ended soon after the deadline has, to be on the safe side. One that stopped dripping soon after it
+    has not: the server may have been about to end it.
+    """
+    ended = _ended(seen)
+    still = [one for one in seen if one not in ended]
+    return [one for one in still if (one.watched > when if one.full is None else one.full > when * OUTLIVED)]
+
+
+def _when(end: Seen) -> float:
+    assert end.seconds is not None
+    return end.seconds
+
+
+def _seconds(ends: Sequence[Seen]) -> list[float]:
+    return [_when(end) for end in ends]
+
+
+def _same(ends: Sequence[Seen]) -> float:
+    """Return by how much the end of another may differ to be of the same deadline."""
+    seconds = _seconds(ends)
+    return max(SAME, SAME_PART * median(seconds), max(seconds) - min(seconds))
+
+
+def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tuple[float, float] | None:
+    """Return the bounds of a minimum rate; None if what was seen is an idle timeout.
+
+    Every one that goes on at the same interval survives an idle timeout, or none does.
+    """
+    ends, lived = _ended(others), _lived(others, when)
+    if not ends or len({one.rate for one in others}) < 2:
+        return None
+    calculated = _calculated(ends, when)
+    fastest = max(end.rate for end in ends)
+    if calculated is not None and calculated > fastest:
+        return calculated, calculated
+    if lived and fastest < min(one.rate for one in lived):
+        return fastest, min(one.rate for one in lived)
+    return None
+
+
+def _calculated(ends: Sequence[Seen], when: float) -> float | None:
+    """Return the rate by which bytes have put off the ends, if all are as late as it would have them."""
+    points = [(0.0, when), *((float(end.went), _when(end)) for end in ends)]
+    if max(seconds for _, seconds in points) <= when + SAME or len({went for went, _ in points}) < 2:
+        return None
+    slope, start = linear_regression(*zip(*points, strict=True))
+    fits = all(abs(seconds - start - slope * went) <= max(SAME, SAME_PART * seconds) for went, seconds in points)
+    return 1 / slope if fits and slope > 0 else None

@@ -1,0 +1,89 @@
+"""The loop of the measuring process: epoll, timers, and how wrong each of its times may be.
+
+Facts      A connection's end is seen when the process next polls and runs. Linux counts for each thread how long it
+           was ready to run and did not (`schedstat`).
+Hazard     On a busy machine the client's own lateness would be taken for the server's.
+Answer     Every event comes with the largest error of its time. If the poll did not find it at once, the process
+           slept, and the error is what the kernel counted as waiting for a processor. If it did, the event came while
+           the process worked, and the error is the time since it polled before.
+Cost       Two polls and two reads of a file in /proc per turn. What a hypervisor takes away is not counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from time import monotonic
+
+# called with epoll's mask, the time, and the largest error of that time; times in seconds
+OnEvents = Callable[[int, float, float], None]
+OnTime = Callable[[float], None]
+
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+
+
+class Loop:
+    """Epoll and timers. The clock is `time.monotonic`."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._watched: dict[int, OnEvents] = {}
+        self._timers: list[tuple[float, int, OnTime]] = []
+        self._numbers = count()
+        self._polled = monotonic()
+        self._schedstat = -1
+        with suppress(OSError):
+            self._schedstat = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Free the descriptors. What was watched is not closed."""
+        self._epoll.close()
+        if self._schedstat >= 0:
+            os.close(self._schedstat)
+
+    def watch(self, descriptor: int, mask: int, on_events: OnEvents) -> None:
+        """Call `on_events` for these events of the descriptor, in place of any before."""
+        if descriptor in self._watched:
+            self._epoll.modify(descriptor, mask)
+        else:
+            self._epoll.register(descriptor, mask)
+        self._watched[descriptor] = on_events
+
+    def forget(self, descriptor: int) -> None:
+        """Watch it no longer. Call it before the descriptor is closed."""
+        if self._watched.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def at(self, when: float, on_time: OnTime) -> None:
+        """Call `on_time` with the time, once, at `when` or soon after."""
+        heapq.heappush(self._timers, (when, next(self._numbers), on_time))
+
+    def turn(self, limit: float) -> None:
+        """Wait until `limit` at most, call what is due, and handle the events of one poll."""
+        events = self._epoll.poll(0)
+        before, error = self._polled, 0.0
+        if not events:
+            due = min(limit, self._timers[0][0]) if self._timers else limit
+            delayed = self._delayed()
+            events = self._epoll.poll(max(0.0, due - monotonic()))
+            error = self._delayed() - delayed
+            now = monotonic()
+        else:
+            now = monotonic()
+            error = now - before
+        self._polled = now
+        for descriptor, mask in events:
+            if on_events := self._watched.get(descriptor):
+                on_events(mask, now, error)
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2](now)
+
+    def _delayed(self) -> float:
+        """Return the seconds so far that this thread has waited for a processor; 0 if the kernel does not count."""
+        if self._schedstat < 0:
+            return 0.0
+        return int(os.pread(self._schedstat, 80, 0).split()[1]) / 1e9

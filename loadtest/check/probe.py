@@ -1,0 +1,356 @@
+"""One connection of an attack: what it sends and reads, and when and how the server ends it.
+
+Facts      The end is a FIN or an RST, with or without a response before it. A FIN that follows unsent bytes does not
+           arrive while the client's window is closed; but a socket that was closed answers any further byte by an RST.
+Hazard     A server that closes a client which reads nothing would seem never to close it.
+Answer     A script may send a byte every few milliseconds where the end cannot be seen otherwise; its twin that sends
+           nothing tells whether the server had reset the connection by itself (scripts.py).
+Cost       The time of such an end is exact to that interval.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum, auto
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from time import monotonic
+
+import httptools
+
+from ..target import Target
+from ..wire import Answers
+from .loop import Loop
+from .script import Close, Script, Seen
+
+# Seconds between a response and the end that it announces. A server that lets a close linger ends its own side at once;
+# one that answers early and goes on waiting holds the connection, until it ends it for another reason.
+ANNOUNCED = 0.2
+# seconds for connect and handshake; then the probe is a failure, not a finding
+OPENING = 10.0
+
+# a segment and a receive buffer so small that a server's kernel buffers 100 kB for this client, and not megabytes
+_SEGMENT = 1400
+_BUFFER = 8192
+
+
+class State(Enum):
+    """The states of a probe, in their order."""
+
+    CONNECTING = auto()
+    SHAKING = auto()
+    WAITING = auto()  # for the responses that the script wants first
+    ATTACKING = auto()
+    ENDED = auto()
+
+
+class Probe:
+    """A connection that follows a script, in a loop. `ended` is called once, with what was seen.
+
+    It is over after `limit` seconds of attack. `stop` ends it before.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        target: Target,
+        context: ssl.SSLContext | None,
+        loop: Loop,
+        limit: float,
+        ended: Callable[[Seen], None],
+    ) -> None:
+        self.script = script
+        self.state = State.CONNECTING
+        self._target = target
+        self._context = context if script.shake else None
+        self._loop = loop
+        self._limit = limit
+        self._report = ended
+        self._answers = Answers()
+        self._out = b""
+        self._sent = self._received = self._before = 0
+        self._error = 0.0
+        self._full: float | None = None
+        self._reset = False
+        self._began = monotonic()
+        self._socket = socket.socket(target.family, socket.SOCK_STREAM)
+        self._mask = 0
+
+    def start(self, now: float) -> None:
+        """Connect. A failure is reported like an end."""
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.script.gulp is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        self._began = monotonic()
+        code = self._socket.connect_ex(self._target.address)
+        if code not in (0, errno.EINPROGRESS):
+            self._fail(os.strerror(code))
+            return
+        self._watch(EPOLLOUT)
+        self._loop.at(now + OPENING, self._open_late)
+
+    @property
+    def over(self) -> bool:
+        """True once the end was reported."""
+        return self.state is State.ENDED
+
+    @property
+    def attacks(self) -> bool:
+        """True while the part of the script runs that is measured."""
+        return self.state is State.ATTACKING
+
+    def stop(self, now: float) -> None:
+        """End the probe as still open."""
+        if self.state is not State.ENDED:
+            self._finish(None, max(0.0, now - self._began))
+
+    # events
+
+    def _on_events(self, mask: int, now: float, error: float) -> None:
+        if self.state is State.CONNECTING:
+            if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._fail(os.strerror(code))
+                return
+            self._connected(now)
+        elif self.state is State.SHAKING:
+            self._shake(now)
+        else:
+            self._error = error
+            self._exchange(mask, now)
+
+    def _connected(self, now: float) -> None:
+        if self._context is None:
+            self._open(now)
+            return
+        self.state = State.SHAKING
+        self._socket = self._context.wrap_socket(
+            self._socket, server_hostname=self._target.host, do_handshake_on_connect=False
+        )
+        self._shake(now)
+
+    def _shake(self, now: float) -> None:
+        assert isinstance(self._socket, ssl.SSLSocket)
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch(EPOLLIN)
+        except ssl.SSLWantWriteError:
+            self._watch(EPOLLOUT)
+        except OSError as error:
+            self._fail(f"handshake: {error}")
+        else:
+            self._began = monotonic()
+            self._open(now)
+
+    def _open_late(self, now: float) -> None:
+        if self.state in (State.CONNECTING, State.SHAKING):
+            self._fail(f"no connection within {OPENING:g} s")
+
+    def _open(self, now: float) -> None:
+        """Send the opening, and attack if nothing is awaited."""
+        self.state = State.WAITING
+        self._send(self.script.opening)
+        if not self.script.answers:
+            self._attack()
+        else:
+            self._loop.at(now + OPENING, self._answer_late)
+        if self.state is not State.ENDED:
+            self._watch_all()
+
+    def _answer_late(self, now: float) -> None:
+        if self.state is State.WAITING:
+            self._fail(f"no answer to an honest request within {OPENING:g} s")
+
+    def _attack(self) -> None:
+        """Begin the part of the script that is measured."""
+        if self.script.since == "attack":
+            self._began = monotonic()
+        self.state = State.ATTACKING
+        self._send(self.script.then)
+        self._before = self._sent + len(self._out)
+        if self.state is State.ENDED:
+            return
+        if self.script.half_close:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+        self._loop.at(self._began + self._limit, self.stop)
+        if self.script.interval < float("inf"):
+            self._loop.at(self._began + self.script.interval, self._tick)
+
+    def _tick(self, now: float) -> None:
+        """Send the next piece, read the next gulp."""
+        if self.state is not State.ATTACKING:
+            return
+        if self.script.gulp is not None:
+            self._gulp(now)
+        if self.state is State.ATTACKING and self.script.piece and not self._out:
+            self._send_piece(now)
+        if self.state is State.ATTACKING:
+            self._loop.at(now + self.script.interval, self._tick)
+
+    def _send_piece(self, now: float) -> None:
+        if self._sent + len(self.script.piece) <= self.script.cap:
+            self._send(self.script.piece)
+        elif self._full is None:
+            self._full = now - self._began
+
+    def _gulp(self, now: float) -> None:
+        """Read a little, or nothing, and acknowledge at once what has come."""
+        with suppress(OSError):
+            # a server's buffers are full as soon as they can be, and not after delayed acknowledgements
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        if not self.script.gulp:
+            return
+        try:
+            self._received += len(self._socket.recv(self.script.gulp))
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except OSError as error:
+            self._finish(self._how(error), now - self._began)
+
+    # bytes
+
+    def _send(self, data: bytes) -> None:
+        """Send what can be sent at once; the rest follows when there is room."""
+        self._out += data
+        while self._out and self.state is not State.ENDED:
+            try:
+                sent = self._socket.send(self._out)
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+            except OSError as error:
+                # the end is read, so that a response before it is not lost; but an error is told once only
+                self._out = b""
+                self._reset = self._reset or error.errno == errno.ECONNRESET
+                break
+            self._sent += sent
+            self._out = self._out[sent:]
+        if self._mask:
+            self._watch_all()
+
+    def _exchange(self, mask: int, now: float) -> None:
+        if mask & EPOLLOUT:
+            self._send(b"")
+        reads = self.script.gulp is None or self.state is State.WAITING
+        if reads and mask & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            self._read(now)
+        elif mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._finish("rst" if code else "fin", now - self._began)
+
+    def _read(self, now: float) -> None:
+        """Read what there is; end at the end."""
+        while self.state is not State.ENDED:
+            try:
+                data = self._socket.recv(65536)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except OSError as error:
+                self._finish(self._how(error), now - self._began)
+                return
+            if not data:
+                self._finish("fin", now - self._began)
+                return
+            self._take(data, now)
+
+    def _take(self, data: bytes, now: float) -> None:
+        self._received += len(data)
+        upgraded = self._answers.upgraded
+        with suppress(httptools.HttpParserError):  # the end tells; what was said is then unknown
+            self._answers.feed(data, now)
+        if self.script.pongs and self._answers.upgraded:
+            self._send(pongs(data if upgraded else self._answers.rest))
+        if self.state is State.WAITING and self._answers.count >= self.script.answers:
+            self._attack()
+
+    def _how(self, error: OSError) -> Close:
+        # EPIPE: a FIN had come before the RST
+        return "rst" if error.errno == errno.ECONNRESET else "fin"
+
+    # the end
+
+    def _finish(self, close: Close | None, seconds: float) -> None:
+        """Report the end; None: it is open still."""
+        close = "rst" if self._reset and close == "fin" else close
+        # what happened while the process worked has the time at which it looked, perhaps before the attack began
+        seconds = max(0.0, seconds)
+        ended = close is not None
+        status = None
+        if self.state is State.WAITING and ended:
+            if self._answers.status is None:
+                self._fail("the server ended the connection before it answered an honest request")
+                return
+            # it ended with the response that was awaited: the connection was not kept
+            seconds = 0.0
+        elif ended and (response := self._last_response(seconds)) is not None:
+            close, status, seconds = "response", self._answers.status, response
+        self._close(
+            Seen(
+                self.script.attack,
+                self.script.role,
+                self.script.rate,
+                seconds if ended else None,
+                seconds,
+                full=self._full,
+                close=close or "none",
+                status=status,
+                error=self._error if ended else 0.0,
+                sent=self._sent,
+                went=self._received if self.script.gulp else max(0, self._sent - self._before),
+            )
+        )
+
+    def _last_response(self, seconds: float) -> float | None:
+        """Return when the response began that announced the end; None if none did."""
+        status, began = self._answers.status, self._answers.began - self._began
+        if status is None or began <= 0 or seconds - began > ANNOUNCED:
+            return None
+        # a client that makes requests gets responses, which announce nothing
+        return None if status < 400 and self.script.role == "fed" else began
+
+    def _fail(self, trouble: str) -> None:
+        self._close(Seen(self.script.attack, self.script.role, self.script.rate, None, 0.0, trouble=trouble))
+
+    def _close(self, seen: Seen) -> None:
+        self.state = State.ENDED
+        if self._mask:
+            self._loop.forget(self._socket.fileno())
+        with suppress(OSError):
+            # no TIME_WAIT: the next attack needs the port
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+        self._report(seen)
+
+    def _watch_all(self) -> None:
+        if self.state is State.ENDED:
+            return
+        mask = EPOLLRDHUP | (EPOLLOUT if self._out else 0)
+        if self.script.gulp is None or self.state is State.WAITING:
+            mask |= EPOLLIN
+        self._watch(mask)
+
+    def _watch(self, mask: int) -> None:
+        if mask != self._mask:
+            self._mask = mask
+            self._loop.watch(self._socket.fileno(), mask, self._on_events)
+
+
+def pongs(data: bytes) -> bytes:
+    """Return the answers to the pings in a websocket's frames, which are short and come whole."""
+    answers = b""
+    while len(data) >= 2:
+        length = data[1] & 0x7F
+        if length > 125:
+            break
+        if data[0] == 0x89:  # a ping; a client's frame is masked, and a mask of zeros changes nothing
+            answers += bytes([0x8A, 0x80 | length, 0, 0, 0, 0]) + data[2 : 2 + length]
+        data = data[2 + length :]
+    return answers

@@ -1,0 +1,267 @@
+"""A whole check: measure with few connections, attack with many while honest clients ask, judge.
+
+Facts      What a server does to a slow client is exact only while it has little to do. What honest clients feel is
+           known only while it has much to do.
+Hazard     Both at once would measure neither.
+Answer     First every attack of a few connections at the same time, for `limit` seconds. Then one attack after the
+           other with a crowd, for a second or two each. The attackers are a process of their own; honest requests are
+           made by this one, in an open loop, each on a connection of its own.
+Cost       `limit` seconds, and one to three for each attack.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import monotonic, sleep
+
+from ..child import Child
+from ..openloop.client import Client, Load
+from ..openloop.schedule import Schedule
+from ..servers import raise_file_limit
+from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, speaks_websocket
+from . import attacker
+from .advice import CROWDED, advice, known
+from .attacks import ATTACKS, Attack, deadlines
+from .grade import grade, held_verdict, verdict
+from .kinds import Deadline
+from .outcome import Honest, Outcome, Report
+from .script import Seen
+from .scripts import Facts, crowd, crowd_size, fills, scripts
+
+# honest requests per second, the seconds that one may take, and the connections that they may need at once
+HONEST_RATE = 50.0
+HONEST_PATIENCE = 1.0
+_HONEST_CONNECTIONS = 200
+# seconds of honest requests beside a crowd: this part of the limit, between the two
+CROWD_PART, CROWD_LEAST, CROWD_MOST = 0.05, 0.6, 2.0
+# seconds to give a crowd's connections to the server before honest clients ask
+_GATHERING = 0.2
+# seconds that a server gets after a crowd to serve again
+RECOVERY = 15.0
+# descriptors of a process beside its connections
+_SPARE = 100
+
+# called with what is being done, the seconds done and the seconds in all of this part
+Progress = Callable[[str, float, float], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to check. `names` of attacks; `connections` of a crowd at most, 0 for none."""
+
+    target: Target
+    names: frozenset[str]
+    limit: float
+    connections: int
+
+
+def check(plan: Plan, progress: Progress) -> Report:
+    """Check the target. Ctrl-C ends it early: the report says so, and has what was measured.
+
+    UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
+    descriptors for the plan.
+    """
+    begun = monotonic()
+    baseline = ask(plan.target)
+    _need_descriptors(plan)
+    websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
+    facts = Facts(plan.target, max(baseline.size, 1), websocket, plan.limit)
+    run = _Run(plan, facts, progress)
+    with Child(attacker.main) as child:
+        try:
+            if plan.connections:
+                run.calm = run.honest()
+                _need_service(run.calm)
+            run.measure(child)
+            run.attack(child)
+        except KeyboardInterrupt:
+            run.interrupt(child)
+    outcomes = tuple(run.outcomes(known(baseline.server, baseline.fields)))
+    gone = "" if run.interrupted else _gone(plan.target, run.paralysed)
+    return Report(
+        target=plan.target.url,
+        server=_shown(baseline),
+        grade="-" if run.interrupted else grade(outcomes, gone=bool(gone)),
+        limit=plan.limit,
+        outcomes=outcomes,
+        calm=run.calm,
+        seconds=monotonic() - begun,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        interrupted=run.interrupted,
+        gone=gone,
+    )
+
+
+def _gone(target: Target, paralysed: str) -> str:
+    """Ask once more: an attack may have ended the server, which would look like a deadline."""
+    if paralysed:
+        return f"no honest request was answered for {RECOVERY:g} s after {paralysed}, and no crowd attacked again"
+    try:
+        ask(target)
+    except UnusableTargetError as error:
+        return str(error)
+    return ""
+
+
+def _shown(baseline: Baseline) -> str:
+    return baseline.server or known("", baseline.fields) or "unknown"
+
+
+def _need_service(calm: Honest) -> None:
+    if calm.failed * 10 > calm.ok + calm.failed:
+        raise UnusableTargetError(
+            f"the server answers {calm.ok} of {calm.ok + calm.failed} honest requests within {HONEST_PATIENCE:g} s "
+            f"before any attack, at {HONEST_RATE:g} a second: it cannot be graded"
+        )
+
+
+def _need_ports(troubles: Iterable[str]) -> None:
+    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
+        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
+
+
+def _need_descriptors(plan: Plan) -> None:
+    wanted = max(plan.connections, _HONEST_CONNECTIONS) + _SPARE
+    limit = raise_file_limit(max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    if limit < wanted:
+        raise ForbiddenTargetError(
+            f"{plan.connections} connections need {wanted} descriptors, and the limit is {limit}: "
+            "raise it (ulimit -n), or give fewer --connections"
+        )
+
+
+class _Run:
+    """A check while it runs: what was seen and felt so far."""
+
+    def __init__(self, plan: Plan, facts: Facts, progress: Progress) -> None:
+        self.calm = Honest(0, 0, None)
+        self.interrupted = False
+        self.paralysed = ""
+        self._plan = plan
+        self._facts = facts
+        self._progress = progress
+        self._seen: list[Seen] = []
+        self._felt: dict[str, tuple[Honest, int]] = {}
+        self._watching = False
+
+    def applies(self, attack: Attack) -> bool:
+        """Tell if the attack is possible."""
+        if attack.enough is None and not self._plan.connections:
+            return False
+        if attack.name == "websocket-silent":
+            return self._facts.websocket
+        if attack.name == "slow-read":
+            return fills(self._facts)
+        return self._plan.target.tls or not attack.needs_tls
+
+    def _chosen(self) -> list[Attack]:
+        return [attack for attack in ATTACKS if attack.name in self._plan.names]
+
+    def honest(self) -> Honest:
+        """Ask as honest clients do, each on a connection of its own, and say what they felt."""
+        seconds = min(CROWD_MOST, max(CROWD_LEAST, CROWD_PART * self._plan.limit))
+        schedule = Schedule(HONEST_RATE, seconds)
+        client = Client(Load(self._plan.target, schedule, _HONEST_CONNECTIONS, HONEST_PATIENCE, reuse=False))
+        tally = client.run(monotonic())
+        if tally.interrupted:
+            raise KeyboardInterrupt
+        # a proper 404 is a service, too: what was asked for is the user's
+        refused = sum(number for kind, number in tally.errors.items() if kind.startswith("status 4"))
+        ok = tally.ok + refused
+        p99 = tally.latency.get_value_at_percentile(99) / 1000 if ok else None
+        return Honest(ok, tally.due - ok, p99)
+
+    def measure(self, child: Child) -> None:
+        """Follow all scripts of few connections at once."""
+        names = frozenset(attack.name for attack in self._chosen() if self.applies(attack))
+        order = attacker.Watch(self._plan.target, scripts(self._facts, names), self._plan.limit)
+        length = self._plan.limit + len(order.scripts) * attacker.SPACING
+        begun = monotonic()
+        child.connection.send(order)
+        self._watching = True
+        while isinstance(message := child.receive(), int):
+            self._progress(f"{message} connections are open", monotonic() - begun, length)
+        self._watching = False
+        self._seen = message
+        _need_ports(seen.trouble for seen in self._seen)
+
+    def attack(self, child: Child) -> None:
+        """Let a crowd make each attack, and honest clients ask meanwhile."""
+        chosen = [attack for attack in self._chosen() if self.applies(attack)] if self._plan.connections else []
+        for number, attack in enumerate(chosen):
+            self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
+            felt, standing = self._under(attack, child)
+            self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
+            if not self._recovered():
+                self.paralysed = attack.name
+                return
+        self._progress("done", len(chosen), len(chosen))
+
+    def _under(self, attack: Attack, child: Child) -> tuple[Honest, attacker.Standing]:
+        """Ask while a crowd makes the attack."""
+        size = crowd_size(self._facts, attack.name, self._plan.connections)
+        script = crowd(self._facts, attack.name)
+        child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
+        child.receive()
+        sleep(_GATHERING)
+        felt = self.honest()
+        child.connection.send("enough")
+        standing: attacker.Standing = child.receive()
+        _need_ports(standing.failures)
+        return felt, standing
+
+    def _recovered(self) -> bool:
+        """Wait until the server answers again: what the next attack does must not be blamed on this one."""
+        until = monotonic() + RECOVERY
+        while monotonic() < until:
+            began = monotonic()
+            with suppress(UnusableTargetError):
+                ask(self._plan.target, HONEST_PATIENCE)
+                return True
+            sleep(max(0.0, began + 0.1 - monotonic()))
+        return False
+
+    def interrupt(self, child: Child) -> None:
+        """Take what the child has measured."""
+        self.interrupted = True
+        if self._watching:
+            child.connection.send("enough")
+            while isinstance(message := child.receive(), int):
+                continue
+            self._seen = message
+
+    def outcomes(self, server: str) -> Iterable[Outcome]:
+        """Judge each attack that was asked for."""
+        found = deadlines(self._seen)
+        troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
+        for attack in self._chosen():
+            if not self.applies(attack):
+                yield Outcome(attack, Deadline(), "not applicable", self._why_not(attack))
+                continue
+            honest, crowd = self._felt.get(attack.name, (None, 0))
+            deadline = found.get(attack.name, Deadline())
+            outcome = Outcome(attack, deadline, *verdict(attack, deadline, honest, self.calm, self._plan.limit))
+            if attack.enough is not None and not deadline.connections and attack.name in troubles:
+                outcome = replace(outcome, verdict="fail", why=f"not measured: {troubles[attack.name]}")
+            yield replace(outcome, honest=honest, crowd=crowd, advice=self._advice(server, outcome))
+
+    def _advice(self, server: str, outcome: Outcome) -> str:
+        if outcome.verdict in ("pass", "unfinished"):
+            return ""
+        held, _ = held_verdict(outcome.attack, outcome.deadline, self._plan.limit)
+        return CROWDED if held == "pass" else advice(server, outcome.attack)
+
+    def _why_not(self, attack: Attack) -> str:
+        if attack.enough is None and not self._plan.connections:
+            return "no crowd was asked for"
+        if attack.needs_tls:
+            return "the URL is not https"
+        if attack.name == "websocket-silent":
+            return "the URL does not speak websocket"
+        return "the response is too small to fill a server's buffers: give a URL with a larger one"

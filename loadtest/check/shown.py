@@ -1,0 +1,109 @@
+"""A report for people: the progress while it is made, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from .grade import RULES
+from .outcome import Outcome, Report
+from .run import Progress as OnProgress
+
+_COLOURS = {"pass": "green", "weak": "yellow", "fail": "red", "not applicable": "dim", "unfinished": "dim"}
+
+
+@contextmanager
+def progress(console: Console, limit: float) -> Iterator[OnProgress]:
+    """Show a bar while the block runs; give what moves it. Drawn by the caller's thread, in the moments it reports."""
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("asking", total=limit, left="")
+
+        def on_progress(what: str, done: float, total: float) -> None:
+            seconds = what.endswith("are open")
+            left = f"{max(0.0, total - done):.0f} s left, then the crowds" if seconds else f"{done:.0f} of {total:.0f}"
+            bar.update(task, description=what, completed=min(done, total), total=total, left=left)
+            bar.refresh()
+
+        yield on_progress
+
+
+def show(console: Console, report: Report) -> None:
+    """Print the report."""
+    table = Table(title=f"{report.target} ({report.server})")
+    table.add_column("attack", no_wrap=True)
+    for column in ("verdict", "kind", "ended after", "end", "honest p99", "why"):
+        table.add_column(column, justify="left" if column in ("verdict", "why", "kind", "end") else "right")
+    for outcome in report.outcomes:
+        colour = _COLOURS[outcome.verdict]
+        table.add_row(
+            outcome.attack.name, f"[{colour}]{outcome.verdict}[/]", *(escape(text) for text in cells(outcome))
+        )
+    console.print(table)
+    for text, names in advice_of(report):
+        console.print(f"[bold]{', '.join(names)}[/]: {escape(text)}", highlight=False)
+    error = max((outcome.deadline.error for outcome in report.outcomes), default=0.0)
+    console.print(f"The client's clock was wrong by at most {error * 1000:.1f} ms. {report.seconds:.0f} s in all.")
+    console.print(escape(RULES), style="dim", highlight=False)
+    if report.gone:
+        console.print(f"[red]After the attacks:[/] {escape(report.gone)}", highlight=False)
+    if report.interrupted:
+        console.print("Interrupted: this is what was measured until then.")
+    console.print(f"Grade: [bold]{report.grade}[/]")
+
+
+def advice_of(report: Report) -> list[tuple[str, list[str]]]:
+    """Return each piece of advice with the attacks that it is for."""
+    found: dict[str, list[str]] = {}
+    for outcome in report.outcomes:
+        if outcome.advice:
+            found.setdefault(outcome.advice, []).append(outcome.attack.name)
+    return list(found.items())
+
+
+def cells(outcome: Outcome) -> tuple[str, str, str, str, str]:
+    """Return the kind, the seconds, the end, what honest clients felt, and why, as text."""
+    if outcome.verdict == "not applicable":
+        return "", "", "", "", outcome.why
+    honest = "" if outcome.honest is None else _honest_text(outcome)
+    return kind_text(outcome), seconds_text(outcome), end_text(outcome), honest, outcome.why
+
+
+def _honest_text(outcome: Outcome) -> str:
+    assert outcome.honest is not None
+    if outcome.honest.p99_ms is None:
+        return f"none, {outcome.honest.failed} failed"
+    failed = f", {outcome.honest.failed} failed" if outcome.honest.failed else ""
+    return f"{outcome.honest.p99_ms:.1f} ms{failed}"
+
+
+def kind_text(outcome: Outcome) -> str:
+    """Return the kind, with the minimum rate."""
+    deadline = outcome.deadline
+    if outcome.attack.enough is None:
+        return ""
+    if deadline.rate is None:
+        return deadline.kind
+    low, high = deadline.rate
+    return f"{deadline.kind} {low:.0f} B/s" if low == high else f"{deadline.kind} {low:.0f} to {high:.0f} B/s"
+
+
+def seconds_text(outcome: Outcome) -> str:
+    """Return the seconds and their spread."""
+    deadline = outcome.deadline
+    if deadline.seconds is None:
+        return "" if outcome.attack.enough is None else f"> {deadline.watched:.0f} s"
+    return f"{deadline.seconds:.3f} s ± {deadline.spread / 2 * 1000:.0f} ms"
+
+
+def end_text(outcome: Outcome) -> str:
+    """Return how the server ended it: a status, FIN or RST."""
+    deadline = outcome.deadline
+    if deadline.close == "response":
+        return str(deadline.status)
+    return "" if deadline.close == "none" else deadline.close.upper()

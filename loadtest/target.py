@@ -1,0 +1,237 @@
+"""The target of a load test: its URL, its address, and whether it may be attacked at all.
+
+Facts      A name can resolve to another address each time it is asked for. A load test against a stranger is an attack.
+Hazard     A check of the name, and a second resolution when connecting, would attack whatever the name says then.
+Answer     The name is resolved once. Every connection goes to the address that was checked, and only the TLS server
+           name and the Host field keep the name. Addresses that are not loopback need the owner's word: for a private
+           address the name or the address, for a public one the address itself, so that no name decides it.
+Cost       A target that moves during the run is lost.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+import httptools
+
+from .wire import Answers
+
+# seconds for the first, honest request
+PATIENCE = 10.0
+# bytes of the first response that are read at most
+MOST = 64 * 1024 * 1024
+
+
+class UnusableTargetError(Exception):
+    """The target cannot be measured: it does not resolve, refuses, speaks no HTTP, fails honest requests."""
+
+
+class ForbiddenTargetError(Exception):
+    """The target may not be attacked."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server's address and how its requests are written. `address` is what `socket.connect` takes."""
+
+    url: str
+    family: int
+    address: tuple[str, int]
+    host: str
+    authority: str
+    path: str
+    tls: bool
+
+    def head(self, method: str = "GET", *fields: str) -> bytes:
+        """Return a request's head without the blank line that ends it."""
+        lines = [f"{method} {self.path} HTTP/1.1", f"Host: {self.authority}", "User-Agent: deadlined-loadtest", *fields]
+        return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+    def get(self, *fields: str) -> bytes:
+        """Return a whole GET."""
+        return self.head("GET", *fields) + b"\r\n"
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return a client's context; None for plain HTTP. The certificate is not verified: the address was chosen."""
+        if not self.tls:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def connect(self, timeout: float = PATIENCE) -> socket.socket:
+        """Return a blocking connection, with TLS if the URL says so."""
+        plain = socket.socket(self.family, socket.SOCK_STREAM)
+        try:
+            plain.settimeout(timeout)
+            plain.connect(self.address)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = self.context()
+            return plain if context is None else context.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def parse(url: str) -> SplitResult:
+    """Split a URL of HTTP. ForbiddenTargetError if it is none."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018, raises for what is no port
+    except ValueError as error:
+        raise ForbiddenTargetError(f"{url!r} is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ForbiddenTargetError(f"{url!r} is no URL of HTTP; give http://HOST:PORT/PATH or https://HOST:PORT/PATH")
+    if parts.username is not None:
+        raise ForbiddenTargetError("a URL with a user name is not supported")
+    if not url.isascii() or any(letter <= " " for letter in url):
+        raise ForbiddenTargetError(f"{url!r} has spaces or letters that a URL must escape")
+    return parts
+
+
+def resolve(url: str, owned: Sequence[str] = ()) -> Target:
+    """Return the target of `url`, resolved once.
+
+    `owned`: names and addresses that the user owns, in addition to the loopback interface. ForbiddenTargetError if an
+    address of the name is neither, UnusableTargetError if it does not resolve.
+    """
+    parts = parse(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UnusableTargetError(f"{host} does not resolve: {error}") from error
+    for _, _, _, _, address in found:
+        _permit(host, str(address[0]), {name.lower() for name in owned})
+    family, address = _first_that_listens([(entry[0], (str(entry[4][0]), port)) for entry in found])
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(url, family, address, host, parts.netloc.rpartition("@")[2], path, parts.scheme == "https")
+
+
+def _permit(host: str, address: str, owned: set[str]) -> None:
+    """Return if the address may be attacked. ForbiddenTargetError otherwise."""
+    numeric = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(numeric, ipaddress.IPv6Address) and numeric.ipv4_mapped:
+        numeric = numeric.ipv4_mapped
+    if numeric.is_loopback or str(numeric) in owned:
+        return
+    shown = host if host == address else f"{host} resolves to {address}, which"
+    if numeric.is_global or numeric.is_multicast:
+        raise ForbiddenTargetError(
+            f"{shown} is a public address. If the machine is yours, say so by its address: "
+            f"--i-own-this-target {numeric}"
+        )
+    if host.lower() not in owned:
+        raise ForbiddenTargetError(f"{shown} is not loopback. If it is yours: --i-own-this-target {host}")
+
+
+def _first_that_listens(addresses: list[tuple[int, tuple[str, int]]]) -> tuple[int, tuple[str, int]]:
+    """Return the first address that accepts a connection. UnusableTargetError if none does."""
+    reason: OSError | None = None
+    for family, address in addresses:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(PATIENCE)
+            try:
+                probe.connect(address)
+            except OSError as error:
+                reason = error
+                continue
+            return family, address
+    text = "does not answer" if isinstance(reason, TimeoutError) else os.strerror(reason.errno or 0) if reason else "?"
+    where = ", ".join(f"{address[0]} port {address[1]}" for _, address in addresses)
+    raise UnusableTargetError(f"{where}: {text}")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The answer to one honest request. `size`: bytes of the whole response; `server`: its Server field, or ""."""
+
+    status: int
+    server: str
+    fields: dict[str, str]
+    size: int
+    keeps_alive: bool
+
+
+def ask(target: Target, patience: float = PATIENCE) -> Baseline:
+    """Make one request. UnusableTargetError, in one line, if no proper response comes.
+
+    `patience`: seconds to wait for each part of it.
+
+    Redirections and responses of 500 and above are no target either: nothing could be said of a server that fails
+    honest requests, and another URL must be named by the user, not by the server.
+    """
+    baseline = _exchange(target, patience)
+    if 300 <= baseline.status < 400:
+        where = baseline.fields.get("location", "elsewhere")
+        raise UnusableTargetError(f"{target.url} redirects ({baseline.status}) to {where}: give the URL that answers")
+    if baseline.status >= 500:
+        raise UnusableTargetError(f"{target.url} answers {baseline.status}: it fails honest requests")
+    return baseline
+
+
+def _exchange(target: Target, patience: float) -> Baseline:
+    answers = Answers()
+    received = 0
+    try:
+        with target.connect(patience) as connection:
+            connection.sendall(target.get())
+            while not answers.complete and received < MOST:
+                data = connection.recv(65536)
+                if not data:
+                    answers.end()
+                    break
+                received += len(data)
+                answers.feed(data, 0.0)
+    except TimeoutError as error:
+        raise UnusableTargetError(f"{target.url} accepts and does not answer within {patience:g} s") from error
+    except ssl.SSLError as error:
+        raise UnusableTargetError(f"{target.url}: {_tls_trouble(error)}") from error
+    except httptools.HttpParserError as error:
+        raise UnusableTargetError(f"{target.url} speaks no HTTP/1.1: {error}") from error
+    except OSError as error:
+        raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}") from error
+    if not answers.complete or answers.status is None:
+        hint = "; perhaps it wants a client certificate" if target.tls and not received else ""
+        raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")
+    return Baseline(answers.status, answers.fields.get("server", ""), answers.fields, received, answers.keeps_alive)
+
+
+def _tls_trouble(error: ssl.SSLError) -> str:
+    reason = str(error.reason or error)
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return f"wants a client certificate, or agrees to no cipher ({reason})"
+    if "UNEXPECTED_EOF" in reason:
+        return f"ends the TLS handshake; perhaps it speaks no TLS, or wants a client certificate ({reason})"
+    if "WRONG_VERSION" in reason or "RECORD_LAYER" in reason:
+        return f"speaks no TLS there; is it http://? ({reason})"
+    return f"the TLS handshake fails: {reason}"
+
+
+def speaks_websocket(target: Target) -> bool:
+    """Ask for a websocket. False if the answer is anything but 101."""
+    answers = Answers()
+    try:
+        with target.connect() as connection:
+            connection.sendall(upgrade(target))
+            while not answers.complete and (data := connection.recv(65536)):
+                answers.feed(data, 0.0)
+    except (OSError, httptools.HttpParserError):
+        return False
+    return answers.status == 101
+
+
+def upgrade(target: Target) -> bytes:
+    """Return the request for a websocket."""
+    key = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455's example: nothing depends on its being random
+    fields = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13")
+    return target.get(*fields)

@@ -1,0 +1,67 @@
+"""Responses as the load test's clients read them: counted, with the last one's status and its moment."""
+
+from __future__ import annotations
+
+import httptools
+
+
+class Answers:
+    """The responses of one connection.
+
+    `count`: complete ones. `status`, `fields`: of the last that began, None and empty before; `began`: the time given
+    with the bytes in which its head ended. `complete`: no response is unfinished, and there was one. `keeps_alive`:
+    the server will take another request. `upgraded`: what follows is not HTTP, and `rest` has come of it already.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.status: int | None = None
+        self.fields: dict[str, str] = {}
+        self.began = 0.0
+        self.complete = False
+        self.keeps_alive = True
+        self.upgraded = False
+        self.rest = b""
+        self._now = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Take what was received at `now`. httptools.HttpParserError if it is no HTTP."""
+        if self.upgraded:
+            return
+        self._now = now
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.upgraded = True
+            self.rest = data[upgrade.args[0] :]
+
+    def end(self) -> None:
+        """Take the end of the connection, which is also the end of a response without a length."""
+        unbounded = not {"content-length", "transfer-encoding"} & self.fields.keys()
+        if self.status is not None and not self.complete and unbounded:
+            self.complete = True
+            self.keeps_alive = False
+            self.count += 1
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self.complete = False
+        self.fields = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser."""
+        self.fields[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self.status = self._parser.get_status_code()
+        self.began = self._now
+        self.keeps_alive = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        if self.status is not None and 100 <= self.status < 200 and self.status != 101:
+            return  # an interim response: the real one follows
+        self.complete = True
+        self.count += 1

@@ -1,0 +1,246 @@
+"""`python -m loadtest check` as a command: its files and codes, and every target that it must not or cannot attack."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from click.testing import CliRunner, Result
+
+pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest import target
+from loadtest.__main__ import main
+from loadtest.target import ForbiddenTargetError, resolve
+from tests.support.net import certificates
+from tests.support.slow_servers import Rule, slow_server
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--limit", "0.6", "--connections", "0", "--only", "half-close")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["check", *arguments])
+
+
+def test_it_writes_json_html_and_junit(tmp_path: Path) -> None:
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "html", "junit")}
+    with slow_server(Rule("absolute", 0.2)) as server:
+        flags = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
+        done = run(server.url, *QUICK, "silent", *flags, "--fail-below", "a")
+    assert done.exit_code == 0, done.output
+    report = json.loads(files["json"].read_text())
+    assert (report["target"], report["grade"], report["interrupted"]) == (server.url, "A", False)
+    assert [attack["name"] for attack in report["attacks"]] == ["silent", "half-close"]
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert files["junit"].read_text().startswith("<?xml")
+
+
+def test_a_grade_below_the_wanted_one_is_a_failure() -> None:
+    with slow_server(Rule("none")) as server:
+        done = run(server.url, "--limit", "0.6", "--connections", "0", "--only", "silent", "--fail-below", "E")
+    assert done.exit_code == 1
+    assert "The grade F is below E." in done.output
+
+
+def test_what_cannot_be_written_is_said() -> None:
+    with slow_server(Rule("absolute", 0.2)) as server:
+        done = run(server.url, *QUICK, "--json", "/proc/nowhere/report.json")
+    assert done.exit_code == 1
+    assert "/proc/nowhere/report.json cannot be written" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["ftp://127.0.0.1/"], "no URL of HTTP"),
+        (["http://127.0.0.1:99999/"], "is no URL"),
+        (["http:///x"], "no URL of HTTP"),
+        (["http://user@127.0.0.1/"], "user name"),
+        (["http://127.0.0.1/a b"], "spaces"),
+        (["http://127.0.0.1:1/", "--only", "nothing"], "nothing is none of silent"),
+        (["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "one URL at a time"),
+        (["http://127.0.0.1:1/", "--limit", "0"], "--limit"),
+        (["http://127.0.0.1:1/", "--fail-below", "G"], "--fail-below"),
+        (["http://93.184.215.14/"], "is a public address"),
+        (["http://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]/"], "is a public address"),
+        (["http://[::ffff:93.184.215.14]/"], "is a public address"),
+        (["http://10.1.2.3/"], "is not loopback"),
+        (["http://192.168.1.1/", "--i-own-this-target", "192.168.1.2"], "is not loopback"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_wrong_arguments_and_targets_of_others_are_refused(arguments: list[str], text: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert text in " ".join(done.output.split())
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
+    """Let every name resolve to these addresses; return the names that were asked for."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def test_a_name_of_a_public_address_is_refused_even_to_the_owner_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "93.184.215.14")
+    with pytest.raises(
+        ForbiddenTargetError, match=r"localhost resolves to 93\.184\.215\.14, which is a public address"
+    ):
+        resolve("http://localhost/", ["localhost"])
+
+
+def test_one_public_address_among_loopback_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "127.0.0.1", "93.184.215.14")
+    with pytest.raises(ForbiddenTargetError):
+        resolve("http://localhost/")
+
+
+def test_the_owner_names_a_private_host_and_a_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "_first_that_listens", lambda addresses: addresses[0])
+    answers(monkeypatch, "10.1.2.3")
+    assert resolve("http://backend:8000/x", ["Backend"]).address == ("10.1.2.3", 8000)
+    answers(monkeypatch, "93.184.215.14")
+    assert resolve("http://backend:8000/x", ["93.184.215.14"]).address == ("93.184.215.14", 8000)
+
+
+def test_a_name_is_resolved_once_and_everything_goes_to_what_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with slow_server(Rule("absolute", 0.2)) as server:
+        asked = answers(monkeypatch, "127.0.0.1")
+        done = run(f"http://rebound.test:{server.port}/", *QUICK)
+    assert done.exit_code == 0, done.output
+    assert asked == ["rebound.test"]
+
+
+def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    done = run("http://nowhere.invalid/")
+    assert done.exit_code == 3
+    assert "nowhere.invalid does not resolve" in done.output
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        done = run(f"http://127.0.0.1:{free.getsockname()[1]}/")
+    assert done.exit_code == 3
+    assert "Connection refused" in done.output
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (Rule(raw=b"220 mail.example ESMTP\r\n"), "speaks no HTTP/1.1"),
+        (Rule(raw=b""), "closes the connection without a complete answer"),
+        (
+            Rule(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"),
+            "closes the connection without a complete answer",
+        ),
+        (Rule(status="302 Found", fields="Location: /login"), "redirects (302) to /login: give the URL that answers"),
+        (Rule(status="500 Internal Server Error"), "answers 500: it fails honest requests"),
+    ],
+    ids=["mail", "silence", "half", "redirect", "500"],
+)
+def test_a_target_that_does_not_answer_honest_requests(rule: Rule, text: str) -> None:
+    with slow_server(rule) as server:
+        done = run(server.url)
+    assert done.exit_code == 3
+    assert text in done.output
+
+
+def test_a_target_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target.ask, "__defaults__", (0.2,))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = run(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    assert done.exit_code == 3
+    assert "does not answer within 0.2 s" in done.output
+
+
+def test_http_where_tls_is_spoken_and_the_other_way_round() -> None:
+    with slow_server(Rule(), certificates().server) as server:
+        done = run(server.url)
+    assert done.exit_code == 3
+    with slow_server(Rule("absolute", 0.1, end="408")) as server:
+        done = run(server.url.replace("http:", "https:"))
+    assert done.exit_code == 3
+    assert "TLS" in done.output
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_target_that_wants_a_client_certificate(version: ssl.TLSVersion) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = context.maximum_version = version
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with slow_server(Rule(), context) as server:
+        done = run(server.url.replace("http:", "https:"))
+    assert done.exit_code == 3
+    assert "perhaps it" in done.output
+    assert "wants a client certificate" in done.output
+
+
+def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.check.run.raise_file_limit", lambda wanted: 1000)
+    with slow_server(Rule()) as server:
+        done = run(server.url, "--connections", "4000")
+    assert done.exit_code == 2
+    assert "4000 connections need 4100 descriptors, and the limit is 1000" in " ".join(done.output.split())
+
+
+@contextmanager
+def checking(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command in the background."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loadtest", "check", *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    arguments = ("--limit", "100", "--only", "silent", "--json", str(file))
+    with slow_server(Rule("none")) as server, checking(server.url, *arguments) as process:
+        # the first request, those of calm, and some that are measured
+        server.wait_for(110)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    report = json.loads(file.read_text())
+    assert (report["interrupted"], report["grade"]) == (True, "-")
+    assert report["attacks"][0]["verdict"] == "unfinished"
+    assert "Interrupted" in output
+
+
+def test_a_server_that_dies_is_reported_not_raised() -> None:
+    with slow_server(Rule("none")) as server, checking(server.url, "--limit", "1", "--only", "silent") as process:
+        server.wait_for(40)
+        server.stop()
+        output, _ = process.communicate(timeout=50)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output

@@ -1,0 +1,183 @@
+"""`python -m loadtest check`: which deadline stands behind what was seen. Pure numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.check.attacks import NAMES, deadlines
+from loadtest.check.kinds import of_dripped, of_stalled
+from loadtest.check.probe import pongs
+from loadtest.check.script import Close, Seen
+from loadtest.check.scripts import RATES
+
+LIMIT = 60.0
+
+
+def end(
+    seconds: float | None,
+    rate: float = 0.0,
+    *,
+    attack: str = "slow-body",
+    role: str = "stalled",
+    close: Close = "fin",
+    status: int | None = None,
+    went: int | None = None,
+    watched: float = LIMIT,
+) -> Seen:
+    """Return a connection that was ended then; None: it was not."""
+    sent = round(rate * (watched if seconds is None else seconds)) if went is None else went
+    close = "none" if seconds is None else close
+    return Seen(attack, role, rate, seconds, watched if seconds is None else seconds, close=close, status=status,
+                went=sent, error=0.001)  # fmt: skip
+
+
+def stalled(seconds: float | None, number: int = 4) -> list[Seen]:
+    """Return some that differ by a millisecond."""
+    return [end(None if seconds is None else seconds + 0.001 * count) for count in range(number)]
+
+
+def with_minimum(grace: float, least: float, tick: float = 0.0) -> list[Seen]:
+    """Return dripped connections under a minimum rate, whose bytes come in pieces, one each `tick` seconds."""
+    found = []
+    for rate in RATES:
+        seconds = None if rate >= least else grace / (1 - rate / least)
+        if seconds is not None and tick:
+            pieces = 0
+            while (pieces + 1) * tick < grace + pieces * tick * rate / least:
+                pieces += 1
+            seconds = grace + pieces * tick * rate / least
+        found.append(end(None if seconds is None or seconds > LIMIT else seconds, rate, role="dripped",
+                         went=None if seconds is None else round((seconds - grace) * least)))  # fmt: skip
+    return found
+
+
+def at_all_rates(seconds: float | None) -> list[Seen]:
+    return [end(seconds, rate, role="dripped") for rate in RATES]
+
+
+def test_an_absolute_deadline_ends_all_at_the_same_time() -> None:
+    found = of_dripped(stalled(10.0), at_all_rates(10.002))
+    assert (found.kind, found.seconds, found.close, found.rate) == ("absolute", 10.002, "fin", None)
+    assert of_stalled(stalled(10.0), at_all_rates(10.002)).kind == "absolute"
+
+
+def test_an_idle_timeout_never_ends_what_drips() -> None:
+    for found in (of_dripped(stalled(5.0), at_all_rates(None)), of_stalled(stalled(5.0), at_all_rates(None))):
+        assert found.kind == "idle"
+        assert found.seconds == pytest.approx(5.0015)
+
+
+def test_what_was_open_when_the_watch_ended_just_after_the_deadline_is_not_taken_for_absolute() -> None:
+    for found in (of_dripped(stalled(59.0), at_all_rates(None)), of_stalled(stalled(59.0), at_all_rates(None))):
+        assert found.kind == "idle"
+
+
+def test_an_absolute_deadline_above_an_idle_timeout_ends_what_drips_later() -> None:
+    found = of_dripped(stalled(5.0), at_all_rates(30.0))
+    assert (found.kind, found.seconds) == ("absolute", 30.0)
+    assert found.idle == pytest.approx(5.0015)
+    assert of_stalled(stalled(5.0), at_all_rates(30.0)).kind == "idle"
+
+
+@pytest.mark.parametrize("tick", [0.0, 0.1])
+@pytest.mark.parametrize("least", [20.0, 240.0, 500.0, 900.0])
+def test_a_minimum_rate_is_calculated_from_the_ends(least: float, tick: float) -> None:
+    found = of_dripped(stalled(20.0), with_minimum(20.0, least, tick))
+    assert found.kind == "min-rate"
+    assert found.seconds == pytest.approx(20.0015)
+    assert found.rate is not None
+    low, high = found.rate
+    assert low == high == pytest.approx(least, rel=0.01)
+
+
+def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
+    found = of_dripped(stalled(5.0), [end(5.01 if rate < 240 else None, rate, role="dripped") for rate in RATES])
+    assert (found.kind, found.rate) == ("min-rate", (200.0, 300.0))
+
+
+def test_none_is_none_and_says_for_how_long_it_was_watched() -> None:
+    for found in (of_dripped(stalled(None), at_all_rates(None)), of_stalled(stalled(None), at_all_rates(None))):
+        assert (found.kind, found.seconds, found.close, found.watched) == ("none", None, "none", LIMIT)
+
+
+def test_one_that_was_not_ended_makes_it_none() -> None:
+    assert of_stalled([*stalled(5.0), end(None)], []).kind == "none"
+
+
+def test_what_is_refused_at_once_is_no_idle_timeout() -> None:
+    later = [end(0.3, rate, role="dripped") for rate in RATES]
+    assert of_stalled(stalled(0.001), later).kind == "absolute"
+
+
+def test_without_others_the_deadline_is_taken_for_absolute() -> None:
+    assert of_stalled(stalled(5.0), []).kind == "absolute"
+
+
+def test_what_stops_dripping_at_its_cap_counts_until_then() -> None:
+    stopped = replace(end(12.0, 3000.0, role="dripped"), full=2.0)
+    # it dripped for 2 s, and its idle timeout ended it 10 s after
+    assert of_dripped(stalled(1.0), [stopped]).kind == "idle"
+    # it stopped as the deadline came, or before: that tells nothing
+    nearly = replace(end(2.1, 3000.0, role="dripped"), full=2.05)
+    assert of_stalled(stalled(2.0), [nearly, end(2.0, 10.0, role="dripped")]).kind == "absolute"
+    assert of_stalled(stalled(10.0), [stopped, end(10.0, 10.0, role="dripped")]).kind == "absolute"
+
+
+def test_a_refusal_for_its_size_is_no_time() -> None:
+    ends = [end(3.0 + count, 56.0, close="response", status=431, went=9000) for count in range(3)]
+    found = of_dripped(stalled(None), [replace(one, sent=9000) for one in ends])
+    assert (found.kind, found.bytes, found.status) == ("absolute", 9000, 431)
+
+
+def test_the_spread_and_the_error_are_the_greatest() -> None:
+    found = of_stalled([end(5.0), replace(end(5.02), error=0.004), end(5.01)], [])
+    assert (found.seconds, found.error) == (5.01, 0.004)
+    assert found.spread == pytest.approx(0.02)
+
+
+def test_ends_that_the_client_could_not_time_count_only_if_there_are_no_others() -> None:
+    late = [replace(end(5.3), error=0.31), replace(end(5.4), error=0.41)]
+    found = of_stalled([end(5.0), *late], [])
+    assert (found.seconds, found.error) == (5.0, 0.001)
+    found = of_stalled(late, [])
+    assert found.error == 0.41
+    assert found.seconds == pytest.approx(5.35)
+
+
+def test_the_end_is_that_of_most() -> None:
+    ends = [end(5.0, close="response", status=408), end(5.0, close="response", status=408), end(5.0, close="rst")]
+    found = of_stalled(ends, [])
+    assert (found.close, found.status) == ("response", 408)
+
+
+@pytest.mark.parametrize(("quiet", "close"), [("rst", "rst"), ("fin", "fin"), (None, "fin")])
+def test_a_silent_twin_tells_whether_an_unread_connection_was_reset(quiet: Close | None, close: Close) -> None:
+    twin = end(None if quiet is None else 1.0, attack="slow-read", close=quiet or "none")
+    poked = [end(1.0, attack="slow-read", role="poked", close="rst")] * 2
+    assert deadlines([twin, *poked])["slow-read"].close == close
+
+
+def test_silence_is_compared_with_slow_heads() -> None:
+    silent = [end(5.0, attack="silent")] * 4
+    heads = [end(None, 10.0, attack="slow-header", role="dripped")]
+    found = deadlines([*silent, *heads, *[end(5.0, attack="slow-header")] * 4])
+    assert found["silent"].kind == "idle"
+    assert found["slow-header"].kind == "idle"
+
+
+def test_what_failed_is_not_measured() -> None:
+    assert deadlines([replace(end(None, attack="silent"), trouble="Connection refused")]) == {}
+
+
+def test_the_pinned_names_of_attacks_are_there() -> None:
+    assert {"silent", "slow-header", "endless-header", "slow-body", "stalled-body", "slow-read", "idle", "tls-silent",
+            "websocket-silent"} <= set(NAMES)  # fmt: skip
+
+
+def test_pings_are_answered_with_their_payload() -> None:
+    assert pongs(b"\x89\x02ab\x81\x01x\x89\x00") == b"\x8a\x82\0\0\0\0ab\x8a\x80\0\0\0\0"
+    assert pongs(b"\x82\x7e\x01\x00") == b""

@@ -1,0 +1,387 @@
+"""`python -m loadtest check` against servers whose deadlines are known: on real sockets, in a few seconds each.
+
+A busy machine can make any end late, and hold up what drips for longer than a short idle timeout. So nothing may come
+early in any attempt, and the kinds must be right in one of three. How exact the figures are is shown by the tests
+marked `timed`, and by the pure ones.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.check.loop import Loop
+from loadtest.check.outcome import Outcome, Report
+from loadtest.check.probe import Probe
+from loadtest.check.run import Plan, check
+from loadtest.check.script import Script, Seen
+from loadtest.target import UnusableTargetError, resolve
+from tests.support.command import Starter
+from tests.support.net import certificates
+from tests.support.slow_servers import Rule, slow_server
+
+ATTEMPTS = 3
+LIMIT = 1.6
+ROOT = Path(__file__).parents[2]
+
+PHASES = frozenset({"silent", "slow-header", "endless-header", "slow-body", "stalled-body"})
+
+
+def checked(url: str, *names: str, limit: float = LIMIT, connections: int = 0) -> dict[str, Outcome]:
+    """Check and return the outcomes by name."""
+    return {
+        outcome.attack.name: outcome for outcome in report(url, *names, limit=limit, connections=connections).outcomes
+    }
+
+
+def report(url: str, *names: str, limit: float = LIMIT, connections: int = 0) -> Report:
+    return check(Plan(resolve(url), frozenset(names), limit, connections), lambda *_: None)
+
+
+def kinds(found: dict[str, Outcome]) -> dict[str, tuple[str, str, int | None]]:
+    return {name: (one.deadline.kind, one.deadline.close, one.deadline.status) for name, one in found.items()}
+
+
+def until_right(url: str, expected: dict[str, tuple[str, str, int | None]], least: float) -> dict[str, Outcome]:
+    """Check until the kinds are right, three times at most. Nothing may be early in any attempt."""
+    for _ in range(ATTEMPTS):
+        found = checked(url, *expected)
+        for outcome in found.values():
+            seconds = outcome.deadline.seconds
+            assert seconds is None or seconds > least - 0.01
+        if kinds(found) == expected:
+            return found
+    assert kinds(found) == expected
+    return found
+
+
+@pytest.mark.parametrize(
+    ("end", "close", "status"), [("fin", "fin", None), ("rst", "rst", None), ("408", "response", 408)]
+)
+def test_an_absolute_deadline_and_how_it_ends(end: str, close: str, status: int | None) -> None:
+    with slow_server(Rule("absolute", 0.5, end=end)) as server:
+        found = until_right(server.url, dict.fromkeys(PHASES, ("absolute", close, status)), 0.5)
+    assert {outcome.verdict for outcome in found.values()} == {"pass"}
+
+
+def test_an_idle_timeout_is_no_defence_against_what_drips() -> None:
+    with slow_server(Rule("idle", 0.5)) as server:
+        found = until_right(server.url, dict.fromkeys(PHASES, ("idle", "fin", None)), 0.5)
+    verdicts = {name: outcome.verdict for name, outcome in found.items()}
+    assert verdicts == {"silent": "pass", "slow-header": "fail", "endless-header": "fail", "slow-body": "fail",
+                        "stalled-body": "pass"}  # fmt: skip
+
+
+def test_a_minimum_rate_is_found() -> None:
+    with slow_server(Rule("min-rate", 0.5, rate=400)) as server:
+        found = until_right(server.url, dict.fromkeys(["slow-body", "stalled-body"], ("min-rate", "fin", None)), 0.5)
+    rate = found["slow-body"].deadline.rate
+    assert rate is not None
+    assert 200 <= rate[0] <= rate[1] <= 800
+
+
+def test_no_deadline_is_said_after_the_limit_only() -> None:
+    with slow_server(Rule("none")) as server:
+        found = checked(server.url, *PHASES, "idle", "pipelined", limit=1.0)
+    assert {outcome.deadline.kind for outcome in found.values()} == {"none"}
+    assert {outcome.verdict for outcome in found.values()} == {"fail"}
+    assert all(outcome.deadline.watched >= 1.0 for outcome in found.values())
+
+
+def test_idle_connections_and_half_closed_ones() -> None:
+    with slow_server(Rule("none", idle=0.4)) as server:
+        found = until_right(server.url, {"idle": ("idle", "fin", None), "half-close": ("absolute", "fin", None)}, 0.0)
+    assert found["idle"].deadline.seconds is not None
+    assert found["idle"].deadline.seconds > 0.39
+
+
+def test_the_deadline_of_a_second_head_is_measured_from_its_own_beginning() -> None:
+    with slow_server(Rule("absolute", 0.5)) as server:
+        until_right(server.url, {"pipelined": ("absolute", "fin", None)}, 0.5)
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+def test_a_client_that_does_not_read_sees_its_end_all_the_same(end: str) -> None:
+    with slow_server(Rule("absolute", 0.5, end=end, large=1 << 20)) as server:
+        found = checked(server.url, "slow-read")["slow-read"].deadline
+    assert found.seconds is not None
+    assert found.seconds > 0.49
+    assert found.close == "rst" if end == "rst" else found.close in ("fin", "rst")
+
+
+def test_a_server_without_keep_alive_ends_the_idle_at_once() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    with slow_server(Rule("absolute", 0.5, raw=raw)) as server:
+        found = checked(server.url, "idle", limit=1.0)["idle"]
+    assert (found.verdict, found.deadline.close) == ("pass", "fin")
+    assert found.deadline.seconds is not None
+    # well before the server's deadline
+    assert found.deadline.seconds < 0.4
+
+
+def test_a_websocket_that_is_never_pinged_is_held() -> None:
+    with slow_server(Rule("none", fields="websocket")) as server:
+        found = checked(server.url, "websocket-silent", limit=0.8)["websocket-silent"]
+    assert (found.deadline.kind, found.verdict) == ("none", "fail")
+
+
+def test_a_websocket_that_answers_no_ping_is_ended_and_one_that_does_is_not() -> None:
+    with slow_server(Rule("idle", 0.5, fields="websocket")) as server:
+        found = until_right(server.url, {"websocket-silent": ("idle", "fin", None)}, 0.5)
+    assert found["websocket-silent"].verdict == "pass"
+
+
+def test_a_server_that_is_too_slow_without_any_attack_cannot_be_graded() -> None:
+    with slow_server(Rule(delay=1.5)) as server, pytest.raises(UnusableTargetError, match="answers 0 of 30 honest"):
+        report(server.url, "silent", limit=0.6, connections=1)
+
+
+def test_a_server_that_answers_no_more_in_the_end_fails() -> None:
+    with slow_server(Rule("absolute", 0.2, breaks=4)) as server:
+        whole = report(server.url, "half-close", limit=0.6)
+    assert whole.grade == "F"
+    assert "answers 500" in whole.gone
+
+
+def test_a_server_that_does_not_recover_from_a_crowd_is_not_attacked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.check.run.RECOVERY", 0.2)
+    # one that sees if anybody listens, the first request, 30 of calm, 21 that are measured, and some of the crowd's
+    with slow_server(Rule("absolute", 0.2, breaks=60)) as server:
+        whole = report(server.url, "silent", "connection-flood", limit=0.6, connections=20)
+    first, second = whole.outcomes
+    assert whole.grade == "F"
+    assert "after silent" in whole.gone
+    assert (first.crowd >= 20, second.crowd, second.honest) == (True, 0, None)
+
+
+def test_what_does_not_apply_says_why_and_does_not_count() -> None:
+    with slow_server(Rule("absolute", 0.3)) as server:
+        whole = report(server.url, "silent", "websocket-silent", "tls-silent", "handshake-flood", limit=1.0)
+    verdicts = {outcome.attack.name: outcome.verdict for outcome in whole.outcomes}
+    assert verdicts.pop("silent") == "pass"
+    assert set(verdicts.values()) == {"not applicable"}
+    assert whole.grade == "A"
+
+
+def test_tls_silence_is_told_from_silence_before_the_handshake() -> None:
+    with slow_server(Rule("absolute", 0.5), certificates().server) as server:
+        url = server.url.replace("http:", "https:")
+        for _ in range(ATTEMPTS):
+            found = checked(url, "tls-silent", "silent")
+            if kinds(found)["tls-silent"][0] == "absolute":
+                break
+    assert kinds(found)["tls-silent"][0] == "absolute"
+    # asyncio's own handshake timeout is a minute
+    assert found["silent"].deadline.kind == "none"
+
+
+def test_honest_clients_are_heard_while_a_crowd_attacks() -> None:
+    with slow_server(Rule("absolute", 0.5)) as server:
+        whole = report(server.url, "silent", "connection-flood", limit=0.6, connections=20)
+    for outcome in whole.outcomes:
+        assert outcome.honest is not None
+        assert outcome.honest.ok + outcome.honest.failed == 30
+        assert outcome.crowd >= 20 if outcome.attack.enough else outcome.crowd > 0
+    assert whole.calm.ok > 0
+
+
+def test_a_server_that_serves_one_at_a_time_is_taken_away_by_silence() -> None:
+    with one_at_a_time() as url:
+        whole = report(url, "silent", limit=0.6, connections=10)
+    honest = whole.outcomes[0].honest
+    assert honest is not None
+    assert honest.failed > honest.ok
+    assert whole.grade == "F"
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[str]:
+    """Serve one connection after the other, as gunicorn's simplest worker does."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    while connection.recv(65536):
+                        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+                        break
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_deadlined_keeps_its_short_deadlines(start: Starter) -> None:
+    server = start(
+        "loadtest.apps:target",
+        "--read-header",
+        "500ms",
+        "--body-grace",
+        "500ms",
+        "--body-min-rate",
+        "400",
+        "--idle",
+        "100ms",
+    )
+    expected: dict[str, tuple[str, str, int | None]] = {
+        "silent": ("absolute", "fin", None),
+        "slow-header": ("absolute", "response", 408),
+        "endless-header": ("absolute", "response", 408),
+        "slow-body": ("min-rate", "response", 408),
+        "stalled-body": ("min-rate", "response", 408),
+        "idle": ("idle", "fin", None),
+    }
+    found = until_right(server.url, expected, 0.5)
+    assert {outcome.verdict for outcome in found.values()} == {"pass"}
+
+
+UVICORN = "uvicorn", "--port", "0", "--timeout-keep-alive", "1", "--no-access-log"
+HYPERCORN = "hypercorn", "--bind", "127.0.0.1:0", "--keep-alive", "1"
+
+
+@contextmanager
+def peer(*command: str) -> Iterator[str]:
+    """Run another server with the load test's application; give its URL."""
+    module, *arguments = command
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, "loadtest.apps:hello", *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        else:
+            pytest.fail(f"{module} does not listen")
+        yield f"{found[0]}/"
+    finally:
+        process.terminate()
+        process.stdout.close()
+        process.wait()
+
+
+def test_uvicorn_ends_nothing_but_idle_connections() -> None:
+    pytest.importorskip("uvicorn")
+    with peer(*UVICORN) as url:
+        whole = report(url, "silent", "slow-header", "stalled-body", "idle", limit=2.5)
+    found = {outcome.attack.name: outcome for outcome in whole.outcomes}
+    assert [found[name].deadline.kind for name in ("silent", "slow-header", "idle")] == ["none", "none", "idle"]
+    assert whole.server == "uvicorn"
+    assert "no such option" in found["silent"].advice
+    assert found["idle"].advice == ""
+
+
+def test_hypercorn_ends_silence_and_slow_heads_by_its_keep_alive() -> None:
+    pytest.importorskip("hypercorn", reason="the extra test has it")
+    with peer(*HYPERCORN) as url:
+        found = checked(url, "silent", "slow-header", "idle", limit=2.5)
+    assert [one.deadline.kind for one in found.values()] == ["absolute", "absolute", "idle"]
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("kind", ["absolute", "idle", "min-rate"])
+def test_the_deadline_is_right_within_ten_milliseconds(kind: str) -> None:
+    # a minimum rate counts the bytes of the head, too
+    names = ["silent", "stalled-body", "idle", *(["slow-header"] if kind != "min-rate" else [])]
+    for _ in range(ATTEMPTS):
+        with slow_server(Rule(kind, 0.5, rate=400, idle=0.7)) as server:
+            found = checked(server.url, *names, limit=2.0)
+        seconds = {name: outcome.deadline.seconds for name, outcome in found.items()}
+        error = max(outcome.deadline.error for outcome in found.values())
+        right = {name: pytest.approx(0.7 if name == "idle" else 0.5, abs=0.01) for name in names}
+        if seconds == right and error < 0.01:
+            break
+    assert seconds == right
+    assert error < 0.01
+
+
+class Clock:
+    """A clock that says what it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_error_of_an_event_that_came_while_the_process_worked_is_the_time_since_it_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    seen: list[tuple[float, float]] = []
+    one, other = socket.socketpair()
+    with one, other:
+        loop = Loop()
+        loop.watch(one.fileno(), 1, lambda mask, now, error: seen.append((now, error)))
+        loop.turn(100.0)
+        other.send(b"x")
+        clock.now = 100.25
+        loop.turn(100.25)
+        loop.close()
+    assert seen == [(100.25, 0.25)]
+
+
+@pytest.mark.parametrize("gulp", [None, 0])
+def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None) -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.accept()[0].close()
+        script = Script("slow-read", "poked", opening=b"x", piece=b"a", interval=0.01, gulp=gulp)
+        probe = Probe(script, target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        accepted, _ = listener.accept()
+        while not probe.attacks:
+            loop.turn(0.0)
+
+        def reset(_: float) -> None:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+
+        # in one turn: the reset, and then the piece that is due
+        time.sleep(0.02)
+        loop.at(0.0, reset)
+        while not seen:
+            loop.turn(0.0)
+    loop.close()
+    assert [one.close for one in seen] == ["rst"]
+
+
+def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    loop, ran = Loop(), []
+    for when in (103.0, 101.0, 102.0, 105.0):
+        loop.at(when, lambda now, when=when: ran.append((when, now)))  # type: ignore[misc]
+    clock.now = 104.0
+    loop.turn(104.0)
+    loop.close()
+    assert ran == [(101.0, 104.0), (102.0, 104.0), (103.0, 104.0)]

@@ -1,0 +1,1 @@
+"""Websockets from outside: real clients, real applications, and peers that misbehave, against `deadlined serve`."""
