@@ -64,6 +64,7 @@ COMPILED = [
     "http/policy.py",
     "http/receiving.py",
     "http/records.py",
+    "http/routes.py",
     "http/seams.py",
     "http/secure.py",
     "http/server.py",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from .handler import App, AsgiHandler, DeadlinesExtension
+from .handler import App, AsgiHandler, DeadlinesExtension, check_root_path
 from .lifespan import Lifespan, LifespanFailed
 
-__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Lifespan", "LifespanFailed"]
+__all__ = [
+    "App",
+    "AsgiHandler",
+    "DeadlinesExtension",
+    "Lifespan",
+    "LifespanFailed",
+    "check_root_path",
+]

@@ -11,17 +11,33 @@ Cost       Two bound methods and a scope per request; no task.
 from __future__ import annotations
 
 from collections.abc import Awaitable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Final
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
 from .messages import DONE, App, Message, Receive, Scope, Send, copied
 from .websocket import asks_for_websocket, serve_websocket
 
-__all__ = ["App", "AsgiHandler", "DeadlinesExtension", "Message", "Receive", "Scope", "Send"]
+if TYPE_CHECKING:
+    # loaded only where proxies are trusted
+    from .forwarded import TrustedProxies
+
+__all__ = [
+    "App",
+    "AsgiHandler",
+    "DeadlinesExtension",
+    "Message",
+    "Receive",
+    "Scope",
+    "Send",
+    "check_root_path",
+]
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
+
+# what of a path need not be escaped (RFC 3986, 3.3)
+_PATH: Final = "/!$&'()*+,;=:@~"
 
 # the keys of a scope
 _KEYS: Final = (
@@ -118,10 +134,24 @@ Mapping.register(DeadlinesExtension)
 
 
 class AsgiHandler:
-    """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`."""
+    """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`.
 
-    def __init__(self, app: App, state: dict[str, Any] | None = None) -> None:
+    `root_path`: where a proxy has mounted the application; it is put in front of each path, as ASGI demands. ValueError
+    for one that is not like "/shop". `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None
+    for nobody's.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        state: dict[str, Any] | None = None,
+        *,
+        root_path: str = "",
+        trusted_proxies: TrustedProxies | None = None,
+    ) -> None:
         self._app = app
+        self._root_path = check_root_path(root_path)
+        self._trusted_proxies = trusted_proxies
         self._state = {} if state is None else state
         # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
@@ -129,7 +159,7 @@ class AsgiHandler:
             "asgi": _VERSIONS,
             "scheme": "http",
             "query_string": b"",
-            "root_path": "",
+            "root_path": self._root_path,
         }
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
@@ -150,6 +180,9 @@ class AsgiHandler:
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
+        if self._root_path:
+            path = self._root_path + path
+            raw_path = quote(self._root_path, _PATH).encode("ascii") + raw_path
         scope["http_version"] = request.version
         scope["method"] = request.method
         scope["path"] = path
@@ -160,7 +193,18 @@ class AsgiHandler:
         scope["server"] = exchange.server_address
         scope["state"] = self._state.copy()
         scope["extensions"] = {"deadlined": DeadlinesExtension(exchange)}
+        if self._trusted_proxies is not None:
+            self._set_origin(scope, exchange, self._trusted_proxies)
         return scope
+
+    def _set_origin(self, scope: Scope, exchange: Exchange, proxies: TrustedProxies) -> None:
+        """Set in `scope`, and for the log, where the request comes from if trusted proxies tell it."""
+        origin = proxies.origin(exchange.request.headers, exchange.client, exchange.scheme, exchange.server_address)
+        if origin is not None:
+            exchange.forwarded_client = origin.client
+            scope["client"] = origin.client
+            scope["scheme"] = origin.scheme
+            scope["server"] = origin.server
 
 
 class _Channel:
@@ -222,3 +266,11 @@ class _Channel:
         else:
             raise ResponseError(f"an HTTP response knows no message {kind!r}")
         return DONE
+
+
+def check_root_path(path: str) -> str:
+    """Return a path at which an application can be mounted. ValueError for one that is not empty and not like
+    "/shop"."""
+    if path and (not path.startswith("/") or path.endswith("/")):
+        raise ValueError(f"{path!r} is no path to mount at: write one like /shop, without a slash at its end")
+    return path

@@ -8,6 +8,7 @@ from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
 from .exchange import Exchange
 from .policy import RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
+from .routes import Route
 from .server import HttpServer, HttpStatistics
 from .state import Phase, Reason
 from .timeouts import Limits, Timeouts
@@ -34,6 +35,7 @@ __all__ = [
     "Request",
     "RequestRecord",
     "ResponseError",
+    "Route",
     "Rule",
     "Timeouts",
     "UpgradeRefused",

@@ -18,6 +18,7 @@ from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
+from .routes import Choice
 from .seams import ExchangeHost, HandlerTask, Upgraded
 from .settings import Handler, Settings
 from .state import (
@@ -36,7 +37,7 @@ from .state import (
     next_state,
 )
 from .timeouts import INF
-from .transport import Plain, Transport, address_of
+from .transport import Plain, Transport, address_of, peer_name
 from .wire import RequestParser, canned
 
 
@@ -111,11 +112,10 @@ class ConnectionBase(ExchangeHost):
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
-        self.configure(settings)
+        self._use(settings)
         self.clock = settings.clock
-        self.limits = settings.limits
         self.dates = dates
-        self.reader = RequestParser(settings.limits, settings.parse_head)
+        self.reader = RequestParser(settings.limits, settings.parse_head, settings.routes)
         self.transport: Transport = Plain(conn)
         self.accepted = self.clock.now()
         self.close_after = INF
@@ -149,18 +149,42 @@ class ConnectionBase(ExchangeHost):
     def peer(self) -> str:
         """The client's address, for the log."""
         if not self._peer:
-            self._peer = f"{self.client[0]}:{self.client[1]}" if self.client else "unix"
+            self._peer = peer_name(self.client)
         return self._peer
 
     def configure(self, settings: Settings) -> None:
         """Use `settings` from now on. Their timeouts apply to waits that begin later, not to the current one."""
+        self._use(settings)
+        self.reader.use_routes(settings.routes)
+        if self._exchange is not None and settings.routes is not None:
+            request = self._exchange.request
+            self._use_choice(settings.routes.choose(request.method, request.path_and_query))
+
+    def _use(self, settings: Settings) -> None:
         self.settings = settings
         self.timeouts = settings.timeouts
+        self.limits = settings.limits
+        # `timeouts` and `limits` are those of a route
+        self._has_choice = False
         self.keep_alive_line = settings.keep_alive_line
         self.cancel_on_disconnect = settings.cancel_on_disconnect
         self.ws_compression = settings.ws_compression
         self.loop = settings.loop
         self.drain_began = settings.draining
+
+    def _use_choice(self, choice: Choice | None) -> None:
+        """Use the timeouts and limits of a route, or those of the server again. They hold until the first bytes of the
+        next request."""
+        self._has_choice = choice is not None
+        settings = self.settings
+        if choice is None:
+            self.timeouts = settings.timeouts
+            self.limits = settings.limits
+            self.keep_alive_line = settings.keep_alive_line
+        else:
+            self.timeouts = choice.timeouts
+            self.limits = choice.limits
+            self.keep_alive_line = choice.keep_alive_line
 
     def drain(self, now: float) -> None:
         """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
@@ -335,8 +359,9 @@ class ConnectionBase(ExchangeHost):
 
     def _request_record(self, exchange: Exchange) -> RequestRecord:
         request = exchange.request
+        forwarded = exchange.forwarded_client
         return RequestRecord(
-            peer=self.peer,
+            peer=self.peer if forwarded is None else peer_name(forwarded),
             method=request.method,
             target=request.target.decode("ascii"),
             version=request.version,

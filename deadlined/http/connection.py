@@ -261,6 +261,8 @@ class Connection(UpgradedConnection):
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
         """Make the exchange of `request`, whose head was complete at `now`."""
         self.requests += 1
+        if self.reader.choice is not None:
+            self._use_choice(self.reader.choice)
         last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self.close_after)
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)

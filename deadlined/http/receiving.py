@@ -58,6 +58,7 @@ class ReceivingExchange:
         "_server_status",
         "_watching",
         "_write_by",
+        "forwarded_client",
         "head_done",
         "request",
         "start_time",
@@ -71,6 +72,8 @@ class ReceivingExchange:
         self._host = host
         # the task that runs the handler, None before and after
         self.task: HandlerTask | None = None
+        # the client as a proxy tells it, for the record; None if it is the peer
+        self.forwarded_client: tuple[str, int] | None = None
         self.start_time = start
         self.head_done = head_done
         self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE

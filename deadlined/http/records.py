@@ -12,10 +12,10 @@ from .state import Phase, Reason
 class RequestRecord:
     """One request that was handled.
 
-    `status`: 0 if nothing was answered. `received`, `sent`: bytes of HTTP of this request and of its response. `head`:
-    seconds from the beginning of the request to the end of its head. `handled`: seconds from there until the
-    connection was done with the request; what a detached handler does later does not count. `reason`: why the
-    connection ended with this request, None if it goes on.
+    `peer`: the client's address and port, also if a proxy has told it. `status`: 0 if nothing was answered. `received`,
+    `sent`: bytes of HTTP of this request and of its response. `head`: seconds from the beginning of the request to the
+    end of its head. `handled`: seconds from there until the connection was done with the request; what a detached
+    handler does later does not count. `reason`: why the connection ended with this request, None if it goes on.
     """
 
     peer: str

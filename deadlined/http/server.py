@@ -22,6 +22,7 @@ from .draining import Draining
 from .policy import RULES
 from .records import ConnectionInfo, Observer
 from .reporting import report
+from .routes import Route, Routes
 from .settings import Handler, Settings
 from .state import Phase, Reason
 from .timeouts import INF, Limits, Timeouts
@@ -67,7 +68,8 @@ class HttpServer(ConnectionOwner):
     request after another. An exception of it is logged and answered with 500 if no response was started. Cancelling its
     task, or leaving scopes open in it, ends at most the handler's own request.
 
-    `ssl_context` makes the server speak TLS. `observer` is told of every request and connection that is over. `parser`
+    `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
+    the server speak TLS. `observer` is told of every request and connection that is over. `parser`
     names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
     if it is installed, else h11. Raises ValueError for another name.
 
@@ -85,6 +87,7 @@ class HttpServer(ConnectionOwner):
         *,
         timeouts: Timeouts | None = None,
         limits: Limits | None = None,
+        routes: Iterable[Route] = (),
         ssl_context: ssl.SSLContext | None = None,
         observer: Observer | None = None,
         parser: str = "auto",
@@ -92,12 +95,15 @@ class HttpServer(ConnectionOwner):
         ws_compression: bool = True,
     ) -> None:
         host = current_host()
+        timeouts, limits = timeouts or Timeouts(), limits or Limits()
+        self._routes = tuple(routes)
         self._shutdown = Event()
         self._counts: Final = Counts()
         self._settings = Settings(
             handler=handler,
-            timeouts=timeouts or Timeouts(),
-            limits=limits or Limits(),
+            timeouts=timeouts,
+            limits=limits,
+            routes=self._apply_routes(timeouts, limits),
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
@@ -133,9 +139,13 @@ class HttpServer(ConnectionOwner):
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """Use `timeouts` for each wait that begins from now on, also on connections that are open."""
-        self._settings = replace(self._settings, timeouts=timeouts)
+        routes = self._apply_routes(timeouts, self._settings.limits)
+        self._settings = replace(self._settings, timeouts=timeouts, routes=routes)
         for connection in self._connections:
             connection.configure(self._settings)
+
+    def _apply_routes(self, timeouts: Timeouts, limits: Limits) -> Routes | None:
+        return Routes(self._routes, timeouts, limits) if self._routes else None
 
     @property
     def draining(self) -> bool:

@@ -12,7 +12,8 @@ from .counts import Counts
 from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
-from .timeouts import INF, Limits, Timeouts
+from .routes import Routes
+from .timeouts import Limits, Timeouts, keep_alive_line
 from .wire import HeadParser
 
 Handler = Callable[[Exchange], Awaitable[object]]
@@ -20,13 +21,14 @@ Handler = Callable[[Exchange], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of a server. `parse_head` reads the heads of requests. `ssl_context` is None for plain HTTP,
-    `observer` None for no observer. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that
-    is off."""
+    """The options of a server. `routes` is None if all requests have the same timeouts and limits. `parse_head` reads
+    the heads of requests. `ssl_context` is None for plain HTTP, `observer` None for no observer. `keep_alive_line` is
+    the header line that advertises `timeouts.idle`, b"" if that is off."""
 
     handler: Handler
     timeouts: Timeouts
     limits: Limits
+    routes: Routes | None
     parse_head: HeadParser
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
@@ -42,6 +44,5 @@ class Settings:
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
-        idle = self.timeouts.idle
         object.__setattr__(self, "clock", self.loop.clock)
-        object.__setattr__(self, "keep_alive_line", b"keep-alive: timeout=%d\r\n" % idle if idle < INF else b"")
+        object.__setattr__(self, "keep_alive_line", keep_alive_line(self.timeouts))

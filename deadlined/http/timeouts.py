@@ -60,6 +60,11 @@ class Timeouts:
                 raise ValueError(f"{field.name} must be {least}, or inf for off, not {value!r}")
 
 
+def keep_alive_line(timeouts: Timeouts) -> bytes:
+    """Return the header line that advertises `idle`, b"" if that is off."""
+    return b"keep-alive: timeout=%d\r\n" % timeouts.idle if timeouts.idle < INF else b""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1."""

@@ -193,3 +193,13 @@ def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
     except OSError:
         return None
     return (address[0], address[1]) if isinstance(address, tuple) else None
+
+
+def peer_name(address: tuple[str, int] | None) -> str:
+    """Return the address of a client for the log. A port of 0 is not known."""
+    if address is None:
+        return "unix"
+    host, port = address
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

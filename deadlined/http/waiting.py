@@ -177,6 +177,8 @@ class WaitingConnection(PeerConnection):
     def _begin_request(self) -> None:
         """Note that the first bytes of the next request were read."""
         self._began_at = self._came_at = self.clock.now()
+        if self._has_choice:
+            self._use_choice(None)
         self._advance(BYTES_CAME)
 
     def _end_last_exchange(self) -> None:

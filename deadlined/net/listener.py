@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket as stdlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -238,27 +239,53 @@ def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
     socket.bind(address)
 
 
+def listening_sockets(port: int, host: str | None, backlog: int | None = None) -> list[stdlib.socket]:
+    """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
+    addresses = stdlib.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    sockets: list[stdlib.socket] = []
+    try:
+        for socket, address in sockets_for(addresses):
+            sockets.append(socket)
+            _begin_to_listen(socket, address, backlog, reuse_port=False)
+    except BaseException:
+        for socket in sockets:
+            socket.close()
+        raise
+    return sockets
+
+
 def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> Listener:
     try:
-        set_options(socket)
-        bind(socket, address, reuse_port)
-        socket.listen(0xFFFF if backlog is None else backlog)
-        socket.setblocking(False)
+        _begin_to_listen(socket, address, backlog, reuse_port)
         return Listener(socket, has_options=True)
     except BaseException:
         socket.close()
         raise
 
 
-async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mode: int | None = None) -> Listener:
+def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
+    set_options(socket)
+    bind(socket, address, reuse_port)
+    socket.listen(0xFFFF if backlog is None else backlog)
+    socket.setblocking(False)
+
+
+async def open_unix_listener(
+    path: str | Path,
+    *,
+    backlog: int | None = None,
+    mode: int | None = None,
+    owner: tuple[int, int] | None = None,
+) -> Listener:
     """Listen on a unix socket. A socket file on which no process listens is replaced.
 
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
-    to the umask. Closing the listener removes the file unless it was replaced.
+    to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
+    removes the file unless it was replaced.
     OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
     """
     await checkpoint()
-    socket, unlink = listen_unix(path, backlog=backlog, mode=mode)
+    socket, unlink = listening_unix_socket(path, backlog=backlog, mode=mode, owner=owner)
     try:
         return Listener(socket, unlink)
     except BaseException:
@@ -267,17 +294,17 @@ async def open_unix_listener(path: str | Path, *, backlog: int | None = None, mo
         raise
 
 
-def listen_unix(
-    path: str | Path, *, backlog: int | None = None, mode: int | None = None
-) -> tuple[stdlib.socket, Callable[[], object]]:
-    """Do what `open_unix_listener` does, without an event loop. Return the socket and what removes its file, to be
-    called before the socket is closed."""
+def listening_unix_socket(
+    path: str | Path, *, backlog: int | None = None, mode: int | None = None, owner: tuple[int, int] | None = None
+) -> tuple[stdlib.socket, Callable[[], None]]:
+    """Listen as `open_unix_listener` does, without an event loop. Return the socket, and a function that removes its
+    file unless it was replaced; it must be called before the socket is closed."""
     file = Path(path)
     _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
-        return socket, _listen_at_path(socket, file, backlog, mode)
+        return socket, _listen_at_path(socket, file, backlog, mode, owner)
     except BaseException:
         socket.close()
         raise
@@ -299,14 +326,19 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
         raise
 
 
-def _listen_at_path(socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None) -> Callable[[], object]:
+def _listen_at_path(
+    socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
+) -> Callable[[], None]:
     unlink = partial(_unlink, file.absolute(), _identity(file))
     try:
         # until listen() the socket refuses connections
+        if owner is not None:
+            os.chown(file, *owner)
         if mode is not None:
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
         socket.setblocking(False)
+        return unlink
     except BaseException:
         unlink()
         raise

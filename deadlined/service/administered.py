@@ -1,5 +1,5 @@
-"""The parts of the admin listener that a service uses. They are loaded, with msgspec and prometheus-client, only if
-there is a listener."""
+"""The parts of the admin listener that a service uses. They are loaded, with prometheus-client, only if there is a
+listener."""
 
 from __future__ import annotations
 

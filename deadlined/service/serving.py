@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import resource
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import __version__
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..http import Exchange, HttpServer, Limits, Timeouts, head_parser
-from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..http import Exchange, HttpServer, head_parser
+from ..net import Listener
 from ..runtime import current_host, current_time, open_group, require_loop, run
 from ..timing import after_func
 from . import expiry
 from .access import AccessLog
 from .administered import local_service, open_admin, overseer_for
-from .binding import cannot_listen
 from .certificates import server_context
+from .config import ServeConfig
 from .drain_report import DrainReport
 from .entries import Layout
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
@@ -29,6 +31,7 @@ from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .greeting import Facts, parser_in_use
 from .hints import LoopHint, hinting
 from .link import Link
+from .listening import listen, url, with_chosen_ports
 from .loading import load_app
 from .logs import Log, open_log
 from .output import guard_standard_streams, write_last_lines_to
@@ -37,7 +40,6 @@ from .stalls import StallWatch
 from .stopping import Stopper
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
-from .workers import Supervisor, free_port
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
@@ -46,44 +48,8 @@ if TYPE_CHECKING:
 _LEAST_GRACE = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeConfig:
-    """The options of `deadlined serve`."""
-
-    app: str | None = None
-    factory: bool = False
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: str | None = None
-    uds_mode: int = 0o666
-    certfile: str | None = None
-    keyfile: str | None = None
-    key_password_file: str | None = None
-    client_ca: str | None = None
-    ciphers: str | None = None
-    tls_min: str = "1.2"
-    log_format: str = "auto"
-    log_level: str = "info"
-    access_log: bool = True
-    stall_log: float = 1.0
-    http: str = "auto"
-    loop: str = "trio"
-    queue: str = "heap4"
-    precise: bool = False
-    cancel_on_disconnect: bool = True
-    ws_compression: bool = True
-    workers: int = 1
-    admin: str | None = None
-    admin_token_file: str | None = None
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    limits: Limits = field(default_factory=Limits)
-
-
 def serve(config: ServeConfig) -> int:
-    """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
-
-    Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
-    """
+    """Do what `deadlined.service.serve` does."""
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     out = guard_standard_streams()
@@ -91,7 +57,10 @@ def serve(config: ServeConfig) -> int:
     admin: Admin | None = None
     link: Link | None = None
     if config.workers > 1:
-        config = _with_chosen_port(config)
+        # most have one process, and need not load this
+        from .workers import Supervisor, free_port
+
+        config = with_chosen_ports(config, free_port)
         admin = open_admin(config.admin, config.admin_token_file, config, unordered)
         overseer = overseer_for(admin, unordered)
         role = Supervisor(config.workers, config.timeouts.drain, unordered, overseer).run()
@@ -99,6 +68,14 @@ def serve(config: ServeConfig) -> int:
             return role
         link = role
         layout, unordered = open_log(config.log_format, config.log_level, out, link.number)
+    elif config.reload:
+        from .reloading import Reloader
+
+        reloaded = Reloader(config, unordered).run()
+        if isinstance(reloaded, int):
+            return reloaded
+        config = reloaded
+        layout, unordered = open_log(config.log_format, config.log_level, out)
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
     try:
@@ -126,7 +103,9 @@ class _Voice:
 def _serve(config: ServeConfig, voice: _Voice, link: Link | None, admin: Admin | None) -> None:
     """Serve in this process until a signal has drained it. A supervisor's `admin` is bound already."""
     page = LivePage()
-    app: App = page if config.app is None else load_app(config.app, factory=config.factory)
+    if config.app_dir is not None:
+        _search(config.app_dir)
+    app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
     context = _ssl_context(config)
     if config.certfile is not None and _is_first(link):
         warning = expiry.warning(config.certfile, datetime.now(UTC))
@@ -162,16 +141,6 @@ def _after(access: AccessLog | None, log: Log) -> Log:
     return ordered
 
 
-def _with_chosen_port(config: ServeConfig) -> ServeConfig:
-    """Choose the port that the worker processes share. StartupError if another process listens on it."""
-    if config.uds is not None:
-        raise StartupError("--workers: processes can share a port, but not the unix socket of --uds", WRONG_ARGUMENTS)
-    try:
-        return replace(config, port=free_port(config.host, config.port))
-    except OSError as error:
-        raise cannot_listen(error, uds=None, host=config.host, port=config.port) from None
-
-
 def _is_first(link: Link | None) -> bool:
     """Return True in the process that speaks for all: the only one, or the first worker process."""
     return link is None or link.first
@@ -202,7 +171,7 @@ class _Service:
                 await self._admin.beside(self._local, serve)
 
     async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
-        listeners = await _listen(self._config)
+        listeners = await listen(self._config)
         lifespan = Lifespan(app)
         started = current_time()
         try:
@@ -210,7 +179,7 @@ class _Service:
                 if lifespan.error is not None:
                     self._hint.search(lifespan.error)
                 tune_gc()
-                handler = garbage.watching(AsgiHandler(app, state))
+                handler = garbage.watching(self._handler(app, state))
                 server = page.server = self._server(handler, context)
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
@@ -244,11 +213,20 @@ class _Service:
         instead = "" if needs is None else f"; {needs}"
         return StartupError(f"the application failed to start: {why}{instead}{where}", FAILED, details)
 
+    def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
+        trusted = None
+        if self._config.trusted_proxies:
+            from ..asgi.forwarded import TrustedProxies
+
+            trusted = TrustedProxies(self._config.trusted_proxies)
+        return AsgiHandler(app, state, root_path=self._config.root_path, trusted_proxies=trusted)
+
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(
             handler,
             timeouts=self._config.timeouts,
             limits=self._config.limits,
+            routes=self._config.routes,
             ssl_context=context,
             observer=self._voice.access,
             parser=self._config.http,
@@ -280,11 +258,12 @@ class _Service:
             server.cut()
 
         async with open_group() as group:
-            # a worker process is ended by its supervisor
-            stopper = Stopper(drain, begin, end if link is None else None)
+            # a worker process is ended by its supervisor, and one that is reloaded by its parent
+            alone = link is None and not self._config.reload
+            stopper = Stopper(drain, begin, end if alone else None)
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
                 # logged once signals are handled: a reader of the line may send one at once
-                self._greet([_url(self._config, listener) for listener in listeners])
+                self._greet([url(self._config, listener) for listener in listeners])
                 if self._local is not None:
                     self._local.begin(server, current_host().poller, stalls)
                 if link is not None:
@@ -313,8 +292,8 @@ class _Service:
             self._voice.out.write(screen)
             return
         http = parser_in_use(config.http)
-        for url in urls:
-            self._log("listening", url=url, loop=config.loop, http=http, version=__version__, pid=os.getpid())
+        for each in urls:
+            self._log("listening", url=each, loop=config.loop, http=http, version=__version__, pid=os.getpid())
 
     def _reply(self, question: bytes) -> bytes:
         """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
@@ -323,13 +302,13 @@ class _Service:
         return self._local.reply(question, self._link.number)
 
 
-async def _listen(config: ServeConfig) -> list[Listener]:
-    try:
-        if config.uds is not None:
-            return [await open_unix_listener(config.uds, mode=config.uds_mode)]
-        return await open_tcp_listeners(config.port, host=config.host or None, reuse_port=config.workers > 1)
-    except OSError as error:
-        raise cannot_listen(error, uds=config.uds, host=config.host, port=config.port) from None
+def _search(directory: str) -> None:
+    """Let imports search `directory` first, then the current one. StartupError if it is not there."""
+    path = Path(directory).absolute()
+    if not path.is_dir():
+        raise StartupError(f"--app-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
+    here = str(Path.cwd())
+    sys.path[:0] = [str(path), *([] if here in sys.path else [here])]
 
 
 def _require_parser(name: str) -> None:
@@ -357,14 +336,6 @@ def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
         ciphers=config.ciphers,
         tls_min=config.tls_min,
     )
-
-
-def _url(config: ServeConfig, listener: Listener) -> str:
-    if config.uds is not None:
-        return f"unix:{config.uds}"
-    host, port = listener.socket.getsockname()[:2]
-    scheme = "http" if config.certfile is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _raise_file_limit() -> None:

@@ -20,8 +20,8 @@ _CUT = {
     Reason.BODY_RATE: ("body_grace", "body came too slowly"),
     Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take the response"),
     Reason.HANDLER_TIMEOUT: ("handler", "no answer of the application"),
-    Reason.PONG_TIMEOUT: ("ws_pong", "no answer to a ping"),
-    Reason.CLOSE_TIMEOUT: ("ws_close", "no answer to the close"),
+    Reason.PONG_TIMEOUT: ("ws_pong", "no sign of life of the client"),
+    Reason.CLOSE_TIMEOUT: ("ws_close", "client did not answer the close"),
     Reason.DRAIN_TIMEOUT: ("drain", "cut by the end of the drain"),
 }
 
@@ -31,7 +31,7 @@ _ENDED = {
     Reason.CLIENT_RESET: "client reset the connection",
     Reason.PROTOCOL_ERROR: "refused: not valid HTTP/1.1",
     Reason.HEADER_TOO_LARGE: "refused: head too large",
-    Reason.MESSAGE_TOO_LARGE: "refused: message too large",
+    Reason.MESSAGE_TOO_LARGE: "closed: message too large",
     Reason.SERVER_ERROR: "the application failed",
 }
 

@@ -19,6 +19,11 @@ from deadlined.service.units import amount, duration, show_amount, show_duration
         ("2m", 120.0),
         ("1h", 3600.0),
         ("1.5h", 5400.0),
+        ("1d", 86400.0),
+        ("1m30s", 90.0),
+        ("1h 30m", 5400.0),
+        ("1d2h3m4s500ms", 93784.5),
+        ("2m500ms", 120.5),
         ("7", 7.0),
         ("0.25", 0.25),
         ("0", 0.0),
@@ -32,10 +37,16 @@ def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "soon", "-1", "-1s", "1d", "1 2s", "10S", "1e3", "1,5s", "inf", "nan", ".5s", "5.s", "s", "1\n2"]
+    "text",
+    [
+        *["", " ", "soon", "-1", "-1s", "1w", "1 2s", "10S", "1e3", "1,5s", "inf", "nan", ".5s", "5.s", "s", "1\n2"],
+        *["30s1m", "1m1m", "1m30", "1m-30s", "1h+1m", "\uff11s"],
+    ],
 )
 def test_what_is_no_duration_says_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration: write 500ms, 10s, 2m, 1h, a number of seconds, or off"):
+    with pytest.raises(
+        ValueError, match="is not a duration: write 500ms, 10s, 2m, 1m30s, 1h, 1d, a number of seconds, or off"
+    ):
         duration(text)
 
 
@@ -50,6 +61,10 @@ def test_what_is_no_duration_says_what_is_allowed(text: str) -> None:
         ("16kb", 16384.0),
         ("10m", 10485760.0),
         ("1g", 1073741824.0),
+        ("1.5k", 1536.0),
+        ("0.5KiB", 512.0),
+        ("2T", 2199023255552.0),
+        ("64KiB", 65536.0),
         ("off", math.inf),
         (" Off ", math.inf),
     ],
@@ -58,9 +73,9 @@ def test_an_amount_counts_in_powers_of_1024(text: str, number: float) -> None:
     assert amount(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-1", "1.5k", "1t", "k", "1e3", "inf", "nan", "16 k b"])
+@pytest.mark.parametrize("text", ["", "fast", "-1", "1.5", "1.0001k", "1p", "k", "1e3", "inf", "nan", "16 k b", "1,5k"])
 def test_what_is_no_amount_says_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an amount: write a whole number, 16k, 10m, 1g, or off"):
+    with pytest.raises(ValueError, match=r"is not an amount: write a whole number, 1\.5k, 16k, 10m, 1g, or off"):
         amount(text)
 
 

@@ -193,5 +193,7 @@ class AdminClient:
 
 
 def admin_of(process: Process) -> AdminClient:
-    """Return a client for a process that has logged where its admin listener is."""
-    return AdminClient(process.events("admin listening")[-1]["url"])
+    """Return a client for a process that logs where its admin listener is."""
+    # with worker processes it is a process of its own, which may tell later than they do
+    told = process.events("admin listening") or [process.wait_for("admin listening")]
+    return AdminClient(told[-1]["url"])

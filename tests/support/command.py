@@ -212,7 +212,7 @@ def starter(directory: Path) -> Iterator[Starter]:
     running: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **variables: str) -> Process:
-        where = () if "--uds" in arguments else ("--port", "0")
+        where = () if {"--uds", "--bind"} & set(arguments) else ("--port", "0")
         process = subprocess.Popen(
             [*COMMAND, "serve", *where, *arguments],
             stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ from deadlined.http import (
     Observer,
     Reason,
     RequestRecord,
+    Route,
     Timeouts,
 )
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates
@@ -304,6 +305,7 @@ async def serving(
     observer: Observer | None = None,
     cancel_on_disconnect: bool = True,
     ws_compression: bool = True,
+    routes: Iterable[Route] = (),
 ) -> AsyncIterator[Site]:
     """Serve `handler` until the block ends; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
@@ -312,6 +314,7 @@ async def serving(
         handler,
         timeouts=timeouts or only(),
         limits=limits,
+        routes=routes,
         ssl_context=context,
         observer=observer or records,
         parser=Choice.name,

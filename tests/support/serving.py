@@ -14,6 +14,7 @@ import trio
 
 from deadlined import open_tcp_listeners
 from deadlined.asgi import App, AsgiHandler
+from deadlined.asgi.forwarded import TrustedProxies
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ConnectionRecord, HttpServer, Limits, RequestRecord, Timeouts
 from tests.support.parsers import Choice
@@ -162,12 +163,13 @@ async def serving(
     ssl_context: ssl.SSLContext | None = None,
     timeouts: Timeouts | None = None,
     cancel_on_disconnect: bool = True,
+    trusted_proxies: TrustedProxies | None = None,
 ) -> AsyncIterator[Served]:
     """Serve `app` on the loopback interface until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     served = Served(listener.socket.getsockname()[1], ssl_context is not None)
     server = served.server = HttpServer(
-        AsgiHandler(app, state),
+        AsgiHandler(app, state, trusted_proxies=trusted_proxies),
         timeouts=timeouts,
         limits=limits,
         ssl_context=ssl_context,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import BadRequest
+from ..routes import Choice, Routes
 from ..state import Reason
 from ..timeouts import Limits
 from .chunks import ChunkDecoder
@@ -32,15 +33,20 @@ class RequestParser:
         "_left",
         "_limits",
         "_parse_head",
+        "_routes",
         "_scanned",
         "_start",
         "_state",
         "_text",
+        "choice",
         "received",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits, parse_head: HeadParser = parse_with_h11) -> None:
+    def __init__(self, limits: Limits, parse_head: HeadParser = parse_with_h11, routes: Routes | None = None) -> None:
         self._limits: Limits = limits
+        self._routes: Routes | None = routes
+        # the timeouts and limits of the latest request, None if it has those of all
+        self.choice: Choice | None = None
         self._parse_head: HeadParser = parse_head
         # what was received and not given out begins at `_start`
         self._buffer: bytes = b""
@@ -97,11 +103,12 @@ class RequestParser:
             head, text = head[start:end], text[start:end]
         check_bytes(head, text, self._limits)
         request = self._parse_head(head)
-        self._begin_body(request)
+        limits = self._limits if self._routes is None else self._limits_of(request, self._routes)
+        self._begin_body(request, limits)
         # not before, so that `asks_for_head` knows what was refused
         self._skip(end - start)
         if request.chunked:
-            self._chunks = ChunkDecoder(self._buffer[self._start :], self._limits)
+            self._chunks = ChunkDecoder(self._buffer[self._start :], limits)
             self._replace(b"")
         return request
 
@@ -127,10 +134,20 @@ class RequestParser:
         self._replace(b"")
         return rest
 
-    def _begin_body(self, request: Request) -> None:
+    def use_routes(self, routes: Routes | None) -> None:
+        """Use other routes for each request that is parsed from now on."""
+        self._routes = routes
+        self.choice = None
+
+    def _limits_of(self, request: Request, routes: Routes) -> Limits:
+        """Choose what holds for a request, and return its limits."""
+        choice = self.choice = routes.choose(request.method, request.path_and_query)
+        return self._limits if choice is None else choice.limits
+
+    def _begin_body(self, request: Request, limits: Limits) -> None:
         length = request.content_length or 0
-        if length > self._limits.max_body:
-            raise BadRequest(413, f"the body is longer than the {self._limits.max_body:g} bytes that are allowed")
+        if length > limits.max_body:
+            raise BadRequest(413, f"the body is longer than the {limits.max_body:g} bytes that are allowed")
         self._left = length
         self.received = 0
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...net.listener import bind, listen_unix, sockets_for
+from ...net.listener import bind, listening_unix_socket, sockets_for
 from ..errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
 from .gate import Gate
 
@@ -125,5 +125,5 @@ def _listen(socket: stdlib.socket, address: Any) -> None:
 def _open_unix(path: str, token: bytes | None) -> AdminSockets:
     if not path or len(os.fsencode(path)) > _LONGEST_PATH:
         raise StartupError(f"--admin: unix: needs a path of 1 to {_LONGEST_PATH} bytes", WRONG_ARGUMENTS)
-    socket, unlink = listen_unix(path, backlog=_BACKLOG, mode=_MODE)
+    socket, unlink = listening_unix_socket(path, backlog=_BACKLOG, mode=_MODE)
     return AdminSockets([socket], unlink, Gate(token, None), f"{UNIX}{path}")

@@ -81,6 +81,8 @@ def shown(config: object) -> dict[str, object]:
 def _readable(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: _readable(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(inner) for inner in value]
     if value == math.inf:
         return "off"
     return f"{value:o}" if name.endswith("_mode") else value

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
+from deadlined.http import Route
+from deadlined.service import ServeConfig
 from deadlined.service.admin.picture import MOST_SHOWN
 from deadlined.service.admin.views import parse_query
 from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
@@ -80,6 +83,14 @@ async def test_a_request_for_another_host_is_refused(autojump_clock: MockClock) 
 async def test_the_configuration_is_shown(autojump_clock: MockClock) -> None:
     async with asking(Still(picture(answer(1))), host="a", idle=float("inf"), uds_mode=0o660) as admin:
         assert (await admin.get("/config")).json == {"host": "a", "idle": "off", "uds_mode": "660"}
+
+
+async def test_the_routes_of_the_configuration_are_shown(autojump_clock: MockClock) -> None:
+    config = ServeConfig(routes=(Route("/events", frozenset(), {"handler": float("inf"), "max_body": 5.0}),))
+    async with asking(Still(picture(answer(1))), **msgspec.structs.asdict(config)) as admin:
+        shown = (await admin.get("/config")).json
+    assert shown["routes"] == [{"path": "/events", "methods": [], "overrides": {"handler": "off", "max_body": 5.0}}]
+    assert (shown["admin"], shown["timeouts"]["handler"]) == (None, "off")
 
 
 async def test_the_metrics_are_of_the_server_and_not_of_the_listener(autojump_clock: MockClock) -> None:

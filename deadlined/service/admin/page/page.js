@@ -5,7 +5,7 @@ const $ = id => document.getElementById(id);
 // which timeout bounds a phase, for the bars of the time left
 const LIMITS = {
   handshake: "handshake", header: "read_header", body: "body_grace", handler: "handler", write: "write_grace",
-  idle: "idle", websocket: "ws_ping", drain: "drain",
+  idle: "idle", drain: "drain", websocket: "ws_ping",
 };
 
 const REASONS = {
@@ -18,13 +18,13 @@ const REASONS = {
   handler_timeout: "The application did not answer in time.",
   connection_age: "The connection was old enough to be closed after a response.",
   drain_timeout: "The drain was over, and the connection was not.",
+  pong_timeout: "The client of a websocket was silent, and gave no sign of life when it was asked.",
+  close_timeout: "The client of a websocket did not answer the close in time.",
   client_closed: "The client has closed. This is normal.",
   client_reset: "The client has reset the connection, or has left before its answer.",
   protocol_error: "The client has sent what is not HTTP, or what two readers could read in two ways.",
   header_too_large: "The head of a request was larger than the limit.",
-  message_too_large: "A message of a websocket was larger than the limit.",
-  pong_timeout: "The client of a websocket did not answer a ping in time.",
-  close_timeout: "The client of a websocket did not answer the close in time.",
+  message_too_large: "A message of a websocket, or a frame of one, was larger than the limit.",
   keepalive_limit: "The connection had as many requests as it may have.",
   server_error: "The application has failed; its log says why.",
   done: "One side has asked for the end after a response. This is normal.",

@@ -1,0 +1,71 @@
+"""The commands `deadlined config show` and `deadlined config validate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ..service import StartupError
+from ..service.certificates import server_context
+from ..service.config import ServeConfig
+from ..service.config.showing import as_dictionary, as_toml
+from .options import GroupedCommand, resolved, settings
+
+
+@click.group("config", short_help="Show or validate a configuration.")
+def config_group() -> None:
+    """Show or validate the configuration that `deadlined serve` would have with the same options, variables and file.
+
+    The page docs/configuration.md lists all settings.
+    """
+
+
+@config_group.command("show", cls=GroupedCommand, short_help="Print every setting and where it comes from.")
+@settings
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
+def show_command(config: str | None, env_file: str | None, as_json: bool, **given: Any) -> None:
+    """Print every setting as `deadlined serve` would have it with the same options, and where it comes from: a flag, a
+    variable, a line of the file, or the default. What is printed is a file for --config.
+
+    Exit codes: 0 printed, 1 cannot write, 2 the configuration is wrong.
+    """
+    resolution = resolved(config, env_file, given)
+    text = json.dumps(as_dictionary(resolution), indent=2) + "\n" if as_json else as_toml(resolution)
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        # click ends the process quietly
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot write: {error.strerror}") from None
+
+
+@config_group.command("validate", cls=GroupedCommand, short_help="Tell what is wrong with a configuration.")
+@settings
+def validate_command(config: str | None, env_file: str | None, **given: Any) -> None:
+    """Check all settings as `deadlined serve` would with the same options, and the certificate, its key and the
+    authorities. It does not import the application, and listens nowhere.
+
+    Each mistake is one line on stderr: where it is, its key and value, and what is allowed.
+
+    Exit codes: 0 valid, 2 not valid.
+    """
+    resolution = resolved(config, env_file, given)
+    try:
+        _load_certificates(resolution.config)
+    except StartupError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo("the configuration is valid")
+
+
+def _load_certificates(config: ServeConfig) -> None:
+    server_context(
+        config.certfile,
+        config.keyfile,
+        key_password_file=config.key_password_file,
+        client_ca=config.client_ca,
+        ciphers=config.ciphers,
+        tls_min=config.tls_min,
+    )

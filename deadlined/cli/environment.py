@@ -1,0 +1,31 @@
+"""The file of `--env-file`: variables for the application and the settings.
+
+python-dotenv reads it, because people know its quotes, escapes and `${NAME}` from uvicorn and compose, and a file must
+mean the same here. It is loaded only with the option.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import click
+
+
+def load(path: str) -> None:
+    """Set the variables of a file that are not set yet. click.UsageError if it cannot be read, or is no such file."""
+    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
+
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"--env-file {path}: cannot read it: {why}") from None
+    for line in parse_stream(io.StringIO(text)):
+        if line.error or "\0" in line.original.string:
+            raise click.UsageError(f"--env-file {path}:{line.original.line}: this line is no NAME=value")
+    for name, value in dotenv_values(stream=io.StringIO(text)).items():
+        if value is not None:
+            os.environ.setdefault(name, value)

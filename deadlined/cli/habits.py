@@ -1,0 +1,82 @@
+"""What to give instead of options that uvicorn, gunicorn and hypercorn have and `deadlined serve` has not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..service.config import SETTINGS
+
+_PROXIES: Final = "here it is --trusted-proxies, and nobody is believed by default"
+_CLIENTS: Final = "here it is --client-ca: with it each client must have a certificate"
+_STDOUT: Final = "logs go to stdout; --no-access-log leaves out those of requests"
+_HEAD: Final = "here it is --max-head, for all of a request's head"
+
+# by the setting that does the same
+_RENAMED: Final = {
+    "idle": ("--timeout-keep-alive", "--keep-alive"),
+    "drain": ("--timeout-graceful-shutdown", "--graceful-timeout"),
+    "read": ("--read-timeout",),
+    "loop": ("--worker-class", "-k"),
+    "handler": ("--timeout", "-t"),
+    "certfile": ("--ssl-certfile", "--ssl-certificate"),
+    "keyfile": ("--ssl-keyfile",),
+    "ciphers": ("--ssl-ciphers",),
+    "tls_min": ("--ssl-version",),
+    "max_headers": ("--limit-request-fields",),
+    "uds_mode": ("--umask",),
+    "app_dir": ("--chdir",),
+    "ws_ping": ("--ws-ping-interval", "--websocket-ping-interval"),
+    "ws_pong": ("--ws-ping-timeout",),
+    "max_message": ("--ws-max-size",),
+    "ws_compression": ("--ws-per-message-deflate",),
+    "log_format": ("--use-colors", "--no-use-colors"),
+}
+
+_OTHERS: Final = {
+    "--fd": "here it is --bind fd://NUMBER",
+    "--proxy-headers": _PROXIES,
+    "--no-proxy-headers": _PROXIES,
+    "--forwarded-allow-ips": _PROXIES,
+    "--ssl-ca-certs": _CLIENTS,
+    "--ca-certs": _CLIENTS,
+    "--ssl-cert-reqs": _CLIENTS,
+    "--cert-reqs": _CLIENTS,
+    "--verify-mode": _CLIENTS,
+    "--ssl-keyfile-password": "here it is --key-password-file; a password on a command line can be seen by all users",
+    "--keyfile-password": "here it is --key-password-file; a password on a command line can be seen by all users",
+    "--limit-concurrency": "connections are not limited in number here: each of their phases has a deadline",
+    "--worker-connections": "connections are not limited in number here: each of their phases has a deadline",
+    "--limit-max-requests": "processes are not replaced here; --max-requests is for each connection",
+    "--max-requests-jitter": "processes are not replaced here; --max-requests is for each connection",
+    "--backlog": "the backlog is as long as the system allows (net.core.somaxconn)",
+    "--h11-max-incomplete-event-size": _HEAD,
+    "--limit-request-line": _HEAD,
+    "--limit-request-field_size": _HEAD,
+    "--interface": "ASGI 3 is the only interface",
+    "--ws": "websockets are served wherever the extra `websockets` is installed",
+    "--ws-max-queue": "the bound is fixed here: 64 messages or 64 KiB, beyond which a client is not read",
+    "--lifespan": "the lifespan is always tried, and an application without one is served",
+    "--server-header": "a Server field is never sent",
+    "--no-server-header": "a Server field is never sent",
+    "--date-header": "a Date field is always sent",
+    "--no-date-header": "a Date field is always sent",
+    "--header": "the application sets the fields of its responses",
+    "--log-config": "here it is --log-level; the application can configure the logging module",
+    "--access-logfile": _STDOUT,
+    "--error-logfile": _STDOUT,
+    "--log-file": _STDOUT,
+    "--threads": "a process has one event loop; --workers starts several",
+    "--preload": "each worker process imports the application",
+    "--daemon": "let a service manager start it, such as systemd or a container",
+    "-D": "let a service manager start it, such as systemd or a container",
+    "--env": "here it is --env-file, or a variable in front of the command",
+    "-e": "here it is --env-file, or a variable in front of the command",
+}
+
+
+def instead_of(option: str) -> str | None:
+    """Return what to give instead of an option of another server, None if it is not known."""
+    for name, options in _RENAMED.items():
+        if option in options and name in SETTINGS:
+            return f"here it is {SETTINGS[name].flag}"
+    return _OTHERS.get(option)

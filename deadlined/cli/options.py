@@ -1,0 +1,136 @@
+"""Options of click, made of the settings, and their help in groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ..service.config import GROUPS, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
+from ..service.config.kinds import Flag, Kind, Words
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_CONFIG_HELP = "Read settings from a TOML file; flags and variables come before it."
+_ENV_FILE_HELP = "Set the variables of this file that are not set, for the application and the settings."
+
+
+class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
+    """The value of a setting, as text."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.name = setting.kind.name
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._setting.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SettingOption(click.Option):
+    """The flag of a setting. Its variable is read with the other sources, not by click."""
+
+    def __init__(self, setting: Setting) -> None:
+        default = f"  [default: {_default(setting)}]" if _default(setting) else ""
+        names = [setting.flag, *([f"-{setting.short}"] if setting.short else [])]
+        is_switch = isinstance(setting.kind, Flag)
+        if is_switch:
+            # a switch of a lower source can be turned back
+            names[0] += f"/--no-{setting.flag[2:]}"
+        super().__init__(
+            names,
+            type=None if is_switch else _Value(setting),
+            is_flag=is_switch,
+            multiple=isinstance(setting.kind, Words),
+            default=None,
+            envvar=setting.variable,
+            help=setting.help + default,
+            metavar=_metavar(setting.kind),
+        )
+        self.setting = setting
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        return None
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has its settings in groups, and which knows the options of other servers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. click.UsageError if they are wrong."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from .habits import instead_of
+
+            instead = instead_of(error.option_name)
+            if instead is None:
+                raise
+            raise click.UsageError(f"there is no {error.option_name}: {instead}", ctx) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group, and one for what is no setting."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        settings = [option for option in options if isinstance(option, SettingOption)]
+        others = [option for option in options if not isinstance(option, SettingOption)]
+        for group in GROUPS:
+            _write(group, [param for param in settings if param.setting.group == group], ctx, formatter)
+        _write("Other options", others, ctx, formatter)
+
+
+def settings(command: _F) -> _F:
+    """Give a command the argument APP, a flag for each setting, `--config` and `--env-file`."""
+    command = click.option("--env-file", metavar="FILE", envvar="DEADLINED_ENV_FILE", help=_ENV_FILE_HELP)(command)
+    command = click.option("--config", "-c", metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP)(command)
+    for setting in reversed(SETTINGS.values()):
+        if setting.is_flag:
+            # click keeps the parameters of a function here until it makes the command
+            command.__dict__.setdefault("__click_params__", []).append(SettingOption(setting))
+        else:
+            command = click.argument(setting.name, required=False, type=_Value(setting))(command)
+    return command
+
+
+def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
+    """Set the variables of `env_file`, and return the configuration of the flags that were given, the environment and
+    the file `config`. Print warnings. click.UsageError for a configuration that is wrong."""
+    if env_file is not None:
+        from .environment import load
+
+        load(env_file)
+    flags = {name: value for name, value in given.items() if value is not None and value != ()}
+    for name, value in flags.items():
+        if isinstance(SETTINGS[name].kind, Words):
+            flags[name] = tuple(word for words in value for word in words)
+    try:
+        resolution = resolve(Sources(flags=flags, environment=os.environ, file=config))
+    except ConfigurationError as error:
+        raise click.UsageError("\nError: ".join(error.problems)) from None
+    for warning in resolution.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    return resolution
+
+
+def _default(setting: Setting) -> str:
+    """Return the default as the help shows it."""
+    if isinstance(setting.kind, Flag):
+        return setting.flag[2:] if setting.default else f"no-{setting.flag[2:]}"
+    return setting.default_text
+
+
+def _metavar(kind: Kind) -> str | None:
+    """Return what stands for a value; None for a switch, which has none."""
+    if isinstance(kind, Flag):
+        return None
+    return f"[{kind.name}]" if "|" in kind.name else kind.name.upper()
+
+
+def _write(title: str, options: Sequence[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    rows = [row for param in options if (row := param.get_help_record(ctx)) is not None]
+    if rows:
+        with formatter.section(title):
+            formatter.write_dl(rows)

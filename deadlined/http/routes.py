@@ -1,0 +1,114 @@
+"""Timeouts and limits of some requests: overrides by path and method.
+
+Facts      An upload takes minutes where everything else takes seconds. A request's path is known with its head.
+Hazard     One bound for all requests is that of the slowest. Whoever writes `/%75pload` asks an application for
+           `/upload`, so a route that compares other bytes than the application can be evaded.
+Answer     The longest prefix that a path has, in whole segments and percent-decoded as an application sees it, decides.
+           What passes before the head is there, or belongs to more than one request, cannot be overridden.
+Cost       Without routes one comparison per request. With them a look at each route until one matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final
+from urllib.parse import unquote
+
+from .timeouts import Limits, Timeouts, keep_alive_line
+
+# why a field cannot be overridden
+NOT_PER_ROUTE: Final = {
+    "handshake": "it passes before a request is there",
+    "read_header": "it passes before the path is known",
+    "connection_age": "it is the connection's",
+    "drain": "it is the server's",
+    "max_head": "it is checked before the path is known",
+    "max_headers": "it is checked before the path is known",
+    "max_requests": "it is the connection's",
+}
+
+_TIMEOUTS: Final = tuple(field.name for field in fields(Timeouts))
+_LIMITS: Final = tuple(field.name for field in fields(Limits))
+
+# what a route can override
+PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in NOT_PER_ROUTE)
+
+
+@dataclass(frozen=True)
+class Route:
+    """What holds for requests whose path is `path` or lies below it, and whose method is one of `methods`, empty for
+    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE.
+
+    Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and an override that
+    cannot be.
+    """
+
+    path: str
+    methods: frozenset[str]
+    overrides: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
+            raise ValueError(f"{self.path!r} is no path of a route: write one like /upload, without a query")
+        for method in self.methods:
+            if not method or method != method.upper():
+                raise ValueError(f"{method!r} is no method: write it in capitals, such as POST")
+        for name in self.overrides:
+            if name in NOT_PER_ROUTE:
+                raise ValueError(f"{name} cannot be set for a route: {NOT_PER_ROUTE[name]}")
+            if name not in PER_ROUTE:
+                raise ValueError(f"{name} is neither a timeout nor a limit")
+        self.applied(Timeouts(), Limits())
+
+    def applied(self, timeouts: Timeouts, limits: Limits) -> Choice:
+        """Return these timeouts and limits with the overrides. Raise ValueError for a wrong value."""
+        of_timeouts = {name: value for name, value in self.overrides.items() if name in _TIMEOUTS}
+        of_limits = {name: value for name, value in self.overrides.items() if name in _LIMITS}
+        return Choice(replace(timeouts, **of_timeouts), replace(limits, **of_limits))
+
+
+class Choice:
+    """The timeouts and limits of a request. Never changes. `keep_alive_line`: as in `Settings`."""
+
+    __slots__ = ("keep_alive_line", "limits", "timeouts")
+
+    def __init__(self, timeouts: Timeouts, limits: Limits) -> None:
+        self.timeouts: Final = timeouts
+        self.limits: Final = limits
+        self.keep_alive_line: Final = keep_alive_line(timeouts)
+
+
+class Routes:
+    """The routes of a server, applied to its timeouts and limits. Never changes. ValueError if two routes have a path
+    and a method in common."""
+
+    __slots__ = ("_choices",)
+
+    def __init__(self, routes: Iterable[Route], timeouts: Timeouts, limits: Limits) -> None:
+        # the longest path first, and for one path those with methods
+        ordered = sorted(routes, key=lambda route: (-len(route.path.rstrip("/")), not route.methods))
+        _require_distinct(ordered)
+        self._choices: list[tuple[str, frozenset[str], Choice]] = [
+            (route.path.rstrip("/"), route.methods, route.applied(timeouts, limits)) for route in ordered
+        ]
+
+    def choose(self, method: str, path_and_query: bytes) -> Choice | None:
+        """Return what holds for a request, None if no route matches it."""
+        path = path_and_query.partition(b"?")[0].decode("ascii")
+        if "%" in path:
+            path = unquote(path, errors="replace")
+        for prefix, methods, choice in self._choices:
+            if path.startswith(prefix) and (not methods or method in methods):
+                end = len(prefix)
+                if len(path) == end or path[end] == "/":
+                    return choice
+        return None
+
+
+def _require_distinct(routes: list[Route]) -> None:
+    for place, route in enumerate(routes):
+        for other in routes[:place]:
+            same = route.methods & other.methods or (not route.methods and not other.methods)
+            if route.path.rstrip("/") == other.path.rstrip("/") and same:
+                raise ValueError(f"two routes are for {route.path}; give it once, or for different methods")

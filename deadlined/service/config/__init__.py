@@ -1,0 +1,18 @@
+"""One configuration: the model, and what follows from it: flags, variables, a file, help and the reference page."""
+
+from __future__ import annotations
+
+from .model import GROUPS, ServeConfig
+from .resolving import ConfigurationError, Resolution, Sources, resolve
+from .settings import SETTINGS, Setting
+
+__all__ = [
+    "GROUPS",
+    "SETTINGS",
+    "ConfigurationError",
+    "Resolution",
+    "ServeConfig",
+    "Setting",
+    "Sources",
+    "resolve",
+]

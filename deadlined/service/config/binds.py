@@ -1,0 +1,68 @@
+"""Where to listen, as people write it: `host:port`, `[address]:port`, `unix:path` and `fd://number`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+# what a message says is allowed
+ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
+
+_TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
+_FD: Final = re.compile(r"fd://([0-9]{1,9})")
+_LARGEST_PORT: Final = 65535
+
+
+class TcpBind(NamedTuple):
+    """A TCP port, 0 for one that the kernel chooses. An empty host is all interfaces."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class UnixBind(NamedTuple):
+    """A unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+class InheritedBind(NamedTuple):
+    """A listening socket that the process has inherited as a descriptor."""
+
+    fd: int
+
+    def __str__(self) -> str:
+        return f"fd://{self.fd}"
+
+
+Bind = TcpBind | UnixBind | InheritedBind
+
+
+def parse_bind(text: str) -> Bind:
+    """Return where to listen. ValueError for other text."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        # as a URL
+        path = path.removeprefix("//") if path.startswith("///") else path
+        if path:
+            return UnixBind(path)
+    if match := _FD.fullmatch(text):
+        return InheritedBind(int(match[1]))
+    match = _TCP.fullmatch(text)
+    # fd:3 is most likely not port 3 of a machine called fd
+    if match is None or match["host"] == "fd" or int(match["port"]) > _LARGEST_PORT:
+        raise ValueError(f"{text!r} is no place to listen: {ALLOWED}")
+    return TcpBind(match["v6"] or match["host"] or "", int(match["port"]))
+
+
+def check_owner(text: str) -> str:
+    """Return a text that may be `user`, `user:group` or `:group`. ValueError for others."""
+    if not re.fullmatch(r"[^\s:]+(:[^\s:]+)?|:[^\s:]+", text):
+        raise ValueError(f"{text!r} is no owner: write user, user:group or :group, as names or numbers")
+    return text

@@ -1,0 +1,240 @@
+"""The kinds of values that a setting can have: how each is read from text and from TOML, and how it is shown.
+
+Flags and variables are text. TOML has numbers, booleans and lists beside text, and each kind accepts those that cannot
+be misread: 10 for a duration is 10 seconds, but `true` for a number is a mistake.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..units import AMOUNTS, DURATIONS, amount, duration, show_amount, show_duration
+
+# what click understands in variables
+_TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
+_FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
+
+
+class Kind:
+    """A kind of value. An abstract base class. `name` is what stands for the value in a help text; `allowed` tells
+    people what they can write."""
+
+    name: str
+    allowed: str
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a flag or a variable. ValueError says what is wrong, and what is allowed."""
+        raise NotImplementedError
+
+    def accept(self, value: Any) -> Any:
+        """Return the value of a TOML value. ValueError says what is wrong, and what is allowed."""
+        raise NotImplementedError
+
+    def text(self, value: Any) -> str:
+        """Return the text from which `parse` returns `value`."""
+        return str(value)
+
+    def toml(self, value: Any) -> str:
+        """Return the TOML from which `accept` returns `value`."""
+        return quoted(self.text(value))
+
+
+class Quantity(Kind):
+    """A number with a unit, `inf` for off. `positive`: 0 is refused."""
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], float],
+        text: Callable[[float], str],
+        allowed: str,
+        *,
+        whole: bool = False,
+        positive: bool = False,
+    ) -> None:
+        self.name = name
+        self.allowed = allowed
+        self._parse = parse
+        self._text = text
+        self._whole = whole
+        self._positive = positive
+
+    def parse(self, text: str) -> float:
+        return self._checked(self._parse(text))
+
+    def accept(self, value: Any) -> float:
+        if isinstance(value, str):
+            return self.parse(value)
+        # a bool is an int; NaN fails each comparison
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ValueError(f"{shown(value)} is not {_article(self.name)}: {self.allowed}")
+        number = _as_float(value)
+        if self._whole and number != math.inf and not number.is_integer():
+            raise ValueError(f"{shown(value)} is not {_article(self.name)}: {self.allowed}")
+        return self._checked(number)
+
+    def text(self, value: float) -> str:
+        return self._text(value)
+
+    def toml(self, value: float) -> str:
+        return self.text(value) if self._whole and value != math.inf else quoted(self.text(value))
+
+    def _checked(self, number: float) -> float:
+        if self._positive and not number:
+            raise ValueError("must be above 0; off switches it off")
+        return number
+
+
+class Flag(Kind):
+    """True or False."""
+
+    name = ""
+    allowed = "write true or false"
+
+    def parse(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError(f"{text!r} is neither true nor false: {self.allowed}")
+        return word in _TRUE
+
+    def accept(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{shown(value)} is neither true nor false: {self.allowed}")
+        return value
+
+    def text(self, value: bool) -> str:
+        return "true" if value else "false"
+
+    def toml(self, value: bool) -> str:
+        return self.text(value)
+
+
+class Plain(Kind):
+    """A value that msgspec converts to `type`. `what` names such a value in a message."""
+
+    def __init__(self, name: str, type_: Any, what: str, allowed: str) -> None:
+        self.name = name
+        self.allowed = allowed
+        self._type = type_
+        self._what = what
+
+    def parse(self, text: str) -> Any:
+        return self._convert(text, strict=False)
+
+    def accept(self, value: Any) -> Any:
+        return self._convert(value, strict=True)
+
+    def toml(self, value: Any) -> str:
+        return str(value) if isinstance(value, int) else quoted(value)
+
+    def _convert(self, value: Any, *, strict: bool) -> Any:
+        try:
+            return msgspec.convert(value, self._type, strict=strict)
+        except msgspec.ValidationError:
+            raise ValueError(f"{shown(value)} is not {self._what}: {self.allowed}") from None
+
+
+class Checked(Kind):
+    """A text that `check` returns, or refuses by a ValueError."""
+
+    allowed = ""
+
+    def __init__(self, name: str, check: Callable[[str], str]) -> None:
+        self.name = name
+        self._check = check
+
+    def parse(self, text: str) -> str:
+        return self._check(text)
+
+    def accept(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is no text: write {self.name}")
+        return self._check(value)
+
+
+class Words(Kind):
+    """A list of words, separated by commas or blanks in text. `check` raises ValueError for a wrong one."""
+
+    def __init__(self, name: str, allowed: str, check: Callable[[str], object]) -> None:
+        self.name = name
+        self.allowed = allowed
+        self._check = check
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        return self.accept(text.replace(",", " ").split())
+
+    def accept(self, value: Any) -> tuple[str, ...]:
+        try:
+            words = msgspec.convert([value] if isinstance(value, str) else value, tuple[str, ...])
+        except msgspec.ValidationError:
+            raise ValueError(f"{shown(value)} is not a list of texts: {self.allowed}") from None
+        for word in words:
+            self._check(word)
+        return words
+
+    def text(self, value: Sequence[str]) -> str:
+        return ",".join(value)
+
+    def toml(self, value: Sequence[str]) -> str:
+        return f"[{', '.join(map(quoted, value))}]"
+
+
+class Mode(Kind):
+    """Permission bits in octal."""
+
+    name = "mode"
+    allowed = "write three octal digits, such as 660"
+
+    def parse(self, text: str) -> int:
+        if not re.fullmatch(r"(0o?)?[0-7]{3}", text):
+            raise ValueError(f"{text!r} is not a mode: {self.allowed}")
+        return int(text[-3:], 8)
+
+    def accept(self, value: Any) -> int:
+        # TOML's 0o660 is a number
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise ValueError(f'{value} is a number, and may be octal or not: write a text, such as "660"')
+        if not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is not a mode: {self.allowed}")
+        return self.parse(value)
+
+    def text(self, value: int) -> str:
+        return f"{value:03o}"
+
+
+def duration_kind(*, positive: bool = False) -> Kind:
+    """Return the kind of durations, in seconds."""
+    return Quantity("duration", duration, show_duration, DURATIONS, positive=positive)
+
+
+def amount_kind() -> Kind:
+    """Return the kind of whole numbers with units of 1024."""
+    return Quantity("amount", amount, show_amount, AMOUNTS, whole=True)
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML writes it."""
+    printable = text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(printable, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def shown(value: Any) -> str:
+    """Return a value of TOML, or a text, as a message shows it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def _as_float(number: int | float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf

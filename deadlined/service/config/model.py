@@ -1,0 +1,258 @@
+"""The options of `deadlined serve`: the one source of flags, variables, keys of the file, help and reference page.
+
+A field of `ServeConfig` is a setting, with its help, its group and its kind in the annotation. The fields of `Timeouts`
+and `Limits` are settings as well; their help is here, beside that of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from ...asgi import check_root_path
+from ...http import PARSERS, Limits, Route, Timeouts
+from ...runtime import LOOPS
+from ...timers import SCHEMES
+from ..certificates import VERSIONS
+from ..logs import FORMATS
+from . import binds
+from .kinds import Checked, Mode, Words, duration_kind
+
+LISTEN = "Where to listen"
+APPLICATION = "Application"
+DEADLINES = "Deadlines"
+LIMITS = "Limits"
+TLS = "TLS"
+PROCESSES = "Processes"
+ADMIN = "Admin listener"
+LOGS = "Logs"
+RARE = "Rarely needed"
+
+# in the order of the help
+GROUPS = (LISTEN, APPLICATION, DEADLINES, LIMITS, TLS, PROCESSES, ADMIN, LOGS, RARE)
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
+    """Describe a field. `more`: `name`, what stands for its value; `short`, a flag of one letter; `choices`, all values
+    that it may have; `kind`, how it is read if its type does not say so; `empty=True`, if it may be an empty text;
+    `flag=False`, if it is an argument."""
+    return msgspec.Meta(description=help_, extra={"group": group, **more})
+
+
+def _check_proxy(text: str) -> None:
+    """Raise ValueError for a text that is no proxy."""
+    from ...asgi.forwarded import proxy
+
+    proxy(text)
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `deadlined serve`. Durations are in seconds, sizes in bytes, `inf` is off."""
+
+    host: Annotated[str, about(LISTEN, "Address or name to listen on; empty for all.", empty=True)] = "127.0.0.1"
+    port: Annotated[
+        int, msgspec.Meta(ge=0, le=65535), about(LISTEN, "TCP port; 0 lets the system choose.", short="p")
+    ] = 8000
+    uds: Annotated[str | None, about(LISTEN, "Listen on a unix socket, not on TCP.", name="path")] = None
+    bind: Annotated[
+        tuple[str, ...],
+        about(
+            LISTEN,
+            "Listen here, and in several places if it is given more than once: host:port, [address]:port, unix:path, "
+            "or fd://number for a listening socket that was inherited. In place of --host, --port and --uds.",
+            short="b",
+            kind=Words("places", binds.ALLOWED, binds.parse_bind),
+        ),
+    ] = ()
+    uds_mode: Annotated[
+        int,
+        about(
+            LISTEN,
+            "Permissions of unix sockets, in octal; the default lets every local user connect.",
+            kind=Mode(),
+        ),
+    ] = 0o666
+    uds_owner: Annotated[
+        str | None,
+        about(
+            LISTEN,
+            "Owner of the unix socket, user:group, if it is not the user that runs the server.",
+            kind=Checked("user:group", binds.check_owner),
+        ),
+    ] = None
+
+    app: Annotated[
+        str | None,
+        about(APPLICATION, "The application, package.module:attribute.", name="app", flag=False),
+    ] = None
+    factory: Annotated[bool, about(APPLICATION, "APP is a function without arguments; what it returns is served.")] = (
+        False
+    )
+    app_dir: Annotated[
+        str | None,
+        about(APPLICATION, "Import the application from this directory, before the current one.", name="directory"),
+    ] = None
+    root_path: Annotated[
+        str,
+        about(
+            APPLICATION,
+            "Path at which a proxy has mounted the application, and which it has removed, such as /shop.",
+            kind=Checked("path", check_root_path),
+        ),
+    ] = ""
+    loop: Annotated[
+        str,
+        about(
+            APPLICATION,
+            "Event loop for the application: trio, asyncio, or uvloop (asyncio in C, the extra `fast`).",
+            choices=LOOPS,
+        ),
+    ] = "trio"
+    cancel_on_disconnect: Annotated[
+        bool,
+        about(APPLICATION, "Cancel the application's handler when its client leaves before the response is sent."),
+    ] = True
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        about(
+            APPLICATION,
+            "Proxies whose Forwarded and X-Forwarded-* fields tell client and scheme: addresses, networks such as "
+            "10.0.0.0/8, or unix for unix sockets. By default nobody's do.",
+            kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
+        ),
+    ] = ()
+
+    timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    # of the file only
+    routes: tuple[Route, ...] = ()
+
+    certfile: Annotated[str | None, about(TLS, "Certificate for TLS (PEM).", name="file")] = None
+    keyfile: Annotated[str | None, about(TLS, "Private key, if it is not in --certfile.", name="file")] = None
+    key_password_file: Annotated[
+        str | None, about(TLS, "Password of the private key, in the first line.", name="file")
+    ] = None
+    client_ca: Annotated[
+        str | None,
+        about(TLS, "Authorities (PEM); each client must have a certificate of one of them.", name="file"),
+    ] = None
+    ciphers: Annotated[
+        str | None,
+        about(TLS, "OpenSSL's list of cipher suites for TLS 1.2; those of TLS 1.3 are fixed.", name="list"),
+    ] = None
+    tls_min: Annotated[str, about(TLS, "Least version of TLS.", choices=tuple(sorted(VERSIONS)))] = "1.2"
+
+    workers: Annotated[
+        int,
+        msgspec.Meta(ge=1),
+        about(
+            PROCESSES,
+            "Number of worker processes that share the port; one that ends is replaced.",
+            name="number",
+            short="w",
+        ),
+    ] = 1
+
+    reload: Annotated[
+        bool,
+        about(
+            PROCESSES,
+            "For development: start the application anew when one of its files changes (the extra `reload`). "
+            "Connections wait meanwhile.",
+        ),
+    ] = False
+    reload_dir: Annotated[
+        tuple[str, ...],
+        about(
+            PROCESSES,
+            "Directories that --reload watches for Python files; by default that of --app-dir, or the current one.",
+            kind=Words("directories", "write directories", str),
+        ),
+    ] = ()
+
+    admin: Annotated[
+        str | None,
+        about(
+            ADMIN,
+            "Listen there for health checks, metrics and operators; see docs/metrics.md. Off by default.",
+            name="host:port|unix:path",
+        ),
+    ] = None
+    admin_token_file: Annotated[
+        str | None,
+        about(
+            ADMIN,
+            "Token that --admin asks for, in the first line; needed where others than this machine can connect.",
+            name="file",
+        ),
+    ] = None
+
+    log_format: Annotated[
+        str,
+        about(
+            LOGS,
+            "Layout of the log: text for people, JSON lines for machines, or auto: text on a terminal, JSON elsewhere.",
+            choices=FORMATS,
+        ),
+    ] = "auto"
+    log_level: Annotated[
+        str, about(LOGS, "Least level of the server's and the application's log records.", choices=LEVELS)
+    ] = "info"
+    access_log: Annotated[bool, about(LOGS, "Log a line per request and per connection.")] = True
+    stall_log: Annotated[
+        float,
+        about(
+            LOGS,
+            "Log where the application blocks the event loop for so long, with its stack.",
+            kind=duration_kind(positive=True),
+        ),
+    ] = 1.0
+
+    http: Annotated[
+        str,
+        about(
+            RARE,
+            "Parser of requests: h11, httptools (in C, the extra `fast`), or auto: httptools if it is installed.",
+            choices=PARSERS,
+        ),
+    ] = "auto"
+    ws_compression: Annotated[
+        bool, about(RARE, "Compress the messages of websockets whose clients offer it (permessage-deflate).")
+    ] = True
+    queue: Annotated[str, about(RARE, "Timer queue that keeps the deadlines.", choices=tuple(sorted(SCHEMES)))] = (
+        "heap4"
+    )
+    precise: Annotated[
+        bool,
+        about(RARE, "Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux)."),
+    ] = False
+
+
+# the help of each field of `Timeouts` and `Limits`
+HELP = {
+    "handshake": "Time for the TLS handshake, from accept.",
+    "read_header": "Time for a request's head, from accept or its first byte; cuts slowloris.",
+    "read": "Time for a request's head and body.",
+    "body_grace": "Time for a body, extended by received bytes / --body-min-rate.",
+    "body_min_rate": "Bytes per second that extend --body-grace.",
+    "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer.",
+    "write_min_rate": "Bytes per second at which a client must take a long send.",
+    "write": "Time for the whole response, from the end of the request's head.",
+    "idle": "Time that a connection may wait for the next request.",
+    "handler": "Time for the application; then it is cancelled and the response is 504.",
+    "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
+    "drain": "Time for open requests after SIGTERM; then they are cut.",
+    "ws_ping": "Silence of a websocket's client after which it is asked for a sign of life.",
+    "ws_pong": "Time for that sign; then the websocket is closed with 1011.",
+    "ws_close": "Time for a websocket's client to answer a close.",
+    "max_head": "Bytes of a request's head; more is answered with 431.",
+    "max_headers": "Header fields of a request; more are answered with 431.",
+    "max_body": "Bytes of a request's body; more is answered with 413.",
+    "max_requests": "Requests after which a connection is closed.",
+    "max_message": "Bytes of a websocket's message, inflated; more close it with 1009.",
+    "max_frame": "Bytes of one frame of it.",
+}

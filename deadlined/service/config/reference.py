@@ -1,0 +1,136 @@
+"""The reference page of the settings. `python -m deadlined.service.config.reference > docs/configuration.md` writes it;
+a test tells when it is out of date.
+"""
+
+from __future__ import annotations
+
+from ...http.routes import NOT_PER_ROUTE
+from .kinds import Flag, Words
+from .model import GROUPS
+from .settings import SETTINGS, Setting
+
+_BEGIN = """\
+# Configuration
+
+Generated from `deadlined/service/config/model.py`; do not edit.
+
+Each setting of `deadlined serve` can be given as a flag, as a variable of the environment, or as a key of a TOML file.
+The first of these that is there counts:
+
+1. the flag: `--read-header 5s`;
+2. the variable: `DEADLINED_READ_HEADER=5s`; an empty one counts as not set;
+3. the key in the file of `--config FILE`, or of the variable `DEADLINED_CONFIG`: `read_header = "5s"`;
+4. the default.
+
+```toml
+app = "shop.web:app"
+port = 80
+workers = 4
+read_header = "5s"
+max_body = "10m"
+access_log = false
+```
+
+All keys but those of [routes](#routes) stand at the top of the file, in no table. Relative paths are relative to the
+current directory.
+
+`deadlined config show` prints every setting with its origin, for the same flags, variables and file as `deadlined
+serve`. What it prints is a file for `--config`; `--json` prints JSON. `deadlined config validate` also loads the
+certificate, its key and the authorities. It prints a line for every mistake, and exits with 0 if there is none, with 2
+otherwise. `deadlined serve` exits with 2 for the same mistakes, before it has opened anything.
+
+```console
+$ deadlined config validate --config shop.toml
+Error: shop.toml:4: read_heder: unknown key; did you mean read_header?
+Error: shop.toml:5: max_body: 'ten' is not an amount: write a whole number, 1.5k, 16k, 10m, 1g, or off
+```
+
+`--env-file FILE` (`DEADLINED_ENV_FILE`) first sets the variables of a file that are not set yet, for the application
+and for the settings. The file is read by python-dotenv, as by uvicorn.
+
+A variable that begins with `DEADLINED_` and means nothing is told in a line on stderr, with the one that is most like
+it, and has no other effect.
+
+Passwords and tokens are never settings themselves: a setting names the file that has them. `config show` prints the
+name. The value of an unknown key is not repeated in messages.
+
+## Values
+
+| kind | written as |
+|---|---|
+| duration | `500ms`, `10s`, `1m30s`, `2h`, `1d`; a number is in seconds; `off` is none |
+| amount | `500`, `1.5k`, `64KiB`, `10m`, `1g`, in powers of 1024 whatever the case; `off` is no limit |
+| switch | `--factory` or `--no-factory`; a variable is `true`, `1`, `yes`, `on`, or their opposites |
+| list | repeat the flag, or separate by commas; TOML: a list of texts |
+
+In TOML a switch is `true` or `false`, and a duration or an amount is a text or a number. Negative numbers
+and NaN are mistakes.
+"""
+
+_ROUTES = """
+## Routes
+
+A table `[[route]]` of the file overrides deadlines and limits for requests by their path and, if `methods` is there,
+their method:
+
+```toml
+[[route]]
+path = "/upload"
+methods = ["POST", "PUT"]
+body_grace = "5m"
+max_body = "2g"
+
+[[route]]
+path = "/events"
+handler = "off"
+```
+
+A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. The path is that
+which the application sees, percent-decoded and without `root_path` and the query. Of several routes that fit the one
+with the longest path counts, and for one path the one with the method; they are not combined. Two for the same path and
+method are a mistake. What a route does not override is the server's. `idle` counts after the last response to such a
+request.
+
+All deadlines and limits can be overridden except these:
+
+"""
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    return _BEGIN + "".join(_section(group) for group in GROUPS) + _ROUTES + "".join(map(_exception, NOT_PER_ROUTE))
+
+
+def _exception(name: str) -> str:
+    return f"- `{name}`: {NOT_PER_ROUTE[name]}\n"
+
+
+def _section(group: str) -> str:
+    parts = [_entry(setting) for setting in SETTINGS.values() if setting.group == group]
+    return f"\n## {group}\n\n| key | flag | value | default | |\n|---|---|---|---|---|\n{''.join(parts)}"
+
+
+def _entry(setting: Setting) -> str:
+    flags = [f"`{setting.flag}`", *([f"`-{setting.short}`"] if setting.short else [])] if setting.is_flag else ["`APP`"]
+    default = f"`{setting.default_text}`" if setting.default_text else ""
+    return f"| `{setting.name}` | {', '.join(flags)} | {_value(setting)} | {default} | {_escaped(setting.help)} |\n"
+
+
+def _value(setting: Setting) -> str:
+    if isinstance(setting.kind, Flag):
+        return "switch"
+    if isinstance(setting.kind, Words):
+        return f"list of {setting.kind.name}"
+    return (
+        ", ".join(f"`{choice}`" for choice in setting.kind.name.split("|"))
+        if "|" in setting.kind.name
+        else (setting.kind.name)
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,143 @@
+"""The configuration that follows from flags, the environment, a file and the defaults, in this order of precedence.
+
+Every mistake is found, not only the first, and told with its place. The value of an unknown key is never repeated: it
+may be a secret that was put into the wrong place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...http import Route
+from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen
+from .model import ServeConfig
+from .settings import SETTINGS, build, nearest
+
+PREFIX: Final = "DEADLINED_"
+
+# variables that are no settings: of the library, of the command, of its build and of its tests
+OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "ENV_FILE", "PURE", "REQUIRE_COMPILED", "REQUIRE_TOOLS")
+
+DEFAULT: Final = "default"
+
+
+class ConfigurationError(Exception):
+    """A configuration is wrong. `problems`: a line for each mistake."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the configuration comes from. `flags`: the values of the flags that were given, by the settings' names.
+    `file`: the path of a TOML file, None for none."""
+
+    flags: Mapping[str, Any] = {}
+    environment: Mapping[str, str] = {}
+    file: str | None = None
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration. `origins` says of each setting where its value comes from. `warnings`: a line for each variable
+    that looks like one of ours and is none."""
+
+    config: ServeConfig
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def resolve(sources: Sources) -> Resolution:
+    """Read the sources again, and return what follows from them. ConfigurationError if anything is wrong."""
+    problems: list[str] = []
+    # the first that has a setting gives its value
+    of_file, routes = _of_file(sources.file, problems)
+    layers = [_of_flags(sources.flags), _of_variables(sources.environment, problems), of_file]
+    problems += keep_one_way_to_listen(layers)
+    found = {name: given for layer in reversed(layers) for name, given in layer.items()}
+    config = build({name: given.value for name, given in found.items()}, routes)
+    # what was wrong has its default now, which may not go together with the rest
+    if problems := problems or conflicts(config):
+        raise ConfigurationError(problems)
+    return Resolution(
+        config=config,
+        origins={name: found[name].origin if name in found else DEFAULT for name in SETTINGS},
+        warnings=tuple(_unknown_variables(sources.environment)),
+    )
+
+
+def _of_flags(flags: Mapping[str, Any]) -> Layer:
+    """Return the values of the flags."""
+    given = [(SETTINGS[name], value) for name, value in flags.items()]
+    return {
+        setting.name: Given(value, setting.flag if setting.is_flag else setting.name.upper())
+        for setting, value in given
+    }
+
+
+def _of_variables(environment: Mapping[str, str], problems: list[str]) -> Layer:
+    """Return the values of the variables. An empty variable counts as not set."""
+    found: Layer = {}
+    for setting in SETTINGS.values():
+        text = environment.get(setting.variable)
+        if not text:
+            continue
+        try:
+            found[setting.name] = Given(setting.parse(text), setting.variable)
+        except ValueError as error:
+            of_kubernetes = setting.name == "port" and text.startswith("tcp://")
+            hint = "; Kubernetes sets it for a Service called deadlined: set enableServiceLinks to false"
+            problems.append(f"{setting.variable}: {error}{hint if of_kubernetes else ''}")
+    return found
+
+
+def _of_file(path: str | None, problems: list[str]) -> tuple[Layer, tuple[Route, ...]]:
+    """Return the values of a file, and its routes."""
+    found: Layer = {}
+    if path is None:
+        return found, ()
+    # a start without a file need not load the parser
+    from .file import FileError, lines, read
+    from .routing import TABLE, read_routes
+
+    try:
+        values, text = read(path)
+    except FileError as error:
+        problems.append(str(error))
+        return found, ()
+    at = lines(text)
+    routes = read_routes(values.pop(TABLE), path, at, problems) if TABLE in values else ()
+    for key, value in values.items():
+        place = f"{path}:{at[(key,)]}" if (key,) in at else path
+        setting = SETTINGS.get(key)
+        try:
+            if setting is None:
+                raise ValueError(f"unknown key{_instead(key, value)}")
+            found[key] = Given(setting.accept(value), place)
+        except ValueError as error:
+            problems.append(f"{place}: {key}: {error}")
+    return found, routes
+
+
+def _instead(key: str, value: Any) -> str:
+    """Return what may have been meant by an unknown key."""
+    if key.lower().replace("-", "_") not in SETTINGS and isinstance(value, dict):
+        return "; settings are at the top of the file, in no table"
+    return nearest(key, SETTINGS)
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a warning for each variable with our prefix that means nothing."""
+    known = {setting.variable: 0 for setting in SETTINGS.values()} | {PREFIX + name: 0 for name in OTHER_VARIABLES}
+    unknown = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    short = {name.removeprefix(PREFIX).lower(): 0 for name in known}
+    return [f"the variable {name} means nothing{_variable_like(name, short)}" for name in unknown]
+
+
+def _variable_like(name: str, short: Mapping[str, object]) -> str:
+    found = nearest(name.removeprefix(PREFIX), short)
+    before, mean, key = found.partition("did you mean ")
+    return f"{before}{mean}{PREFIX}{key.upper()}" if found else ""

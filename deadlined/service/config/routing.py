@@ -1,0 +1,98 @@
+"""The tables `[[route]]` of the file: timeouts and limits of some requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...http import Limits, Route, Timeouts
+from ...http.routes import NOT_PER_ROUTE, PER_ROUTE, Routes
+from .file import Key
+from .kinds import quoted, shown
+from .settings import SETTINGS, nearest
+
+# the key of the tables
+TABLE: Final = "route"
+
+_KEYS: Final = dict.fromkeys(("path", "methods", *PER_ROUTE))
+
+
+def read_routes(value: Any, path: str, at: Mapping[Key, int], problems: list[str]) -> tuple[Route, ...]:
+    """Return the routes of the file `path`. `at`: the lines of its keys. Add a line to `problems` for each mistake."""
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        problems.append(
+            f"{path}:{at.get((TABLE,), at.get((TABLE, 0), 1))}: {TABLE}: write a table [[{TABLE}]] for each"
+        )
+        return ()
+    routes = []
+    for number, table in enumerate(value):
+        place = f"{path}:{at.get((TABLE, number), at.get((TABLE,), 1))}"
+        overrides: dict[str, float] = {}
+        found = len(problems)
+        for key, given in table.items():
+            try:
+                if (seconds_or_size := _override(key, given)) is not None:
+                    overrides[key] = seconds_or_size
+            except ValueError as error:
+                line = at.get((TABLE, number, key))
+                problems.append(f"{place if line is None else f'{path}:{line}'}: {TABLE}: {key}: {error}")
+        try:
+            if len(problems) == found:
+                routes.append(Route(_path(table), _methods(table.get("methods", [])), overrides))
+        except ValueError as error:
+            problems.append(f"{place}: {TABLE}: {error}")
+    try:
+        Routes(routes, Timeouts(), Limits())
+    except ValueError as error:
+        problems.append(f"{path}: {TABLE}: {error}")
+    return tuple(routes)
+
+
+def as_toml(routes: tuple[Route, ...]) -> str:
+    """Return the tables from which `read_routes` returns `routes`."""
+    parts = []
+    for route in routes:
+        lines = [f"[[{TABLE}]]", f"path = {quoted(route.path)}"]
+        if route.methods:
+            lines.append(f"methods = [{', '.join(map(quoted, sorted(route.methods)))}]")
+        lines += [f"{name} = {SETTINGS[name].kind.toml(value)}" for name, value in route.overrides.items()]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def as_dictionaries(routes: tuple[Route, ...]) -> list[dict[str, Any]]:
+    """Return the routes for JSON."""
+    return [
+        {"path": route.path, "methods": sorted(route.methods)}
+        | {name: SETTINGS[name].kind.text(value) for name, value in route.overrides.items()}
+        for route in routes
+    ]
+
+
+def _override(key: str, value: Any) -> float | None:
+    """Return the value of a timeout or a limit, None for another key of a table. ValueError if it is wrong."""
+    if key in ("path", "methods"):
+        return None
+    if key in NOT_PER_ROUTE:
+        raise ValueError(f"cannot be set for a route: {NOT_PER_ROUTE[key]}")
+    if key not in PER_ROUTE:
+        is_setting = f"; {key} is a setting of the whole server" if key in SETTINGS else nearest(key, _KEYS)
+        raise ValueError(f"unknown key{is_setting}")
+    found: float = SETTINGS[key].accept(value)
+    return found
+
+
+def _path(table: Mapping[str, Any]) -> str:
+    path = table.get("path")
+    if path is None:
+        raise ValueError('path is missing: write one, such as path = "/upload"')
+    if not isinstance(path, str):
+        raise ValueError(f'path: {shown(path)} is no text: write one such as "/upload"')
+    return path
+
+
+def _methods(value: Any) -> frozenset[str]:
+    methods = [value] if isinstance(value, str) else value
+    if not isinstance(methods, list) or not all(isinstance(method, str) for method in methods):
+        raise ValueError(f'methods: {shown(value)} is no list of texts: write one such as ["POST"]')
+    return frozenset(methods)

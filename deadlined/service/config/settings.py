@@ -1,0 +1,150 @@
+"""The settings, one for each option: made of the fields of `ServeConfig`, `Timeouts` and `Limits`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ...http import Limits, Route, Timeouts
+from . import model
+from .kinds import Flag, Kind, Plain, amount_kind, duration_kind
+from .model import GROUPS, HELP, ServeConfig
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One option. `owner`: the class of which it is a field. `short`: a flag of one letter, "" for none. `is_flag`:
+    False for an argument of the command."""
+
+    name: str
+    owner: type
+    group: str
+    help: str
+    kind: Kind
+    default: Any
+    short: str = ""
+    is_flag: bool = True
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment."""
+        return f"DEADLINED_{self.name.upper()}"
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a flag or a variable. ValueError if it is wrong."""
+        return self._checked(self.kind.parse(text))
+
+    def accept(self, value: Any) -> Any:
+        """Return the value of a key of the file. ValueError if it is wrong."""
+        return self._checked(self.kind.accept(value))
+
+    def value(self, config: ServeConfig) -> Any:
+        """Return the value that the configuration has."""
+        owner: Any = {Timeouts: config.timeouts, Limits: config.limits}.get(self.owner, config)
+        return getattr(owner, self.name)
+
+    @property
+    def default_text(self) -> str:
+        """The default as people write it; "" if there is none."""
+        return "" if self.default is None or self.default == () else self.kind.text(self.default)
+
+    def _checked(self, value: Any) -> Any:
+        if self.owner is not ServeConfig:
+            # raises ValueError
+            self.owner(**{self.name: value})
+        return value
+
+
+def build(values: Mapping[str, Any], routes: tuple[Route, ...] = ()) -> ServeConfig:
+    """Make the configuration of the values of some settings and of routes; the others have their defaults."""
+    of: dict[type, dict[str, Any]] = {ServeConfig: {}, Timeouts: {}, Limits: {}}
+    for name, value in values.items():
+        of[SETTINGS[name].owner][name] = value
+    timeouts, limits = Timeouts(**of[Timeouts]), Limits(**of[Limits])
+    return ServeConfig(timeouts=timeouts, limits=limits, routes=routes, **of[ServeConfig])
+
+
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    """Return "; did you mean X?" for the key of `known` that is most like `name`, "" if none is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _settings() -> dict[str, Setting]:
+    """Return all settings by their names, in the order of the help."""
+    found = [*_of_fields(ServeConfig), *_of_limits(Timeouts, model.DEADLINES), *_of_limits(Limits, model.LIMITS)]
+    return {setting.name: setting for group in GROUPS for setting in found if setting.group == group}
+
+
+def _of_fields(owner: type) -> list[Setting]:
+    hints = get_type_hints(owner, include_extras=True)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(owner)}
+    return [_of_field(name, hint, defaults[name]) for name, hint in hints.items() if get_origin(hint) is Annotated]
+
+
+def _of_field(name: str, hint: Any, default: Any) -> Setting:
+    type_, *metas = get_args(hint)
+    meta = metas[-1]
+    extra = dict(meta.extra)
+    return Setting(
+        name=name,
+        owner=ServeConfig,
+        group=extra.pop("group"),
+        help=meta.description,
+        short=extra.pop("short", ""),
+        is_flag=extra.pop("flag", True),
+        kind=extra.pop("kind", None) or _kind(name, type_, metas[:-1], **extra),
+        default=default,
+    )
+
+
+def _kind(
+    setting: str, type_: Any, bounds: list[Any], name: str = "", choices: tuple[str, ...] = (), empty: bool = False
+) -> Kind:
+    """Return the kind of a field's type."""
+    if type_ is bool:
+        return Flag()
+    if choices:
+        listed = ", ".join(choices)
+        return Plain("|".join(choices), Literal[choices], "known", f"choose one of {listed}")
+    if type_ is int:
+        least, most = bounds[0].ge, bounds[0].le
+        allowed = f"write a whole number of {least} or more" if most is None else f"write {least} to {most}"
+        return Plain(name or setting, _annotated(int, bounds[0]), "allowed", allowed)
+    if get_origin(type_) is types.UnionType:
+        type_ = str
+    least_length = msgspec.Meta(min_length=0 if empty else 1)
+    return Plain(name or setting, _annotated(str, least_length), "allowed", "write a text that is not empty")
+
+
+def _annotated(type_: type, meta: msgspec.Meta) -> Any:
+    return Annotated[type_, meta]
+
+
+def _of_limits(owner: type, group: str) -> list[Setting]:
+    """Return the settings of a class of numbers, whose names and defaults say all but their help."""
+    return [
+        Setting(
+            name=field.name,
+            owner=owner,
+            group=group,
+            # a test fails if one has none
+            help=HELP.get(field.name, ""),
+            kind=amount_kind() if owner is Limits or field.name.endswith("_rate") else duration_kind(),
+            default=field.default,
+        )
+        for field in fields(owner)
+    ]
+
+
+SETTINGS: Final = _settings()

@@ -1,0 +1,219 @@
+"""`--reload`: a parent that starts the serving process anew when a file of the application changes.
+
+Facts      Python cannot import a changed program anew in the same process. A program that is being edited is often
+           broken for a while.
+Hazard     Clients that come while nothing listens are refused. A parent that ends with its broken child has to be
+           started again by hand. Ctrl-C in a terminal is a signal to all processes of it.
+Answer     The parent has the listening sockets and never imports the application; it forks a serving process, which
+           inherits them. When files change, that process drains, for DRAIN seconds at most, and the next one is forked.
+           Connections that come meanwhile wait in the sockets' queues. If the process ends by itself, the parent waits
+           for the next change. Signals after the first do nothing to the serving process (`stopping.py`).
+Cost       Two processes that sleep.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from .config import ServeConfig
+from .errors import FAILED, WRONG_ARGUMENTS, StartupError
+from .listening import open_sockets
+from .logs import Log
+from .watching import CHANGED, LONGEST, watch
+
+# seconds that a serving process has to drain: a person waits for it
+DRAIN: Final = 2.0
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (*_STOPS, signal.SIGCHLD)
+
+# of prctl(2)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Reloader:
+    """The parent of the serving process. For the main thread of a process without other threads.
+
+    StartupError if it cannot listen, or watch.
+    """
+
+    def __init__(self, config: ServeConfig, log: Log) -> None:
+        self._config = config
+        self._log = log
+        self._directories = _directories(config)
+        self._sockets: list[socket.socket] = []
+        self._unlinks: list[Callable[[], None]] = []
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        self._changes, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._watcher = 0
+        # the serving process, 0 if none runs
+        self._serving = 0
+        # start a serving process, once none runs
+        self._wanted = False
+        self._stopping = False
+        self._code = 0
+
+    def run(self) -> ServeConfig | int:
+        """Serve and reload until a signal. Returns the exit code, and in each serving process its configuration."""
+        self._sockets, self._unlinks = open_sockets(self._config)
+        self._install_signal_handlers()
+        self._start_watcher()
+        try:
+            while not (self._stopping and not self._serving):
+                if self._wanted and not self._serving:
+                    self._wanted = False
+                    if (config := self._start()) is not None:
+                        return config
+                self._wait()
+        except BaseException:
+            self._kill(signal.SIGTERM)
+            raise
+        finally:
+            if self._watcher:
+                self._close()
+        return self._code
+
+    def _install_signal_handlers(self) -> None:
+        for end in (self._woken, self._waker, self._changes):
+            end.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._changes, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, _do_nothing)
+
+    def _start_watcher(self) -> None:
+        pid = _fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            for found in (*self._sockets, self._changes):
+                found.close()
+            watch(self._directories, self._theirs)
+        self._watcher = pid
+        self._theirs.close()
+
+    def _close(self) -> None:
+        """End the watcher, and remove the files of unix sockets. The sockets are closed with the process."""
+        os.kill(self._watcher, signal.SIGKILL)
+        os.waitpid(self._watcher, 0)
+        for unlink in self._unlinks:
+            unlink()
+
+    def _start(self) -> ServeConfig | None:
+        """Fork a serving process. Returns its configuration there, None in the parent."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        pid = _fork()
+        if pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._serving = pid
+            return None
+        self._watcher = 0
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _end_with_parent()
+        self._selector.close()
+        for end in (self._woken, self._waker, self._changes):
+            end.close()
+        # a file that is changed twice in a second would be taken from the cache
+        sys.dont_write_bytecode = True
+        timeouts = self._config.timeouts
+        places = tuple(f"fd://{found.detach()}" for found in self._sockets)
+        return msgspec.structs.replace(
+            self._config, bind=places, timeouts=replace(timeouts, drain=min(timeouts.drain, DRAIN))
+        )
+
+    def _wait(self) -> None:
+        """Sleep until files change, the serving process ends, or a signal comes."""
+        for key, _ in self._selector.select():
+            if key.fileobj is self._changes:
+                self._changed(self._changes.recv(LONGEST))
+            else:
+                stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in _STOPS]
+                self._reap()
+                if stops:
+                    self._stop(stops[0].name)
+
+    def _changed(self, message: bytes) -> None:
+        """Begin the next serving process. The first message tells that files are watched, and names none."""
+        if message[:1] != CHANGED:
+            why = message[1:].decode(errors="replace") or "the process that watches has ended"
+            raise StartupError(f"--reload: files cannot be watched: {why}", FAILED)
+        if self._stopping:
+            return
+        self._wanted = True
+        if names := os.fsdecode(message[1:]):
+            self._log("reloading", changed=names.splitlines())
+            self._kill(signal.SIGTERM)
+
+    def _reap(self) -> None:
+        if not self._serving:
+            return
+        ended, status = os.waitpid(self._serving, os.WNOHANG)
+        if not ended:
+            return
+        self._serving = 0
+        code = os.waitstatus_to_exitcode(status)
+        # it may have been ended by the signal that ends this process
+        self._code = max(code, 0)
+        if not self._wanted and not self._stopping:
+            # it has said why
+            self._log("the application has ended; waiting for a change", code=code)
+
+    def _stop(self, name: str) -> None:
+        """End the serving process, and at the second signal kill it."""
+        self._log("stopping", signal=name)
+        self._kill(signal.SIGKILL if self._stopping else signal.SIGTERM)
+        self._stopping = True
+        self._code = 0
+
+    def _kill(self, number: signal.Signals) -> None:
+        # a process keeps its pid until it is reaped
+        if self._serving:
+            os.kill(self._serving, number)
+
+
+def _directories(config: ServeConfig) -> list[str]:
+    """Return what to watch. StartupError if it is not there, or watchfiles is not."""
+    if find_spec("watchfiles") is None:
+        hint = "pip install 'deadlined[reload]'"
+        raise StartupError(f"--reload: watchfiles is not installed; {hint}", WRONG_ARGUMENTS)
+    directories = list(config.reload_dir) or [config.app_dir or "."]
+    for directory in directories:
+        if not Path(directory).is_dir():
+            raise StartupError(f"--reload-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
+    return directories
+
+
+def _fork() -> int:
+    # buffered output would be written by both processes
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return os.fork()
+
+
+def _end_with_parent() -> None:
+    """Have this process get SIGTERM when its parent ends, which may have been killed. On Linux only."""
+    if sys.platform == "linux":
+        library: Any = ctypes.CDLL(None)
+        library.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Leave the signal to the byte that Python writes to the wakeup descriptor."""

@@ -1,0 +1,53 @@
+"""Where to listen, as people write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadlined.service.config.binds import Bind, InheritedBind, TcpBind, UnixBind, check_owner, parse_bind
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("127.0.0.1:8000", TcpBind("127.0.0.1", 8000)),
+        ("localhost:0", TcpBind("localhost", 0)),
+        (":80", TcpBind("", 80)),
+        ("[::1]:8000", TcpBind("::1", 8000)),
+        ("[fe80::1%eth0]:8000", TcpBind("fe80::1%eth0", 8000)),
+        ("[::]:65535", TcpBind("::", 65535)),
+        ("unix:/run/x.sock", UnixBind("/run/x.sock")),
+        ("unix:///run/x.sock", UnixBind("/run/x.sock")),
+        ("unix:x:y", UnixBind("x:y")),
+        ("fd://3", InheritedBind(3)),
+        ("fd://0", InheritedBind(0)),
+    ],
+)
+def test_a_place_is_read(text: str, bind: Bind) -> None:
+    assert parse_bind(text) == bind
+    assert parse_bind(str(bind)) == bind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", "8000", "127.0.0.1", "a:65536", "a:-1", "a:", "a:80x", "::1:80", "[::1]", "[::1]80", "[]:80", "a b:80"],
+        *["http://a:80", "a:80/", "unix:", "unix", "fd://", "fd:3", "fd://x", "fd://-1", "fd://3 ", "a:8\uff10"],
+    ],
+)
+def test_what_is_no_place_says_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no place to listen: write 127\.0\.0\.1:8000, \[::1\]:8000, unix:/run"):
+        parse_bind(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [("a", True), ("a:b", True), (":b", True), ("1:2", True)]
+    + [(wrong, False) for wrong in ("", ":", "a:", "a:b:c", "a b")],
+)
+def test_an_owner_is_a_user_or_a_group_or_both(text: str, right: bool) -> None:
+    if right:
+        assert check_owner(text) == text
+    else:
+        with pytest.raises(ValueError, match="is no owner: write user, user:group or :group"):
+            check_owner(text)

@@ -1,0 +1,286 @@
+"""What follows from flags, variables, a file and the defaults, and what is told of mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deadlined.http import Limits, Timeouts
+from deadlined.service.config import (
+    GROUPS,
+    SETTINGS,
+    ConfigurationError,
+    ServeConfig,
+    Sources,
+    resolve,
+)
+from deadlined.service.config.kinds import Flag
+from deadlined.service.config.reference import page
+from deadlined.service.config.showing import as_dictionary, as_toml
+from tests.support.examples import examples
+
+ROOT = Path(__file__).parents[3]
+
+
+def problems(tmp_path: Path, toml: str = "", **sources: Any) -> list[str]:
+    """Return what is wrong, with the file called F."""
+    file = tmp_path / "conf.toml"
+    file.write_text(toml)
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sources(file=str(file), **sources))
+    return [problem.replace(str(file), "F") for problem in caught.value.problems]
+
+
+# the model
+
+
+def test_every_field_is_a_setting_in_a_group_with_help() -> None:
+    own = {field.name for field in msgspec.structs.fields(ServeConfig)} - {"timeouts", "limits", "routes"}
+    numbers = {field.name for kind in (Timeouts, Limits) for field in dataclasses.fields(kind)}
+    assert set(SETTINGS) == own | numbers
+    assert [name for name, setting in SETTINGS.items() if not setting.help.endswith(".")] == []
+    assert {setting.group for setting in SETTINGS.values()} == set(GROUPS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_default_of_a_setting_is_that_of_the_model_and_reads_back(name: str) -> None:
+    setting = SETTINGS[name]
+    assert setting.value(ServeConfig()) == setting.default
+    if setting.default is not None:
+        assert setting.parse(setting.kind.text(setting.default)) == setting.default
+        toml = tomllib.loads(f"x = {setting.kind.toml(setting.default)}")["x"]
+        assert setting.accept(toml) == setting.default
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        ServeConfig().port = 1  # type: ignore[misc]
+
+
+def test_the_reference_page_is_current() -> None:
+    written = (ROOT / "docs" / "configuration.md").read_text()
+    assert written == page(), "write it: python -m deadlined.service.config.reference > docs/configuration.md"
+
+
+# precedence and origins
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "idle", "origin"),
+    [
+        ({}, {}, "", 75.0, "default"),
+        ({}, {}, "# x\nidle = '3m'", 180.0, "F:2"),
+        ({}, {"DEADLINED_IDLE": ""}, "idle = 4.5", 4.5, "F:1"),
+        ({}, {"DEADLINED_IDLE": "2m"}, "idle = '3m'", 120.0, "DEADLINED_IDLE"),
+        ({"idle": math.inf}, {"DEADLINED_IDLE": "2m"}, "idle = '3m'", math.inf, "--idle"),
+    ],
+    ids=["default", "file", "empty variable", "variable", "flag"],
+)
+def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, idle: float, origin: str
+) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text(toml)
+    resolution = resolve(Sources(flags=flags, environment=environment, file=str(file)))
+    assert resolution.config.timeouts.idle == idle
+    assert resolution.origins["idle"].replace(str(file), "F") == origin
+    assert resolution.warnings == ()
+
+
+def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "conf.toml"
+    sources = Sources(file=str(file))
+    for number in (1.0, 2.0):
+        file.write_text(f"drain = {number}")
+        assert resolve(sources).config.timeouts.drain == number
+
+
+@pytest.mark.parametrize(("name", "setting"), [(n, s) for n, s in SETTINGS.items() if isinstance(s.kind, Flag)])
+def test_a_switch_is_what_its_variable_says(name: str, setting: Any) -> None:
+    for text, value in {"1": True, "Yes": True, "on": True, "0": False, "no": False, "OFF": False}.items():
+        given = {setting.variable: text, "DEADLINED_APP": "a:b"}
+        assert setting.value(resolve(Sources(environment=given)).config) is value, text
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("toml", "told"),
+    [
+        ("idle = 'soon'", "F:1: idle: 'soon' is not a duration: write 500ms, 10s"),
+        ("idle = -1", "F:1: idle: -1 is not a duration"),
+        ("idle = nan", "F:1: idle: nan is not a duration"),
+        ("idle = true", "F:1: idle: true is not a duration"),
+        ("idle = ['1s']", "F:1: idle: ['1s'] is not a duration"),
+        ("idle = 1979-05-27", "F:1: idle: "),
+        ("max_head = 1.5", "F:1: max_head: 1.5 is not an amount"),
+        ("max_head = 0", "F:1: max_head: max_head must be at least 1"),
+        ("body_min_rate = 0", "F:1: body_min_rate: body_min_rate must be greater than 0"),
+        ("stall_log = 0", "F:1: stall_log: must be above 0; off switches it off"),
+        ("port = '80'", "F:1: port: '80' is not allowed: write 0 to 65535"),
+        ("port = 65536", "F:1: port: 65536 is not allowed: write 0 to 65535"),
+        ("port = true", "F:1: port: true is not allowed"),
+        ("workers = 0", "F:1: workers: 0 is not allowed: write a whole number of 1 or more"),
+        ("access_log = 1", "F:1: access_log: 1 is neither true nor false"),
+        ("loop = 'gevent'", "F:1: loop: 'gevent' is not known: choose one of trio, asyncio, uvloop"),
+        ("uds = ''", "F:1: uds: '' is not allowed: write a text that is not empty"),
+        ("uds_mode = 0o660", 'F:1: uds_mode: 432 is a number, and may be octal or not: write a text, such as "660"'),
+        ("uds_mode = 'rw'", "F:1: uds_mode: 'rw' is not a mode"),
+        ("\nread_heder = 1", "F:2: read_heder: unknown key; did you mean read_header?"),
+        ("read-header = 1", "F:1: read-header: unknown key; did you mean read_header?"),
+        ("IDLE = 1", "F:1: IDLE: unknown key; did you mean idle?"),
+        ("xyzzy = 1", "F:1: xyzzy: unknown key"),
+        ("[timeouts]\nidle = 1", "F:1: timeouts: unknown key; settings are at the top of the file, in no table"),
+        ("certfile = 'c.pem'\nkeyfile = 'k.pem'\nfactory = true", "--factory needs APP"),
+        ("keyfile = 'k.pem'", "--keyfile needs --certfile"),
+        ("uds = 'x'\nworkers = 2", "--workers: processes can share a port, but not the unix socket of --uds"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, toml: str, told: str) -> None:
+    (problem,) = problems(tmp_path, toml)
+    assert problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"DEADLINED_IDLE": "soon"}, "DEADLINED_IDLE: 'soon' is not a duration"),
+        ({"DEADLINED_PORT": "eighty"}, "DEADLINED_PORT: 'eighty' is not allowed: write 0 to 65535"),
+        ({"DEADLINED_PORT": "tcp://10.0.0.1:80"}, "DEADLINED_PORT: 'tcp://10.0.0.1:80' is not allowed"),
+        ({"DEADLINED_PRECISE": "maybe"}, "DEADLINED_PRECISE: 'maybe' is neither true nor false"),
+    ],
+)
+def test_a_mistake_in_a_variable_is_told_with_its_name(tmp_path: Path, variables: dict[str, str], told: str) -> None:
+    (problem,) = problems(tmp_path, environment=variables)
+    assert problem.startswith(told)
+    assert ("Kubernetes" in problem) == ("tcp:" in problem)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    found = problems(tmp_path, "port = -1\nidel = 2\n", environment={"DEADLINED_LOOP": "x", "DEADLINED_KEYFILE": "k"})
+    assert [problem.split(": ")[0] for problem in found] == ["F:1", "F:2", "DEADLINED_LOOP"]
+
+
+def test_a_file_that_is_not_there_is_one_mistake() -> None:
+    with pytest.raises(ConfigurationError, match=r"^/no/such\.toml: cannot read it: No such file or directory$"):
+        resolve(Sources(file="/no/such.toml"))
+
+
+def test_the_value_of_an_unknown_key_is_not_repeated(tmp_path: Path) -> None:
+    assert "hunter2" not in "".join(problems(tmp_path, "key_password = 'hunter2'\n[secrets]\na = 'hunter2'"))
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("DEADLINED_IDEL", "; did you mean DEADLINED_IDLE?"),
+        ("DEADLINED_READ_HEADR", "; did you mean DEADLINED_READ_HEADER?"),
+        ("DEADLINED_SERVICE_HOST", ""),
+        ("DEADLINED_", ""),
+    ],
+)
+def test_an_unknown_variable_is_told_and_changes_nothing(name: str, like: str) -> None:
+    resolution = resolve(Sources(environment={name: "hunter2", "PATH": "x", "DEADLINED_DEBUG": "1"}))
+    (warning,) = resolution.warnings
+    assert warning.startswith(f"the variable {name} means nothing")
+    assert warning.endswith(like)
+    assert "hunter2" not in warning
+    assert resolution.config == ServeConfig()
+
+
+# where to listen
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "told"),
+    [
+        ({"bind": (":80",), "port": 80}, {}, "", "--bind and --port both say where to listen"),
+        ({"uds": "x", "host": "y"}, {}, "", "--uds and --host both say where to listen"),
+        ({}, {"DEADLINED_BIND": ":80", "DEADLINED_UDS": "x"}, "", "DEADLINED_BIND and DEADLINED_UDS both say"),
+        ({}, {}, "bind = [':80']\nport = 80", "F:1 and F:2 both say where to listen; give all places with --bind"),
+        ({"bind": (":80", ":80")}, {}, "", "--bind: :80 is given twice"),
+        ({"bind": ("unix:x",), "workers": 2}, {}, "", "--workers: processes can share a port, but not the socket of"),
+        ({}, {}, "bind = ['80']", "F:1: bind: '80' is no place to listen: write 127.0.0.1:8000, [::1]:8000, unix:/run"),
+        ({}, {}, "bind = 80", "F:1: bind: 80 is not a list of texts"),
+        ({}, {}, "uds_owner = 'a b'", "F:1: uds_owner: 'a b' is no owner: write user, user:group or :group"),
+        ({}, {}, "uds_owner = 1000", "F:1: uds_owner: 1000 is no text: write user:group"),
+        ({}, {}, "trusted_proxies = '*'", "F:1: trusted_proxies: '*' is not a proxy: write an address"),
+    ],
+)
+def test_places_that_do_not_go_together_are_told(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, told: str
+) -> None:
+    (problem,) = problems(tmp_path, toml, flags=flags, environment=environment)
+    assert problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "places"),
+    [
+        ({"port": 81}, {"DEADLINED_UDS": "x"}, "bind = [':80']", ("127.0.0.1", 81, None, ())),
+        ({"port": 81}, {"DEADLINED_HOST": "::1"}, "bind = [':80']", ("::1", 81, None, ())),
+        ({"uds": "y"}, {"DEADLINED_PORT": "81"}, "host = '::1'", ("127.0.0.1", 8000, "y", ())),
+        ({}, {"DEADLINED_BIND": "a:1, b:2"}, "uds = 'x'", ("127.0.0.1", 8000, None, ("a:1", "b:2"))),
+        ({}, {}, "bind = 'a:1'", ("127.0.0.1", 8000, None, ("a:1",))),
+    ],
+)
+def test_the_first_source_that_says_where_to_listen_counts(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, places: Any
+) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text(toml)
+    resolution = resolve(Sources(flags=flags, environment=environment, file=str(file)))
+    config = resolution.config
+    assert (config.host, config.port, config.uds, config.bind) == places
+    file.write_text(as_toml(resolution))
+    assert resolve(Sources(file=str(file))).config == config
+
+
+# what is shown
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "host": st.text(st.characters(exclude_categories=["Cs"])),
+            "port": st.integers(0, 65535),
+            "app": _TEXTS,
+            "certfile": _TEXTS,
+            "trusted_proxies": st.just(("10.0.0.0/8", "unix")),
+            "idle": st.floats(0, 1e6) | st.just(math.inf),
+            "max_head": st.integers(1, 2**40).map(float) | st.just(math.inf),
+            "uds_mode": st.integers(0, 0o777),
+            "access_log": st.booleans(),
+        },
+    )
+)
+def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path_factory: Any, flags: dict[str, Any]) -> None:
+    shown = resolve(Sources(flags=flags))
+    file = tmp_path_factory.mktemp("shown") / "conf.toml"
+    file.write_text(as_toml(shown))
+    again = resolve(Sources(file=str(file))).config
+    assert again.timeouts.idle == pytest.approx(shown.config.timeouts.idle, rel=1e-12)
+    exact = Timeouts()
+    assert msgspec.structs.replace(again, timeouts=exact) == msgspec.structs.replace(shown.config, timeouts=exact)
+
+
+def test_a_value_that_is_not_set_is_none_in_json() -> None:
+    shown = as_dictionary(resolve(Sources(flags={"idle": 5.0})))
+    assert shown["uds"] == {"value": None, "origin": "default"}
+    assert shown["idle"] == {"value": "5s", "origin": "--idle"}
+    assert shown["route"] == []
+    assert list(shown) == [*SETTINGS, "route"]

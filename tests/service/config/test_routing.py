@@ -1,0 +1,98 @@
+"""The tables `[[route]]` of the file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from deadlined.http import Route
+from deadlined.service.config import ConfigurationError, Sources, resolve
+from deadlined.service.config.showing import as_dictionary, as_toml
+
+TOML = """\
+idle = "20s"
+
+[[route]]
+path = "/upload"
+methods = ["POST", "PUT"]
+body_grace = "5m"
+max_body = "2g"
+
+[[route]]
+path = "/events"
+methods = "GET"
+handler = "off"
+
+[[route]]
+path = "/"
+body_min_rate = 100
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "conf.toml"
+
+
+def test_routes_are_read_and_shown(file: Path) -> None:
+    file.write_text(TOML)
+    resolution = resolve(Sources(file=str(file)))
+    routes = resolution.config.routes
+    assert routes == (
+        Route("/upload", frozenset({"POST", "PUT"}), {"body_grace": 300.0, "max_body": float(2 << 30)}),
+        Route("/events", frozenset({"GET"}), {"handler": math.inf}),
+        Route("/", frozenset(), {"body_min_rate": 100.0}),
+    )
+    assert as_dictionary(resolution)["route"][:2] == [
+        {"path": "/upload", "methods": ["POST", "PUT"], "body_grace": "300s", "max_body": "2147483648"},
+        {"path": "/events", "methods": ["GET"], "handler": "off"},
+    ]
+    file.write_text(as_toml(resolution))
+    assert resolve(Sources(file=str(file))).config == resolution.config
+
+
+@pytest.mark.parametrize(
+    ("toml", "told"),
+    [
+        ("[[route]]\nidle = 1", "F:1: route: path is missing"),
+        ("[[route]]\npath = 1", "F:1: route: path: 1 is no text"),
+        ("[[route]]\npath = 'a'", "F:1: route: 'a' is no path of a route: write one like /upload"),
+        ("[[route]]\npath = '/'\nmethods = 1", "F:1: route: methods: 1 is no list of texts"),
+        ("[[route]]\npath = '/'\nmethods = ['post']", "F:1: route: 'post' is no method: write it in capitals"),
+        ("[[route]]\npath = '/'\nhandler = 'soon'", "F:3: route: handler: 'soon' is not a duration: write 500ms"),
+        ("[[route]]\npath = '/'\nhandler = -1", "F:3: route: handler: -1 is not a duration"),
+        ("[[route]]\npath = '/'\nmax_body = 0", "F:3: route: max_body: max_body must be at least 1"),
+        ("[[route]]\npath = '/'\n\nbody_grac = 1", "F:4: route: body_grac: unknown key; did you mean body_grace?"),
+        ("[[route]]\npath = '/'\nport = 1", "F:3: route: port: unknown key; port is a setting of the whole server"),
+        ("[[route]]\npath = '/'\nx = 'hunter2'", "F:3: route: x: unknown key"),
+        (
+            "[[route]]\npath='/'\n[[route]]\npath='/'\nread_header=1",
+            "F:5: route: read_header: cannot be set for a route",
+        ),
+        (
+            "[[route]]\npath='/'\nmax_head=1",
+            "F:3: route: max_head: cannot be set for a route: it is checked before the",
+        ),
+        ("[[route]]\npath = '/a'\n[[route]]\npath = '/a/'", "F: route: two routes are for /a/; give it once"),
+        ("[route]\npath = '/a'", "F:1: route: write a table [[route]] for each"),
+        ("route = 5", "F:1: route: write a table [[route]] for each"),
+        ("idle = 1\nroute = [5]", "F:2: route: write a table [[route]] for each"),
+    ],
+)
+def test_a_mistake_in_a_route_is_told_with_its_line(file: Path, toml: str, told: str) -> None:
+    file.write_text(toml)
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sources(file=str(file)))
+    (problem,) = caught.value.problems
+    assert problem.replace(str(file), "F").startswith(told)
+    assert "hunter2" not in problem
+
+
+def test_all_mistakes_of_all_routes_are_told(file: Path) -> None:
+    file.write_text("idel = 1\n[[route]]\nread_header = 1\nhandler = 'x'\n[[route]]\npath = 'b'\n")
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sources(file=str(file)))
+    lines = sorted(int(problem.removeprefix(f"{file}:").partition(":")[0]) for problem in caught.value.problems)
+    assert lines == [1, 3, 4, 5]

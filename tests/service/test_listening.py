@@ -1,0 +1,191 @@
+"""The sockets of `deadlined serve`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deadlined.service import StartupError
+from deadlined.service.config import ServeConfig
+from deadlined.service.listening import listen, url, with_chosen_ports
+from tests.support.command import (
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+    starter,
+)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    with starter(tmp_path) as give:
+        yield give
+
+
+async def urls(**options: object) -> list[str]:
+    """Listen, and return where."""
+    config = ServeConfig(**options)  # type: ignore[arg-type]
+    listeners = await listen(config)
+    try:
+        return [url(config, listener) for listener in listeners]
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def test_it_listens_in_several_places(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    found = await urls(bind=("127.0.0.1:0", f"unix:{path}", "[::1]:0"))
+    assert found[0].startswith("http://127.0.0.1:")
+    assert found[1] == f"unix:{path}"
+    assert found[2].startswith("http://[::1]:")
+    assert not path.exists()
+
+
+async def test_nothing_is_left_open_if_one_place_cannot_be_had(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(StartupError, match=f"cannot listen on {taken}: .*choose another --bind") as caught:
+            await urls(bind=(f"unix:{path}", taken))
+    assert caught.value.exit_code == 3
+    assert not path.exists()
+
+
+async def test_an_inherited_socket_is_served_and_not_passed_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        fd = os.dup(given.fileno())
+        os.set_inheritable(fd, True)
+        config = ServeConfig(bind=(f"fd://{fd}",))
+        (listener,) = await listen(config)
+        assert url(config, listener) == f"http://127.0.0.1:{given.getsockname()[1]}"
+        assert not os.get_inheritable(fd)
+        await listener.aclose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("closed", "the process has not inherited it"),
+        ("file", "Socket operation on non-socket"),
+        ("connected", "it is no stream socket that listens"),
+        ("datagram", "it is no stream socket that listens"),
+    ],
+)
+async def test_a_descriptor_that_does_not_listen_is_told(kind: str, told: str) -> None:
+    pair = socket.socketpair()
+    datagram = socket.socket(type=socket.SOCK_DGRAM)
+    fd = 12345
+    if kind == "file":
+        fd = os.open("/dev/null", os.O_RDONLY)
+    elif kind != "closed":
+        fd = os.dup((pair[0] if kind == "connected" else datagram).fileno())
+    try:
+        with pytest.raises(StartupError, match=f"cannot listen on fd://{fd}: .*{told}") as caught:
+            await urls(bind=(f"fd://{fd}",))
+        assert caught.value.exit_code == 3
+    finally:
+        if kind == "file":
+            os.close(fd)
+        for end in (*pair, datagram):
+            end.close()
+
+
+async def test_the_owner_of_a_unix_socket_is_set_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    config = ServeConfig(uds=str(path), uds_mode=0o660, uds_owner=f"{os.getuid()}:{os.getgid()}")
+    (listener,) = await listen(config)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (os.getuid(), os.getgid(), 0o660)
+    await listener.aclose()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+async def test_root_can_give_the_socket_to_another(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    (listener,) = await listen(ServeConfig(bind=(f"unix:{path}",), uds_owner="12345:daemon"))
+    assert path.stat().st_uid == 12345
+    await listener.aclose()
+
+
+async def test_an_owner_that_may_not_be_given_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    with pytest.raises(StartupError, match=r"Operation not permitted; .*see --uds-owner"):
+        await urls(uds=str(tmp_path / "socket"), uds_owner="0")
+    assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize("owner", ["no-such-user", ":no-such-group"])
+async def test_an_owner_that_is_not_there_is_told(tmp_path: Path, owner: str) -> None:
+    with pytest.raises(StartupError, match=f"this machine has no (user|group) '{owner.strip(':')}'") as caught:
+        await urls(uds=str(tmp_path / "socket"), uds_owner=owner)
+    assert caught.value.exit_code == 2
+
+
+def test_processes_that_share_a_port_have_it_chosen_once() -> None:
+    config = ServeConfig(bind=("127.0.0.1:0", "fd://3", "[::1]:80"), workers=2)
+    assert with_chosen_ports(config, lambda host, port: port or 9999).bind == (
+        *("127.0.0.1:9999", "fd://3", "[::1]:80"),
+    )
+    short = with_chosen_ports(ServeConfig(port=0, workers=2), lambda host, port: port or 9999)
+    assert short.bind == ("127.0.0.1:9999",)
+
+
+# as processes
+
+
+def test_every_place_answers(start: Starter, tmp_path: Path) -> None:
+    process = start("apps:shop.app", "--bind", "127.0.0.1:0", "--bind", f"unix:{tmp_path}/s")
+    assert process.wait_for("listening")["url"] == f"unix:{tmp_path}/s"
+    assert process.get().endswith("shop")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(f"{tmp_path}/s")
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert read_all(client).endswith("shop")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_socket_of_the_parent_is_served_by_all_processes(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        running = subprocess.Popen(
+            [*COMMAND, "serve", "--bind", f"fd://{given.fileno()}", "--workers", workers, "--drain", "1s"],
+            pass_fds=[given.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
+        )
+        try:
+            process = Process(running)
+            for _ in range(int(workers) - 1):
+                process.wait_for("listening")
+            assert process.port == given.getsockname()[1]
+            for _ in range(4):
+                assert process.get().startswith("HTTP/1.1 200 OK")
+            process.signal()
+            assert process.end()[0] == 0
+        finally:
+            running.kill()
+            running.wait(PATIENCE)
+
+
+def test_a_descriptor_that_was_not_inherited_ends_it_with_3() -> None:
+    assert_one_line(run("serve", "--bind", "fd://12345"), 3, "fd://12345", "has not inherited it")
+
+
+def test_a_place_that_is_none_ends_it_with_2() -> None:
+    assert_one_line(run("serve", "--bind", "8000"), 2, "--bind", "'8000' is no place to listen")

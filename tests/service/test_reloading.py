@@ -1,0 +1,183 @@
+"""`--reload`: an application that is edited while it is served."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import (
+    COMMAND,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_one_line,
+    environment,
+    read_all,
+    run,
+    starter,
+)
+
+APP = """
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body", "body": b"{said}"}})
+"""
+
+ENDLESS = """
+import sys
+import trio
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    await trio.sleep_forever()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    with starter(tmp_path) as give:
+        yield give
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A directory that is watched, with a module `edited` that says one."""
+    (tmp_path / "src").mkdir()
+    path = tmp_path / "src" / "edited.py"
+    path.write_text(APP.format(said="one"))
+    return path
+
+
+RELOAD = ("edited:app", "--app-dir", "src", "--reload")
+
+
+def edit(process: Process, file: Path, text: str) -> None:
+    """Change the file, and wait until that is noticed."""
+    file.write_text(text)
+    assert process.wait_for("reloading")["changed"] == [f"src/{file.name}"]
+
+
+def test_a_change_is_served_and_the_port_stays_open_meanwhile(start: Starter, file: Path) -> None:
+    process = start(*RELOAD)
+    assert process.get().endswith("one")
+    edit(process, file, APP.format(said="two"))
+    # the next process has not begun: this waits in the queue of the socket
+    assert process.get().endswith(("one", "two"))
+    url = process.wait_for("listening")["url"]
+    assert url == process.url
+    assert process.get().endswith("two")
+    # within the same second, and of the same length
+    edit(process, file, APP.format(said="six"))
+    process.wait_for("listening")
+    assert process.get().endswith("six")
+    process.signal(signal.SIGINT)
+    assert process.end()[0] == 0
+    assert process.lines[-1]["event"] == "stopped"
+
+
+def test_a_broken_application_waits_for_the_next_change(start: Starter, file: Path) -> None:
+    process = start(*RELOAD)
+    edit(process, file, "1 / 0\n")
+    assert process.wait_for("the application has ended; waiting for a change")["code"] == 2
+    with process.begin() as waiting:
+        edit(process, file, APP.format(said="mended"))
+        assert read_all(waiting).endswith("mended"), "it came while nothing was served"
+    process.signal()
+    code, err = process.end()
+    assert code == 0
+    assert "ZeroDivisionError" in err
+
+
+def test_an_application_that_is_broken_from_the_start_waits_too(start: Starter, file: Path, tmp_path: Path) -> None:
+    file.write_text("raise LookupError('lost')\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = subprocess.Popen(
+        [*COMMAND, "serve", *RELOAD, "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    try:
+        assert command.stdout is not None
+        assert "startup failed" in command.stdout.readline()
+        assert "waiting for a change" in command.stdout.readline()
+        file.write_text(APP.format(said="mended"))
+        process = Process(command)
+        assert process.get().endswith("mended")
+        process.signal()
+        assert process.end()[0] == 0
+    finally:
+        command.kill()
+        command.wait(PATIENCE)
+
+
+def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
+    process = start(*RELOAD)
+    # to all processes, as a terminal does
+    os.killpg(process.pid, signal.SIGINT)
+    code, err = process.end()
+    assert (code, err) == (0, "")
+    with pytest.raises(ConnectionRefusedError):
+        process.connect()
+
+
+def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Path) -> None:
+    file.write_text(ENDLESS)
+    process = start(*RELOAD, "--drain", "1h")
+    with process.begin():
+        process.wait_until_busy()
+        edit(process, file, APP.format(said="two"))
+        process.wait_for("listening")
+        assert process.get().endswith("two")
+    process.signal()
+    assert process.end()[0] == 0
+
+
+def test_the_serving_process_ends_with_a_parent_that_was_killed(start: Starter, file: Path) -> None:
+    process = start(*RELOAD)
+    process.signal(signal.SIGKILL)
+    assert process.wait_for("draining")["signal"] == "SIGTERM"
+    assert process.end()[0] == -signal.SIGKILL
+
+
+def test_a_unix_socket_is_there_until_the_end(start: Starter, file: Path, tmp_path: Path) -> None:
+    process = start(*RELOAD, "--uds", "socket")
+    inode = (tmp_path / "socket").stat().st_ino
+    edit(process, file, APP.format(said="two"))
+    process.wait_for("listening")
+    assert (tmp_path / "socket").stat().st_ino == inode
+    process.signal()
+    assert process.end()[0] == 0
+    assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--reload",), "--reload needs APP"),
+        (("a:b", "--reload", "--workers", "2"), "--reload is for one process"),
+        (("a:b", "--reload-dir", "."), "--reload-dir needs --reload"),
+        (("a:b", "--reload", "--reload-dir", "none"), "--reload-dir none: there is no such directory"),
+    ],
+)
+def test_what_cannot_be_reloaded_ends_it_with_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    assert_one_line(run("serve", *arguments, cwd=tmp_path), 2, words)
+
+
+def test_a_port_in_use_ends_the_parent_with_3(file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert_one_line(run("serve", *RELOAD, "--port", port, cwd=tmp_path), 3, "another process has it")

@@ -1,0 +1,175 @@
+"""What users of uvicorn, gunicorn and hypercorn expect: their options, or what to give instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deadlined.cli import main, serve_command
+from deadlined.cli.habits import instead_of
+from deadlined.service import ServeConfig
+from deadlined.service.config import SETTINGS
+from tests.support.command import Starter, assert_one_line, run, starter
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    with starter(tmp_path) as give:
+        yield give
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
+    """What the command would serve with, instead of serving."""
+    configs: list[ServeConfig] = []
+
+    def serve(config: ServeConfig) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr("deadlined.cli.serve", serve)
+    return configs
+
+
+def command(*arguments: str, **variables: str) -> Result:
+    return CliRunner().invoke(main, ["serve", *arguments], env=variables)
+
+
+# options of others
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--timeout-keep-alive", "5"], "there is no --timeout-keep-alive: here it is --idle"),
+        (["--timeout-keep-alive=5"], "there is no --timeout-keep-alive: here it is --idle"),
+        (["a:b", "--keep-alive", "5"], "there is no --keep-alive: here it is --idle"),
+        (["--limit-concurrency", "5"], "there is no --limit-concurrency: connections are not limited in number"),
+        (["--ssl-keyfile", "k.pem"], "there is no --ssl-keyfile: here it is --keyfile"),
+        (["--ssl-certfile", "c.pem"], "there is no --ssl-certfile: here it is --certfile"),
+        (["--proxy-headers"], "there is no --proxy-headers: here it is --trusted-proxies, and nobody is believed"),
+        (["--forwarded-allow-ips", "*"], "there is no --forwarded-allow-ips: here it is --trusted-proxies"),
+        (["--graceful-timeout", "5"], "there is no --graceful-timeout: here it is --drain"),
+        (["-k", "uvicorn.workers.UvicornWorker"], "there is no -k: here it is --loop"),
+        (["--fd", "3"], "there is no --fd: here it is --bind fd://NUMBER"),
+        (["--ssl-keyfile-password", "hunter2"], "there is no --ssl-keyfile-password: here it is --key-password-file"),
+    ],
+)
+def test_an_option_of_another_server_says_what_it_is_here(
+    arguments: list[str], told: str, chosen: list[ServeConfig]
+) -> None:
+    result = command(*arguments)
+    assert (result.exit_code, chosen) == (2, [])
+    assert f"Error: {told}" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_an_option_of_nobody_is_told_as_before() -> None:
+    assert "No such option" in command("--no-such-option").stderr
+
+
+def test_what_is_given_instead_exists_and_what_exists_is_not_explained() -> None:
+    ours = {name for param in serve_command.params for name in (*param.opts, *param.secondary_opts)}
+    source = Path(str(instead_of.__code__.co_filename)).read_text()
+    theirs = set(re.findall(r'"(--?[\w-]+)"', source))
+    assert len(theirs) > 50
+    assert not theirs & ours
+    explained = [text for option in theirs if (text := instead_of(option)) is not None]
+    named = {flag for text in explained for flag in re.findall(r"--[a-z-]+", text)}
+    assert named <= ours
+    later = {"ws_ping", "ws_pong", "log_format"} - set(SETTINGS)
+    assert len(explained) >= len(theirs) - 2 * len(later)
+
+
+# files of variables
+
+
+def test_the_file_of_variables_is_for_the_application_and_the_settings(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(
+        "# names\nexport SHOP_NAME='the shop'\nDEADLINED_DRAIN=7s\nGREETING=\"hello ${SHOP_NAME}\"\nTAKEN=no\n"
+    )
+    (tmp_path / "shop_site.py").write_text(
+        "import os\n"
+        "async def app(scope, receive, send):\n"
+        "    if scope['type'] != 'http': raise NotImplementedError\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    text = '|'.join(os.environ[name] for name in ('GREETING', 'TAKEN'))\n"
+        "    await send({'type': 'http.response.body', 'body': text.encode()})\n"
+    )
+    process = start("shop_site:app", "--env-file", "env", TAKEN="yes")
+    assert process.get().endswith("\r\n\r\nhello the shop|yes")
+    process.signal()
+    assert process.wait_for("draining")["seconds"] == 7.0
+
+
+def test_a_flag_and_a_variable_beat_the_file_of_variables(tmp_path: Path, chosen: list[ServeConfig]) -> None:
+    file = tmp_path / "env"
+    file.write_text("DEADLINED_IDLE=1s\nDEADLINED_DRAIN=1s\nDEADLINED_READ=1s\n")
+    before = dict(os.environ)
+    try:
+        variables = {"DEADLINED_DRAIN": "2s"}
+        assert command("--env-file", str(file), "--idle", "3s", **variables).exit_code == 0
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    (config,) = chosen
+    assert (config.timeouts.idle, config.timeouts.drain, config.timeouts.read) == (3.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot read it: No such file or directory"),
+        (b"A=1\n'B\n", ":2: this line is no NAME=value"),
+        (b"\xff\xfe", "cannot read it: "),
+        (b"A=x\0y", ":1: this line is no NAME=value"),
+    ],
+)
+def test_a_file_of_variables_that_is_none_is_told(
+    tmp_path: Path, content: bytes | None, told: str, chosen: list[ServeConfig]
+) -> None:
+    file = tmp_path / "env"
+    if content is not None:
+        file.write_bytes(content)
+    result = command("--env-file", str(file))
+    assert (result.exit_code, chosen) == (2, [])
+    assert re.search(rf"^Error: --env-file {file}(: )?{re.escape(told)}", result.stderr, re.MULTILINE)
+
+
+# where the application is
+
+
+def test_the_application_is_found_in_its_directory_before_the_current_one(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "apps.py").write_text((tmp_path / "apps.py").read_text().replace("shop", "store"))
+    assert start("apps:store.app", "--app-dir", "src").get().endswith("\r\n\r\nstore")
+
+
+def test_a_directory_that_is_not_there_ends_it_with_2(tmp_path: Path) -> None:
+    assert_one_line(run("serve", "a:b", "--app-dir", "none", cwd=tmp_path), 2, "--app-dir none: there is no such")
+
+
+def test_the_path_at_which_it_is_mounted_is_in_the_scope(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "shop_site.py").write_text(
+        "import json\n"
+        "async def app(scope, receive, send):\n"
+        "    if scope['type'] != 'http': raise NotImplementedError\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    found = [scope['root_path'], scope['path'], scope['raw_path'].decode()]\n"
+        "    await send({'type': 'http.response.body', 'body': json.dumps(found).encode()})\n"
+    )
+    answer = start("shop_site:app", "--root-path", "/my shop").get("/a%20b?c")
+    assert json.loads(answer.partition("\r\n\r\n")[2]) == ["/my shop", "/my shop/a b", "/my%20shop/a%20b"]
+
+
+@pytest.mark.parametrize("path", ["shop", "/", "/shop/", "http://a/b"])
+def test_what_is_no_path_to_mount_at_is_told(path: str) -> None:
+    result = command("--root-path", path)
+    assert result.exit_code == 2
+    assert f"'{path}' is no path to mount at: write one like /shop" in result.stderr
