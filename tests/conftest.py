@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from deadlined.freshness import PACKAGE, RECORD, stale_sources
 from deadlined.runtime.forking import inherited
+from deadlined.service import ServeConfig
 from deadlined.timers import COMPILED
 from tests.support.command import Starter, starter
 from tests.support.parsers import PARSERS, Choice
@@ -124,6 +125,19 @@ def parser(request: pytest.FixtureRequest) -> Iterator[str]:
     Choice.name = request.param
     yield Choice.name
     Choice.name = "auto"
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
+    """What the command would serve with, instead of serving."""
+    configs: list[ServeConfig] = []
+
+    def serve(config: ServeConfig) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr("deadlined.cli.serve", serve)
+    return configs
 
 
 @pytest.fixture

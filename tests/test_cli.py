@@ -347,19 +347,6 @@ def test_it_serves_with_every_parser_and_with_another_queue(start: Starter, opti
         assert b"408" in slow.recv(1000)
 
 
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
-    """What the command would serve with, instead of serving."""
-    configs: list[ServeConfig] = []
-
-    def serve(config: ServeConfig) -> int:
-        configs.append(config)
-        return 0
-
-    monkeypatch.setattr("deadlined.cli.serve", serve)
-    return configs
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_queue_can_be_chosen(name: str, chosen: list[ServeConfig]) -> None:
     """What the service does with the choice is the same for all; `net/test_queues` has deadlines on each."""

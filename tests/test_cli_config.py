@@ -31,19 +31,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
-    """What the command would serve with, instead of serving."""
-    configs: list[ServeConfig] = []
-
-    def serve(config: ServeConfig) -> int:
-        configs.append(config)
-        return 0
-
-    monkeypatch.setattr("deadlined.cli.serve", serve)
-    return configs
-
-
 def test_show_prints_a_file_with_the_origin_of_each_value(file: Path) -> None:
     result = command("config", "show", "--config", str(file), "--drain", "5s", DEADLINED_PORT="80")
     assert result.exit_code == 0

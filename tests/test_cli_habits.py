@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,7 @@ from deadlined.cli import main, serve_command
 from deadlined.cli.habits import instead_of
 from deadlined.service import ServeConfig
 from deadlined.service.config import SETTINGS
-from tests.support.command import Starter, assert_one_line, run, starter
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Starter]:
-    with starter(tmp_path) as give:
-        yield give
-
-
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
-    """What the command would serve with, instead of serving."""
-    configs: list[ServeConfig] = []
-
-    def serve(config: ServeConfig) -> int:
-        configs.append(config)
-        return 0
-
-    monkeypatch.setattr("deadlined.cli.serve", serve)
-    return configs
+from tests.support.command import Starter, assert_one_line, run
 
 
 def command(*arguments: str, **variables: str) -> Result:

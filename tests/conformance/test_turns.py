@@ -47,32 +47,13 @@ async def test_the_responses_of_one_turn_leave_at_its_end(loop: Loop) -> None:
     async with site_of(loop, handler) as (site, _):
         clients += connect(site, CLIENTS)
         await site.until(lambda: site.server.statistics().accepted == CLIENTS)
-        for _ in range(3):
+        for request in (GET, GET, LAST_GET):
             early.clear()
             for client in clients:
-                client.sendall(GET)
+                client.sendall(request)
             await all_answered(site, clients)
             assert early == [0] * CLIENTS
-        for client in clients:
-            client.close()
-
-
-@in_virtual_time
-async def test_the_last_responses_of_connections_leave_together_too(loop: Loop) -> None:
-    early: list[int] = []
-    clients: list[socket.socket] = []
-
-    async def handler(exchange: Exchange) -> None:
-        early.append(readable(clients))
-        await answer(exchange)
-
-    async with site_of(loop, handler) as (site, _):
-        clients += connect(site, CLIENTS)
-        await site.until(lambda: site.server.statistics().accepted == CLIENTS)
-        for client in clients:
-            client.sendall(LAST_GET)
-        await all_answered(site, clients)
-        assert early == [0] * CLIENTS
+        # after their last responses
         await site.until(lambda: site.server.statistics().reasons[Reason.DONE] == CLIENTS)
         for client in clients:
             assert client.recv(1) == b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,7 @@ from tests.support.command import (
     environment,
     read_all,
     run,
-    starter,
 )
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Starter]:
-    with starter(tmp_path) as give:
-        yield give
 
 
 async def urls(**options: object) -> list[str]:

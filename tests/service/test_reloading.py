@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.support.command import (
     environment,
     read_all,
     run,
-    starter,
 )
 
 APP = """
@@ -41,12 +39,6 @@ async def app(scope, receive, send):
     print("busy", file=sys.stderr, flush=True)
     await trio.sleep_forever()
 """
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Starter]:
-    with starter(tmp_path) as give:
-        yield give
 
 
 @pytest.fixture
