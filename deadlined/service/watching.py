@@ -6,6 +6,7 @@ not.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -43,6 +44,8 @@ def watch(directories: list[str], end: socket.socket) -> None:
 def _watch(directories: list[str], end: socket.socket, parent: int) -> None:
     from watchfiles import PythonFilter, watch
 
+    # the parent tells what has changed
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     end.send(CHANGED)
     for changes in watch(*directories, watch_filter=PythonFilter(), rust_timeout=_LOOK, yield_on_timeout=True):
         if os.getppid() != parent:
