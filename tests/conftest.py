@@ -46,6 +46,9 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # a shell that starts a command in the background makes it ignore Ctrl-C, which the tests send
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        # so does nohup with the end of a terminal
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def open_what_libuv_keeps() -> None:
