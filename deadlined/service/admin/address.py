@@ -89,7 +89,7 @@ def read_token(file: str) -> bytes:
 
 def _open_tcp(host: str, port: int, token: bytes | None) -> AdminSockets:
     found = stdlib.getaddrinfo(host or None, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
-    public = [str(info[4][0]) for info in found if not ipaddress.ip_address(_plain(info[4][0])).is_loopback]
+    public = [str(info[4][0]) for info in found if not _is_loopback(_plain(info[4][0]))]
     if public and token is None:
         raise StartupError(
             f"--admin: {public[0]} is no loopback address, so that others could ask: add --admin-token-file, "
@@ -127,3 +127,10 @@ def _open_unix(path: str, token: bytes | None) -> AdminSockets:
         raise StartupError(f"--admin: unix: needs a path of 1 to {_LONGEST_PATH} bytes", WRONG_ARGUMENTS)
     socket, unlink = listening_unix_socket(path, backlog=_BACKLOG, mode=_MODE)
     return AdminSockets([socket], unlink, Gate(token, None), f"{UNIX}{path}")
+
+
+def _is_loopback(address: str) -> bool:
+    """Return True if only this machine can reach `address`. One that is mapped to IPv4 counts as public: Python 3.13
+    tells such loopback addresses apart, earlier ones do not."""
+    parsed = ipaddress.ip_address(address)
+    return parsed.is_loopback and getattr(parsed, "ipv4_mapped", None) is None
