@@ -199,7 +199,9 @@ def _exchange(target: Target, patience: float) -> Baseline:
     except httptools.HttpParserError as error:
         raise UnusableTargetError(f"{target.url} speaks no HTTP/1.1: {error}") from error
     except OSError as error:
-        raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}") from error
+        # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
+        hint = "; perhaps it wants a client certificate" if target.tls else ""
+        raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}{hint}") from error
     if not answers.complete or answers.status is None:
         hint = "; perhaps it wants a client certificate" if target.tls and not received else ""
         raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")
