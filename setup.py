@@ -85,6 +85,7 @@ COMPILED = [
     "http/wire/target.py",
     "http/wire/with_h11.py",
     "http/wire/with_httptools.py",
+    "asgi/budget.py",
     "asgi/handler.py",
     "asgi/messages.py",
     "asgi/websocket.py",

@@ -315,6 +315,12 @@ def test_a_deadline_cuts_and_its_line_says_so(start: Starter) -> None:
     assert line["lateness"] >= 0
 
 
+def test_the_time_that_a_client_waits_counts_where_it_is_trusted(start: Starter) -> None:
+    with start("apps:endless", "--trust-deadline-headers").connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ngrpc-timeout: 100m\r\n\r\n")
+        assert read_all(client).startswith("HTTP/1.1 504 ")
+
+
 def test_every_line_on_stdout_is_json_also_of_an_application_that_fails(start: Starter) -> None:
     process = start("apps:failing")
     assert process.get().startswith("HTTP/1.1 500 ")

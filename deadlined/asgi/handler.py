@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
+from .budget import time_budget
 from .messages import DONE, App, Message, Receive, Scope, Send, copied
 from .websocket import asks_for_websocket, serve_websocket
 
@@ -138,7 +139,8 @@ class AsgiHandler:
 
     `root_path`: where a proxy has mounted the application; it is put in front of each path, as ASGI demands. ValueError
     for one that is not like "/shop". `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None
-    for nobody's.
+    for nobody's. `trust_deadline_headers`: whether the time that a client says it waits (`grpc-timeout`,
+    `x-envoy-expected-rq-timeout-ms`, `request-timeout`) shortens the handler's deadline, from the end of the head.
     """
 
     def __init__(
@@ -148,10 +150,12 @@ class AsgiHandler:
         *,
         root_path: str = "",
         trusted_proxies: TrustedProxies | None = None,
+        trust_deadline_headers: bool = False,
     ) -> None:
         self._app = app
         self._root_path = check_root_path(root_path)
         self._trusted_proxies = trusted_proxies
+        self._trust_deadline_headers = trust_deadline_headers
         self._state = {} if state is None else state
         # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
@@ -166,6 +170,8 @@ class AsgiHandler:
         """Return an awaitable that serves one request. It raises what the application raises."""
         if exchange.request.upgrade and asks_for_websocket(exchange):
             return serve_websocket(self._app, self._scope(exchange), exchange)
+        if self._trust_deadline_headers:
+            _shorten(exchange)
         channel = _Channel(exchange)
         return self._app(self._scope(exchange), channel.receive, channel.send)
 
@@ -205,6 +211,13 @@ class AsgiHandler:
             scope["client"] = origin.client
             scope["scheme"] = origin.scheme
             scope["server"] = origin.server
+
+
+def _shorten(exchange: Exchange) -> None:
+    """End the handler's time when its client stops waiting, if that is earlier than the server's deadline."""
+    when = exchange.head_done + time_budget(exchange.request.headers)
+    if when < exchange.deadline:
+        exchange.set_handler_deadline(when)
 
 
 class _Channel:

@@ -219,7 +219,13 @@ class _Service:
             from ..asgi.forwarded import TrustedProxies
 
             trusted = TrustedProxies(self._config.trusted_proxies)
-        return AsgiHandler(app, state, root_path=self._config.root_path, trusted_proxies=trusted)
+        return AsgiHandler(
+            app,
+            state,
+            root_path=self._config.root_path,
+            trusted_proxies=trusted,
+            trust_deadline_headers=self._config.trust_deadline_headers,
+        )
 
     def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
         return HttpServer(

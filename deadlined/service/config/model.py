@@ -125,6 +125,14 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
         ),
     ] = ()
+    trust_deadline_headers: Annotated[
+        bool,
+        about(
+            APPLICATION,
+            "Shorten the application's time to what a client says it waits, in grpc-timeout, "
+            "x-envoy-expected-rq-timeout-ms or request-timeout.",
+        ),
+    ] = False
 
     timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
     limits: Limits = msgspec.field(default_factory=Limits)
