@@ -249,6 +249,8 @@ class Connection(UpgradedConnection):
                 self._note_handler_left()
             else:
                 self._owner.handler_finished()
+            if exchange.link == DEAD or exchange.upgraded:
+                self._owner.handler_cut()
         if not self._is_run_by(task):
             return
         if self._upgraded is not None:

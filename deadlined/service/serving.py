@@ -180,7 +180,7 @@ class _Service:
                     self._hint.search(lifespan.error)
                 tune_gc()
                 handler = garbage.watching(self._handler(app, state))
-                server = page.server = self._server(handler, context)
+                server = page.server = self._server(handler, context, garbage.note_cut)
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
@@ -221,7 +221,12 @@ class _Service:
             trusted = TrustedProxies(self._config.trusted_proxies)
         return AsgiHandler(app, state, root_path=self._config.root_path, trusted_proxies=trusted)
 
-    def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
+    def _server(
+        self,
+        handler: Callable[[Exchange], Awaitable[object]],
+        context: ssl.SSLContext | None,
+        on_cut: Callable[[], object],
+    ) -> HttpServer:
         return HttpServer(
             handler,
             timeouts=self._config.timeouts,
@@ -232,6 +237,7 @@ class _Service:
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,
+            on_cut=on_cut,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
