@@ -118,7 +118,15 @@ class GarbageWatch:
             self._due = True
             self._later(self._pause, self._collect_all)
 
+    def end(self) -> None:
+        """Collect now what `note_cut` would soon, because the application is about to end: what its handlers hold
+        must be free by then."""
+        if self._due:
+            self._collect_all()
+
     def _collect_all(self) -> None:
+        if not self._due:
+            return
         self._due = False
         began = self._clock()
         self._collect(len(GROWTH) - 1)

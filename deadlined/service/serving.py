@@ -182,6 +182,7 @@ class _Service:
                 handler = garbage.watching(self._handler(app, state))
                 server = page.server = self._server(handler, context, garbage.note_cut)
                 ended = await self._serve_until_drained(server, listeners)
+                garbage.end()
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
             raise self._startup_failure(error) from None

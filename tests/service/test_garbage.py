@@ -170,6 +170,18 @@ def test_everything_is_collected_once_soon_after_handlers_were_cut() -> None:
     assert len(memory.later) == 2
 
 
+def test_the_end_does_not_wait_for_a_collection() -> None:
+    memory = Memory()
+    memory.watch.end()
+    assert memory.collected == []
+    memory.watch.note_cut()
+    memory.watch.end()
+    assert memory.collected == [2]
+    ((_, collect),) = memory.later
+    collect()
+    assert memory.collected == [2]
+
+
 def test_a_collection_that_takes_long_is_not_repeated_soon() -> None:
     memory = Memory()
     memory.takes = 0.2
