@@ -100,6 +100,10 @@ class ConnectionOwner:
         """Note that a detached handler has returned or failed."""
         raise NotImplementedError
 
+    def handler_cut(self) -> None:
+        """Note that a handler has ended whose exchange was cut off before, or that has served an upgrade."""
+        raise NotImplementedError
+
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
         """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, 0.0 if no
         deadline did."""

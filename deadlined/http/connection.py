@@ -121,12 +121,16 @@ class Connection(UpgradedConnection):
         """Go on in another task after this one has ended. `error` is what ended it; None if the connection itself has
         cancelled it."""
         exchange = self._exchange
+        upgraded = self.state == UPGRADED
+        if upgraded:
+            # the handler has ended: if its failure ends the connection, that leaves nothing behind in the task
+            self._leave_task()
         if error is not None and exchange is not None:
             self._handler_failed(exchange, error)
-        if self.state == UPGRADED:
-            self._leave_upgraded()
-        else:
+        if not upgraded:
             self._change_task()
+        elif self.state == UPGRADED:
+            self._leave_upgraded()
 
     def detach_handler(self) -> bool:
         """Go on in another task if the connection does not need its handler any more. Return True if so. Called when
@@ -245,6 +249,8 @@ class Connection(UpgradedConnection):
                 self._note_handler_left()
             else:
                 self._owner.handler_finished()
+            if exchange.link == DEAD or exchange.upgraded:
+                self._owner.handler_cut()
         if not self._is_run_by(task):
             return
         if self._upgraded is not None:

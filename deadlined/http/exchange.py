@@ -156,4 +156,8 @@ class Exchange(ReceivingExchange):
             # ends `wait_disconnected`
             self._host.transport.conn.set_read_deadline(-INF)
         if self.task is not None:
+            if self._link == LIVE and self._handler_deadline < self._own_deadline:
+                # the peer has ended its side and was answered in time: what comes after the response is not cut
+                self._handler_deadline = self._own_deadline
+                self.task.arm(self._handler_deadline)
             self.task.response_sent()

@@ -130,7 +130,7 @@ class Output(ReadyCallback):
         if self.blocked:
             self._guarded(self._resume)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guarded(self, act: Callable[[], object]) -> None:
         try:
             act()
         except (BrokenResourceError, ClosedResourceError):
@@ -156,13 +156,12 @@ class Output(ReadyCallback):
                 self._expire(late.deadline)
                 return
         self.blocked = False
-        self._send()
-        if not self.size and self._maybe_owner is not None:
+        if self._send() and self._maybe_owner is not None:
             conn.set_write_deadline(INF)
             self._owner.output_sent()
 
-    def _send(self) -> None:
-        """Offer pieces until none is left, or park until there is room."""
+    def _send(self) -> bool:
+        """Offer pieces until none is left, or park until there is room. Return True if the kernel has taken all."""
         conn = self._owner.transport.conn
         while self._pieces:
             if self._offer():
@@ -173,10 +172,11 @@ class Output(ReadyCallback):
                 self.blocked = conn.call_when_writable(self)
             except DeadlineExceeded:
                 self._expire(deadline)
-                return
+                return False
             if self.blocked:
                 self._owner.output_blocked(deadline)
-                return
+                return False
+        return True
 
     def _deadline(self) -> float:
         now = self._owner.clock.now()

@@ -103,6 +103,9 @@ class PeerConnection(ConnectionBase):
         if self.state == UPGRADED:
             self._lose_upgraded(reason)
             return
+        if self._upgraded is not None:
+            # it ends already, and the protocol has told the handler
+            return
         exchange = self._exchange
         if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
             self._peer_left(reason)

@@ -49,6 +49,7 @@ class ReceivingExchange:
         "_handler_deadline",
         "_host",
         "_link",
+        "_own_deadline",
         "_paused",
         "_paused_at",
         "_read_by",
@@ -97,7 +98,9 @@ class ReceivingExchange:
         self._write_by: float | None = None
         # tasks that wait in a send
         self._sending = 0
-        self._handler_deadline = handler_deadline(head_done, host.timeouts)
+        # when the handler must have returned, as the options or the application say; and as it is, which is sooner once
+        # the peer has left
+        self._own_deadline = self._handler_deadline = handler_deadline(head_done, host.timeouts)
 
     @property
     def client(self) -> tuple[str, int] | None:
@@ -186,7 +189,7 @@ class ReceivingExchange:
 
     def set_handler_deadline(self, when: float) -> None:
         """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN."""
-        self._handler_deadline = _absolute(when)
+        self._own_deadline = self._handler_deadline = _absolute(when)
         if self.task is not None:
             self.task.arm(when)
         if self._link == LIVE:

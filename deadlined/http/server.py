@@ -79,6 +79,9 @@ class HttpServer(ConnectionOwner):
     response is sent nothing is cancelled.
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
+
+    `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
+    that has served a websocket. It must be short and must not raise.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class HttpServer(ConnectionOwner):
         parser: str = "auto",
         cancel_on_disconnect: bool = True,
         ws_compression: bool = True,
+        on_cut: Callable[[], object] | None = None,
     ) -> None:
         host = current_host()
         timeouts, limits = timeouts or Timeouts(), limits or Limits()
@@ -117,6 +121,7 @@ class HttpServer(ConnectionOwner):
         self._clock = host.clock
         self._poller = host.poller
         self._dates = DateLine(host.clock)
+        self._on_cut: Final = on_cut
         self._pool: WorkerPool | None = None
         self._draining = False
         # when the drain ends, absolute; -inf if it was cut
@@ -262,6 +267,10 @@ class HttpServer(ConnectionOwner):
     def handler_finished(self) -> None:
         self._background -= 1
         self._note_quiet()
+
+    def handler_cut(self) -> None:
+        if self._on_cut is not None:
+            self._on_cut()
 
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
         self._connections.discard(connection)

@@ -55,15 +55,17 @@ class UpgradedConnection(WaitingConnection):
         self._upgraded = protocol
         self.conn.set_read_deadline(INF)
         self.output.append(head)
-        self.flush_soon(False)
+        # before the flush, which may find that the peer is gone
         protocol.began(self)
         self.enter(Phase.WEBSOCKET, protocol.deadline)
+        self.flush_soon(False)
         early = self.reader.take_rest()
         if early and self.state == UPGRADED:
             protocol.received(early)
         if self.draining and self.state == UPGRADED:
             protocol.drain()
-        self.read_on()
+        if self.state == UPGRADED:
+            self.read_on()
 
     def read_on(self) -> None:
         if self._parked or self._reading:

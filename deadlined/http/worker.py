@@ -267,18 +267,18 @@ class Worker(ConnectionTask):
 
     def expire(self, lateness: float) -> None:
         """Cut the handler, because its deadline has passed. Do nothing if no handler runs or its deadline is `inf`: the
-        timer was an earlier handler's.
+        timer was an earlier handler's. Nor if it was cancelled already: on asyncio a second cancellation would end what
+        it does to clean up after the first.
 
         The connection does it if it still has this task, else the handler is only cancelled.
         """
         exchange = self._exchange
-        if exchange is None or exchange.deadline == INF:
+        if exchange is None or exchange.deadline == INF or self._cancelled:
             return
         if self._connection is not None:
             self._connection.handler_expired(lateness)
         else:
-            why = "10 s after its end" if exchange.upgraded else "after its response, by the handler deadline"
-            report(logging.WARNING, "%s: cancelled %s", exchange.request.line, why)
+            report(logging.WARNING, "%s: cancelled %s", exchange.request.line, _why_cancelled(exchange))
             self.cancel()
 
     async def _serve(self) -> None:
@@ -345,6 +345,14 @@ class Worker(ConnectionTask):
         """Let the connection go on without its handler if it does not need it any more."""
         if self._exchange is not None and self._connection is not None:
             self._connection.detach_handler()
+
+
+def _why_cancelled(exchange: Exchange) -> str:
+    """Say why a handler is cancelled that its connection has left."""
+    if exchange.upgraded:
+        return "10 s after its end"
+    # a handler that was told may have much to clean up, or have kept it to itself
+    return "1 s after its client had left" if exchange.link == DEAD else "after its response, by the handler deadline"
 
 
 def _expire(worker: Worker, seq: int, lateness: float) -> None:

@@ -4,11 +4,14 @@ Facts      A collection visits every object of its generation and of younger one
            with 15,000 open, full collections took up to 140 ms. A request leaves next to no cycles behind unless its
            application does: an exception that is kept in a local variable keeps its frame, and all that is in it.
 Hazard     Deadlines that come during a collection are late. Python counts objects, not bytes: 800 requests whose cycles
-           keep a body of 1 MB each are few objects and 800 MB.
+           keep a body of 1 MB each are few objects and 800 MB. An async generator of a handler that was cut short is
+           garbage in most frameworks, and so is what it holds until it is closed: a connection of a database's pool
+           that all other requests wait for.
 Answer     What exists before the first connection is never visited again. The youngest generation is collected after
            tens of thousands of new objects instead of hundreds; or when the process has grown by GROWTH since the last
            collection, and older ones only if it is still larger than theirs allows. Freed memory is given back to the
            system: memory that the allocator keeps would hide the garbage that fills it (and let it grow without end).
+           Soon after a handler was cut short everything is collected, for at most one part in SHARE of the time.
 Cost       Reading the size of the process with every EVERY requests. Garbage of GROWTH[0] and of EVERY requests stays
            for a while. Garbage that was in use when it was visited stays until the process has grown by GROWTH[2],
            and by GROWTH[1] since an older generation was collected.
@@ -21,9 +24,12 @@ import gc
 import os
 import resource
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+
+from ..timing import after_func
 
 _Request = TypeVar("_Request")
 _Handler = Callable[[_Request], Awaitable[object]]
@@ -41,6 +47,12 @@ GROWTH = (16 << 20, 48 << 20, 96 << 20)
 # requests; reading the size takes 1.5 us
 EVERY = 8
 
+# seconds from the end of a handler that was cut short until everything is collected: others are likely to end with it
+AFTER = 1.0
+
+# seconds between two such collections, for each second that one takes
+SHARE = 100
+
 _PAGE = resource.getpagesize()
 
 
@@ -55,15 +67,27 @@ class GarbageWatch:
     """Collects garbage when the process has grown.
 
     `resident` returns the size of the process in bytes, `collect(generation)` collects, and `trim` gives freed memory
-    back to the system.
+    back to the system. `later(seconds, function)` must call the function once, after `seconds`, and
+    `clock()` returns seconds.
     """
 
     def __init__(
-        self, resident: Callable[[], int], collect: Callable[[int], object], trim: Callable[[], object]
+        self,
+        resident: Callable[[], int],
+        collect: Callable[[int], object],
+        trim: Callable[[], object],
+        later: Callable[[float, Callable[[], object]], object],
+        clock: Callable[[], float],
     ) -> None:
         self._resident = resident
         self._collect = collect
         self._trim = trim
+        self._later = later
+        self._clock = clock
+        # `_collect_all` will be called
+        self._due = False
+        # seconds until it is called
+        self._pause = AFTER
         self._requests = 0
         self._limits = [_limit(generation, resident()) for generation in range(len(GROWTH))]
 
@@ -88,6 +112,26 @@ class GarbageWatch:
             self._trim()
             self._move_limits(generation)
 
+    def note_cut(self) -> None:
+        """Collect everything soon, because a handler was cut short."""
+        if not self._due:
+            self._due = True
+            self._later(self._pause, self._collect_all)
+
+    def end(self) -> None:
+        """Collect now what `note_cut` would soon, because the application is about to end: what its handlers hold
+        must be free by then."""
+        if self._due:
+            self._collect_all()
+
+    def _collect_all(self) -> None:
+        if not self._due:
+            return
+        self._due = False
+        began = self._clock()
+        self._collect(len(GROWTH) - 1)
+        self._pause = max(AFTER, SHARE * (self._clock() - began))
+
     def _move_limits(self, collected: int) -> None:
         size = self._resident()
         for generation, limit in enumerate(self._limits):
@@ -102,11 +146,19 @@ def watch_garbage() -> Iterator[GarbageWatch]:
     if sys.platform != "linux":
         # there is no /proc: the largest size so far
         unit = 1 if sys.platform == "darwin" else 1024
-        yield GarbageWatch(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, gc.collect, _trimmer())
+        yield GarbageWatch(
+            lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+            gc.collect,
+            _trimmer(),
+            after_func,
+            time.perf_counter,
+        )
         return
     with open("/proc/self/statm", "rb", buffering=0) as statm:  # noqa: PTH123, Path.open would buffer
         fd = statm.fileno()
-        yield GarbageWatch(lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, _trimmer())
+        yield GarbageWatch(
+            lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, _trimmer(), after_func, time.perf_counter
+        )
 
 
 def _limit(generation: int, size: int) -> int:

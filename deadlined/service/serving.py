@@ -180,8 +180,9 @@ class _Service:
                     self._hint.search(lifespan.error)
                 tune_gc()
                 handler = garbage.watching(self._handler(app, state))
-                server = page.server = self._server(handler, context)
+                server = page.server = self._server(handler, context, garbage.note_cut)
                 ended = await self._serve_until_drained(server, listeners)
+                garbage.end()
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
             raise self._startup_failure(error) from None
@@ -227,7 +228,12 @@ class _Service:
             trust_deadline_headers=self._config.trust_deadline_headers,
         )
 
-    def _server(self, handler: Callable[[Exchange], Awaitable[object]], context: ssl.SSLContext | None) -> HttpServer:
+    def _server(
+        self,
+        handler: Callable[[Exchange], Awaitable[object]],
+        context: ssl.SSLContext | None,
+        on_cut: Callable[[], object],
+    ) -> HttpServer:
         return HttpServer(
             handler,
             timeouts=self._config.timeouts,
@@ -238,6 +244,7 @@ class _Service:
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,
+            on_cut=on_cut,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -16,11 +18,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from deadlined import current_time
 from deadlined.asgi import App
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Reason, Timeouts
 from deadlined.runtime import LOOPS
-from tests.support.on_loops import LOCALHOST, PATIENCE, Site, answer, in_trio, serve_on, sleep_forever
+from tests.support.on_loops import LOCALHOST, PATIENCE, Site, answer, in_trio, serve_on, sleep, sleep_forever
+from tests.support.websocket import HANDSHAKE, TEXT, frame
 
 pytestmark = [
     pytest.mark.parametrize("loop", LOOPS),
@@ -278,3 +282,37 @@ def test_a_silent_peer_is_closed(loop: str) -> None:
         assert site.server.statistics().reasons[Reason.PONG_TIMEOUT] == 1
 
     serve_on(loop, app_of(echo), clients, Timeouts(ws_ping=0.2, ws_pong=0.2))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_reset_that_is_read_before_a_flush_leaves_the_handler_its_time(loop: str, closes: bool) -> None:
+    """It was told by the protocol. A handler that has closed may go on; another one has 10 s, not 1 s."""
+    left: list[float] = []
+    said: list[str] = []
+    client = socket.socket()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await sleep(0)
+        with suppress(OSError):
+            await send({"type": "websocket.send", "text": "kept until the end of the turn"})
+            said.append("sent")
+            if closes:
+                await send({"type": "websocket.close"})
+        await sleep(0.05)
+        left.append(scope["extensions"]["deadlined"].deadline - current_time())
+
+    def clients(site: Site) -> None:
+        client.connect((LOCALHOST, site.port))
+        client.sendall(HANDSHAKE)
+        client.recv(65536)
+        client.sendall(frame(TEXT, b"go"))
+
+    serve_on(loop, app, clients)
+    ((seconds),) = left
+    # where the reset is read in the turn before, nothing can be sent
+    assert seconds == math.inf if closes and said else 5 < seconds <= 10

@@ -211,6 +211,49 @@ async def test_a_client_that_ends_its_side_gets_the_answer_of_a_quick_handler(
         assert handler.cancelled == ([] if answered else [later + DISCONNECT_GRACE])
 
 
+async def test_a_handler_that_cleans_up_after_its_cancellation_is_not_cancelled_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def cleans_up(exchange: Exchange) -> None:
+        try:
+            await trio.sleep(HOUR)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(HOUR)
+
+    handler = Watched(cleans_up)
+    async with serving(handler) as site:
+        client = await site.connect()
+        await client.send(GET)
+        client.conn.shutdown_write()
+        await trio.sleep(DISCONNECT_GRACE / 2)
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        await trio.sleep(2 * HOUR)
+    assert handler.cancelled == [HOUR + DISCONNECT_GRACE / 2]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("handler_deadline", "ends"), [(None, 5.5), (3.0, 3.0)])
+async def test_what_a_client_that_has_ended_its_side_is_answered_before_is_not_cancelled(
+    handler_deadline: float | None, ends: float, autojump_clock: MockClock
+) -> None:
+    async def answers_and_cleans_up(exchange: Exchange) -> None:
+        await trio.sleep(0.5)
+        await answer(exchange)
+        await trio.sleep(5)
+
+    handler = Watched(answers_and_cleans_up)
+    async with serving(handler, only() if handler_deadline is None else only(handler=handler_deadline)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        client.conn.shutdown_write()
+        assert (await client.response()).status == 200
+        await trio.sleep(20)
+    ended = handler.returned if handler_deadline is None else handler.cancelled
+    assert ended == [ends]
+
+
 async def test_a_handler_that_sends_to_a_client_that_does_not_read_is_told_by_its_send(
     autojump_clock: MockClock,
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from deadlined import DeadlineExceeded
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.output import LIMIT, Output, OutputOwner
 from deadlined.timers import COMPILED
@@ -57,7 +58,7 @@ class Owner(OutputOwner):
     def __init__(self, wire: Wire) -> None:
         self.transport = cast(Any, wire)
         self.clock = cast(Any, type("Now", (), {"now": lambda self: 0.0})())
-        self.sent = 0
+        self.sent = self.expired = 0
 
     def output_deadline(self, length: int, since: float, now: float) -> Any:
         return 1.0, None
@@ -67,6 +68,9 @@ class Owner(OutputOwner):
 
     def output_sent(self) -> None:
         self.sent += 1
+
+    def output_expired(self, rule: Any, lateness: float) -> None:
+        self.expired += 1
 
 
 def play(pieces: list[bytes], takes: list[int], flush_after: set[int]) -> Wire:
@@ -122,6 +126,25 @@ def test_what_is_left_is_forgotten_when_it_is_taken_back() -> None:
     assert (output.blocked, output.size) == (True, 7)
     assert output.take() == b"loworld"
     assert (output.blocked, output.size) == (False, 0)
+
+
+@interpreted_only
+def test_what_expires_after_some_progress_was_not_sent() -> None:
+    """The event loop was blocked beyond the deadline, and the peer has read meanwhile, but not all."""
+    wire = Wire([3, 0, 3, 0])
+    owner = Owner(wire)
+    output = Output(owner)
+    output.append(b"hello, world")
+    output.flush()
+    assert output.blocked
+
+    def too_late(callback: Output) -> bool:
+        raise DeadlineExceeded("write", 1.0)
+
+    wire.call_when_writable = too_late  # type: ignore[method-assign]
+    output.on_ready()
+    assert wire.arrived == b"hello,"
+    assert (output.size, owner.expired, owner.sent) == (0, 1, 0)
 
 
 @interpreted_only

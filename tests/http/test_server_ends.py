@@ -461,3 +461,37 @@ async def test_the_date_is_made_anew_each_second(autojump_clock: MockClock) -> N
     assert dates.current() is line
     await trio.sleep(1)
     assert dates.current() is not line
+
+
+# handlers that were cut short
+
+
+async def fails(exchange: Exchange) -> None:
+    raise LookupError("meant to fail")
+
+
+@pytest.mark.parametrize(
+    ("handler", "timeouts", "leaves", "cuts"),
+    [
+        (hello, only(), False, 0),
+        (hello, only(), True, 0),
+        (never, only(), True, 1),
+        (endless, only(), True, 1),
+        (endless, only(write_grace=10, write_min_rate=HUGE), False, 1),
+        (never, only(handler=5), False, 1),
+        (fails, only(), False, 1),
+    ],
+    ids=["served", "left-after", "left-in-sleep", "left-in-send", "does-not-read", "too-late", "fails"],
+)
+async def test_a_handler_that_was_cut_short_is_told_once(
+    handler: Handler, timeouts: Timeouts, leaves: bool, cuts: int, autojump_clock: MockClock
+) -> None:
+    told: list[float] = []
+    async with serving(handler, timeouts, on_cut=lambda: told.append(trio.current_time())) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        if leaves:
+            client.reset()
+        await trio.sleep(100)
+        assert len(told) == cuts

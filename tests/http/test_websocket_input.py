@@ -208,8 +208,8 @@ def bomb(size: int) -> bytes:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 async def test_a_deflate_bomb_is_cut_before_it_is_inflated(pieces: int, autojump_clock: MockClock) -> None:
-    payload = bomb(512 * MIB)
-    assert len(payload) < MIB
+    payload = bomb(64 * MIB)
+    assert len(payload) < MIB // 8
     size = -(-len(payload) // pieces)
     parts = [payload[at : at + size] for at in range(0, len(payload), size)]
     told = Told()
@@ -225,8 +225,8 @@ async def test_a_deflate_bomb_is_cut_before_it_is_inflated(pieces: int, autojump
         assert (await close_frame(client))[0] == 1009
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        # what the test itself holds, too
-        assert peak < 24 * MIB
+        # as far as it may go, and joined; what was read, and what the test itself holds
+        assert peak < 4 * MIB
         assert await site.reason() is Reason.MESSAGE_TOO_LARGE
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import http.client
 import os
+import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from deadlined.service.garbage import EVERY, GROWTH, GarbageWatch, tune_gc, watch_garbage
+from deadlined import after_func
+from deadlined.runtime import LOOPS
+from deadlined.service.garbage import AFTER, EVERY, GROWTH, SHARE, GarbageWatch, tune_gc, watch_garbage
 from tests.support.command import PATIENCE, Starter
 
 MB = 1_000_000
@@ -32,6 +36,34 @@ async def keeping(scope, receive, send):
         kept = error
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
+
+held = 0
+
+async def events():
+    global held
+    held += 1
+    try:
+        while True:
+            yield b"event"
+    finally:
+        held -= 1
+
+async def streaming(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/held":
+        await send({"type": "http.response.body", "body": b"%d" % held})
+        return
+    generator = events()
+    # frameworks make such a cycle of the error that ends a request
+    cycle = [generator]
+    cycle.append(cycle)
+    try:
+        async for event in generator:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+    except OSError:
+        pass
 """
 
 
@@ -43,12 +75,22 @@ class Memory:
         self.garbage = [0, 0, 0]
         self.freed = 0
         self.collected: list[int] = []
-        self.watch = GarbageWatch(self.resident, self.collect, self.trim)
+        # a clock, and by how much a collection advances it
+        self.seconds = self.takes = 0.0
+        # what was asked to be called later, in how many seconds
+        self.later: list[tuple[float, Callable[[], object]]] = []
+        self.watch = GarbageWatch(
+            self.resident, self.collect, self.trim, lambda *call: self.later.append(call), self.perf_counter
+        )
 
     def resident(self) -> int:
         return self.used + sum(self.garbage) + self.freed
 
+    def perf_counter(self) -> float:
+        return self.seconds
+
     def collect(self, generation: int) -> None:
+        self.seconds += self.takes
         self.collected.append(generation)
         self.freed += sum(self.garbage[: generation + 1])
         self.garbage[: generation + 1] = [0] * (generation + 1)
@@ -116,6 +158,40 @@ def test_limits_follow_a_process_that_has_shrunk() -> None:
     assert memory.check() == [0, 1, 2]
 
 
+def test_everything_is_collected_once_soon_after_handlers_were_cut() -> None:
+    memory = Memory()
+    for _ in range(10):
+        memory.watch.note_cut()
+    ((seconds, collect),) = memory.later
+    assert (seconds, memory.collected) == (AFTER, [])
+    collect()
+    assert memory.collected == [2]
+    memory.watch.note_cut()
+    assert len(memory.later) == 2
+
+
+def test_the_end_does_not_wait_for_a_collection() -> None:
+    memory = Memory()
+    memory.watch.end()
+    assert memory.collected == []
+    memory.watch.note_cut()
+    memory.watch.end()
+    assert memory.collected == [2]
+    ((_, collect),) = memory.later
+    collect()
+    assert memory.collected == [2]
+
+
+def test_a_collection_that_takes_long_is_not_repeated_soon() -> None:
+    memory = Memory()
+    memory.takes = 0.2
+    for pause in (AFTER, 0.2 * SHARE, 0.2 * SHARE):
+        memory.watch.note_cut()
+        seconds, collect = memory.later[-1]
+        assert seconds == pytest.approx(pause)
+        collect()
+
+
 def test_the_size_is_read_before_one_request_in_some() -> None:
     memory = Memory()
     reads = 0
@@ -125,7 +201,7 @@ def test_the_size_is_read_before_one_request_in_some() -> None:
         reads += 1
         return memory.used
 
-    watch = GarbageWatch(resident, memory.collect, memory.trim)
+    watch = GarbageWatch(resident, memory.collect, memory.trim, after_func, time.perf_counter)
     reads = 0
     handled = []
 
@@ -184,3 +260,26 @@ def test_requests_that_leave_their_bodies_in_cycles_do_not_pile_up(start: Starte
         assert client.getresponse().read() == b""
         assert resident() < before + GROWTH[0] + 50 * MB
     client.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_handlers_hold_that_were_cut_is_freed_without_any_growth(
+    start: Starter, tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "cycles.py").write_text(APPS)
+    process = start("cycles:streaming", "--no-access-log", "--loop", loop)
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", process.port), timeout=PATIENCE) as leaving:
+            leaving.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert b"event" in leaving.recv(65536) + leaving.recv(65536)
+
+    def held() -> bytes:
+        client = http.client.HTTPConnection("127.0.0.1", process.port, timeout=PATIENCE)
+        client.request("GET", "/held")
+        answer = client.getresponse().read()
+        client.close()
+        return answer
+
+    # the test's own time limit ends this
+    while held() != b"0":
+        time.sleep(0.05)

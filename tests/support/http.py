@@ -306,6 +306,7 @@ async def serving(
     cancel_on_disconnect: bool = True,
     ws_compression: bool = True,
     routes: Iterable[Route] = (),
+    on_cut: Callable[[], object] | None = None,
 ) -> AsyncIterator[Site]:
     """Serve `handler` until the block ends; all timeouts are off unless given."""
     context: ssl.SSLContext | None = certificates().server if tls else None
@@ -320,6 +321,7 @@ async def serving(
         parser=Choice.name,
         cancel_on_disconnect=cancel_on_disconnect,
         ws_compression=ws_compression,
+        on_cut=on_cut,
     )
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     scope = trio.CancelScope()

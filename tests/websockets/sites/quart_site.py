@@ -7,6 +7,9 @@ from typing import Any
 from quart import Quart, abort, websocket
 from quart_trio import QuartTrio
 
+# asyncio's, trio's, and since Quart 0.23 one of Quart's own
+CANCELLED = ("CancelledError", "Cancelled", "ClientDisconnectedError")
+
 
 def conversations(app: Quart) -> None:
     """Add the websockets that talk."""
@@ -52,9 +55,9 @@ def refusals(app: Quart, trace: list[str]) -> None:
     async def waiting() -> None:
         try:
             await websocket.receive()
-        except BaseException:
-            # a cancellation; since Quart 0.23 it may be an error of Quart's own
-            trace.append("cancelled")
+        except BaseException as error:
+            if type(error).__name__ in CANCELLED:
+                trace.append("cancelled")
             raise
 
     @app.get("/trace")
