@@ -39,8 +39,9 @@ class Exchange(ReceivingExchange):
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. It waits while more
-        than 64 KiB are to be sent. If the peer does not accept a piece in time, the connection is reset and the handler
-        is cancelled. A send that is cancelled is sent nevertheless.
+        than 64 KiB are to be sent; after the last piece only if they are more than 256 KiB, or if it is known that they
+        must wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler is
+        cancelled. A send that is cancelled is sent nevertheless.
         """
         if not self.try_send(data, more):
             await self.finish_send()
@@ -52,8 +53,9 @@ class Exchange(ReceivingExchange):
             raise Disconnected("the peer is gone")
         writer = self.writer
         host = self._host
-        framed = writer.body(data, more, b"" if writer.started else host.dates.current(), host.keep_alive_line)
-        if not framed:
+        date = b"" if writer.started else host.dates.current()
+        before, large, after = writer.body(data, more, date, host.keep_alive_line)
+        if not before:
             # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
             self._mark_if_sent()
             return False
@@ -64,7 +66,7 @@ class Exchange(ReceivingExchange):
             host.output.flush()
             host.expired(RULES["write"], host.clock.now() - due)
             return False
-        host.output.append(framed)
+        host.output.append(before, large, after)
         # an error is told by this send
         self._sending += 1
         need_not_wait = host.flush_soon(more)

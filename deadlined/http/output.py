@@ -24,10 +24,17 @@ from .policy import Rule
 from .reporting import report
 from .state import Reason
 from .timeouts import INF, Timeouts
-from .transport import Transport
+from .transport import Buffer, Transport
 
 # bytes that may be pending: above, the owner flushes, and a sender waits until the output is below
 LIMIT: Final = 64 * 1024
+
+# the same if they end a response, so that no more will follow soon. Large responses that are sent one by one cost more
+# than those that are sent in a row: each wakes its peer, and leaves the processor's caches cold for the next request
+LAST_LIMIT: Final = 256 * 1024
+
+# between two pieces that are one to the deadline. No piece is empty
+_JOINT: Final = b""
 
 
 class OutputOwner(ReadyCallback):
@@ -86,11 +93,21 @@ class Output(ReadyCallback):
         assert owner is not None, "the output was closed"
         return owner
 
-    def append(self, piece: bytes) -> None:
-        """Let `piece` be sent after all others. No effect once closed."""
+    def append(self, piece: bytes, large: bytes = b"", after: bytes = b"") -> None:
+        """Let `piece` be sent after all others, and then, as a part of it, `large` and `after`, which are not copied.
+        No effect once closed."""
         if self._maybe_owner is not None:
             self._pieces.append(piece)
             self.size += len(piece)
+            if large:
+                self._add_part(large)
+                if after:
+                    self._add_part(after)
+
+    def _add_part(self, part: bytes) -> None:
+        self._pieces.append(_JOINT)
+        self._pieces.append(part)
+        self.size += len(part)
 
     def flush(self) -> None:
         """Offer the pending pieces to the kernel. No effect while blocked. Does not raise, and tells the owner of
@@ -182,20 +199,22 @@ class Output(ReadyCallback):
         now = self._owner.clock.now()
         if self._since == INF:
             self._since = now
-        return self._owner.output_deadline(len(self._pieces[0]), self._since, now)[0]
+        return self._owner.output_deadline(self._first_size(), self._since, now)[0]
 
     def _expire(self, deadline: float) -> None:
         now = self._owner.clock.now()
-        rule = self._owner.output_deadline(len(self._pieces[0]), self._since, now)[1]
+        rule = self._owner.output_deadline(self._first_size(), self._since, now)[1]
         self._owner.output_expired(rule, now - deadline)
         self.discard()
 
     def _offer(self) -> bool:
-        """Offer the first pieces, as many as fit into LIMIT, at least one. Return True if the kernel has taken any
-        byte."""
+        """Offer the first piece with all its parts, or the first pieces, as many as fit into LIMIT, at least one.
+        Return True if the kernel has taken any byte."""
         transport = self._owner.transport
         first = self._pieces[0]
-        if self._taken or len(first) >= LIMIT or len(self._pieces) == 1:
+        if len(self._pieces) > 1 and not self._pieces[1]:
+            taken = transport.offer_parts(self._first_parts())
+        elif self._taken or len(first) >= LIMIT or len(self._pieces) == 1:
             taken = transport.offer(memoryview(first)[self._taken :] if self._taken else first)
         elif self.size <= LIMIT:
             taken = transport.offer(b"".join(self._pieces))
@@ -204,6 +223,20 @@ class Output(ReadyCallback):
         if taken:
             self._drop(taken)
         return taken > 0
+
+    def _first_parts(self) -> list[Buffer]:
+        """Return what is left of the first piece."""
+        pieces = self._pieces
+        parts: list[Buffer] = [memoryview(pieces[0])[self._taken :] if self._taken else pieces[0]]
+        for i in range(1, len(pieces), 2):
+            if pieces[i]:
+                break
+            parts.append(pieces[i + 1])
+        return parts
+
+    def _first_size(self) -> int:
+        """Return the length of the first piece; of one that is sent in parts, without those that have left."""
+        return sum([len(part) for part in self._first_parts()]) + self._taken
 
     def _some(self) -> list[bytes]:
         """Return the first pieces that are not longer than LIMIT together."""
@@ -221,13 +254,15 @@ class Output(ReadyCallback):
         self.size -= taken
         taken += self._taken
         whole = 0
-        while whole < len(self._pieces) and taken >= len(self._pieces[whole]):
-            taken -= len(self._pieces[whole])
+        pieces = self._pieces
+        while whole < len(pieces) and taken >= len(pieces[whole]):
+            taken -= len(pieces[whole])
             whole += 1
+            if pieces[whole - 1] and (whole == len(pieces) or pieces[whole]):
+                # no part of it is left, and the next piece has a deadline of its own
+                self._since = INF
         if whole:
-            del self._pieces[:whole]
-            # the next piece has a deadline of its own
-            self._since = INF
+            del pieces[:whole]
         self._taken = taken
         if self._turn is not None and self.size <= LIMIT:
             self._pass_turn()

@@ -13,7 +13,7 @@ from ..net import Conn
 from . import policy
 from .base import ConnectionBase
 from .dates import DateLine
-from .output import LIMIT
+from .output import LAST_LIMIT, LIMIT
 from .policy import Rule
 from .settings import Settings
 from .state import EXCHANGE, UPGRADED, Phase, Reason
@@ -124,13 +124,14 @@ class PeerConnection(ConnectionBase):
 
     def flush_soon(self, more: bool) -> bool:
         output = self.output
-        if output.size > LIMIT:
+        if output.size > (LIMIT if more or output.blocked else LAST_LIMIT):
             output.flush()
             return not more and not output.size
         if not self._flush_is_due and not output.blocked:
             self._flush_is_due = self._ask_for_flush()
             if not self._flush_is_due:
                 output.flush()
+                return output.size <= LIMIT
         return True
 
     # implemented by subclasses

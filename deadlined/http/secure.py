@@ -69,6 +69,9 @@ class Tls(Transport):
         self.sent += taken
         return taken
 
+    def offer_parts(self, parts: list[Buffer]) -> int:
+        return self.offer(b"".join(parts))
+
     async def send(self, data: bytes, deadline: float) -> None:
         tls = self._tls
         self.conn.set_write_deadline(deadline)

@@ -83,6 +83,10 @@ class Transport(ABC):
         be offered or sent next, and may be longer then: the first `ahead` bytes of it are not looked at again."""
 
     @abstractmethod
+    def offer_parts(self, parts: list[Buffer]) -> int:
+        """Do what `offer` does with `parts` one after another, without joining them where that is possible."""
+
+    @abstractmethod
     async def send(self, data: bytes, deadline: float) -> None:
         """Send `data`, which begins with what was offered last and has not left. Raise DeadlineExceeded at
         `deadline`."""
@@ -136,6 +140,11 @@ class Plain(Transport):
 
     def offer(self, data: Buffer) -> int:
         taken = self.conn.try_send(data)
+        self.sent += taken
+        return taken
+
+    def offer_parts(self, parts: list[Buffer]) -> int:
+        taken = self.conn.try_send_parts(parts)
         self.sent += taken
         return taken
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import socket as stdlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -260,6 +260,16 @@ class Conn(trio.abc.HalfCloseableStream):
         self._require_open_end()
         return self._send(data)
 
+    def send_parts_ready(self, parts: Sequence[Buffer]) -> int:
+        """`try_send_parts` after a wait, for which the deadline is not looked at again."""
+        self._require_open_end()
+        try:
+            return self._socket.sendmsg(parts)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise broken_error(error) from error
+
     @property
     def drained(self) -> bool:
         """True if `try_receive` would return None: the last receive got less than it asked for, and the kernel has
@@ -271,6 +281,11 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing.admit()
         self._require_open_end()
         return self._send(data)
+
+    def try_send_parts(self, parts: Sequence[Buffer]) -> int:
+        """Do what `try_send` does with several buffers, one after another, without joining them."""
+        self._writing.admit()
+        return self.send_parts_ready(parts)
 
     def admit_read(self) -> None:
         """Raise what `try_receive` would raise before it asks the kernel, for a layer above that holds received bytes.

@@ -288,8 +288,7 @@ class TlsConn:
         done = 0
         with memoryview(data) as view:
             while done < size and not self._unsent:
-                done = self._encrypt(view, done)
-                self._push()
+                done = self._send_from(view, done)
         return done
 
     def end_ready(self) -> bool:
@@ -326,15 +325,17 @@ class TlsConn:
             raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
         return data
 
-    def _encrypt(self, view: memoryview, start: int) -> int:
-        """Encrypt up to BATCH bytes from `start` on, and return where they end."""
+    def _send_from(self, view: memoryview, start: int) -> int:
+        """Encrypt up to BATCH bytes from `start` on, offer them, and return where they end. Nothing may be unsent."""
         last = min(len(view), start + BATCH)
-        pieces = [self._unsent, self._held]
+        records = [self._held] if self._held else []
         self._held = b""
         while start < last:
             start += self._core.write(view[start : min(start + PIECE, last)])
-            pieces.append(self._core.take())
-        self._unsent = b"".join(pieces)
+            records.append(self._core.take())
+        taken = self.conn.send_parts_ready(records)
+        self.handed_over += taken
+        self._unsent = b"".join(records)[taken:] if taken < sum([len(record) for record in records]) else b""
         return start
 
     def _push(self) -> bool:

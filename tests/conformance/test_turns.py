@@ -61,6 +61,38 @@ async def test_the_responses_of_one_turn_leave_at_its_end(loop: Loop) -> None:
 
 
 @in_virtual_time
+async def test_a_large_response_waits_for_the_end_of_the_turn_if_it_is_complete(loop: Loop) -> None:
+    early: list[int] = []
+    clients: list[socket.socket] = []
+
+    async def handler(exchange: Exchange) -> None:
+        early.append(readable(clients))
+        if exchange.request.target == b"/parts":
+            exchange.start(200, [])
+            exchange.try_send(bytes(200_000), True)
+            early.append(readable(clients))
+            await exchange.send(b"", False)
+        else:
+            await answer(exchange, bytes(200_000))
+
+    async with site_of(loop, handler) as (site, _):
+        clients += connect(site, CLIENTS)
+        await site.until(lambda: site.server.statistics().accepted == CLIENTS)
+        for client in clients:
+            client.sendall(GET)
+        await site.until(lambda: readable(clients) == CLIENTS)
+        assert early == [0] * CLIENTS
+        for client in clients:
+            client.close()
+        early.clear()
+        clients[:] = connect(site, 1)
+        clients[0].sendall(GET.replace(b"/", b"/parts", 1))
+        await site.until(lambda: len(early) == 2)
+        assert early == [0, 1]
+        clients[0].close()
+
+
+@in_virtual_time
 async def test_a_client_that_resets_before_its_last_response_leaves_ends_its_own_connection(loop: Loop) -> None:
     clients: list[socket.socket] = []
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from deadlined import DeadlineExceeded
 from deadlined.http import Exchange, Phase, Reason
-from deadlined.http.output import LIMIT, Output, OutputOwner
+from deadlined.http.output import LAST_LIMIT, LIMIT, Output, OutputOwner
 from deadlined.timers import COMPILED
 from tests.support.examples import examples
 from tests.support.http import GET, answer, only, serving
@@ -39,6 +39,9 @@ class Wire:
         self.arrived += bytes(data[:taken])
         return taken
 
+    def offer_parts(self, parts: list[bytes | memoryview]) -> int:
+        return self.offer(b"".join(parts))
+
     def set_write_deadline(self, when: float) -> None:
         """Ignore it."""
 
@@ -57,11 +60,17 @@ class Owner(OutputOwner):
 
     def __init__(self, wire: Wire) -> None:
         self.transport = cast(Any, wire)
-        self.clock = cast(Any, type("Now", (), {"now": lambda self: 0.0})())
+        self.clock = cast(Any, self)
         self.sent = self.expired = 0
+        self.time = 0.0
+        self.asked: list[tuple[int, float]] = []
 
     def output_deadline(self, length: int, since: float, now: float) -> Any:
+        self.asked.append((length, since))
         return 1.0, None
+
+    def now(self) -> float:
+        return self.time
 
     def output_blocked(self, deadline: float) -> None:
         """Ignore it."""
@@ -73,12 +82,15 @@ class Owner(OutputOwner):
         self.expired += 1
 
 
-def play(pieces: list[bytes], takes: list[int], flush_after: set[int]) -> Wire:
-    """Append `pieces`, flush after some of them, and let the wire call until all is sent."""
+def play(pieces: list[bytes | tuple[bytes, bytes, bytes]], takes: list[int], flush_after: set[int]) -> Wire:
+    """Append `pieces`, tuples are parts of one; flush after some of them, and let the wire call until all is sent."""
     wire = Wire(list(takes))
     output = Output(Owner(wire))
     for number, piece in enumerate(pieces):
-        output.append(piece)
+        if isinstance(piece, tuple):
+            output.append(*piece)
+        else:
+            output.append(piece)
         if number in flush_after:
             output.flush()
     output.flush()
@@ -91,21 +103,28 @@ def play(pieces: list[bytes], takes: list[int], flush_after: set[int]) -> Wire:
 @interpreted_only
 @settings(max_examples=examples(200))
 @given(
-    pieces=st.lists(st.binary(min_size=1, max_size=40), max_size=12),
+    pieces=st.lists(
+        st.one_of(
+            st.binary(min_size=1, max_size=40),
+            st.tuples(st.binary(min_size=1, max_size=9), st.binary(min_size=1, max_size=40), st.binary(max_size=5)),
+        ),
+        max_size=12,
+    ),
     takes=st.lists(st.integers(0, 60), max_size=30),
     flush_after=st.sets(st.integers(0, 11)),
 )
 def test_pieces_arrive_whole_and_in_order_however_much_the_kernel_takes(
-    pieces: list[bytes], takes: list[int], flush_after: set[int]
+    pieces: list[bytes | tuple[bytes, bytes, bytes]], takes: list[int], flush_after: set[int]
 ) -> None:
-    assert play(pieces, takes, flush_after).arrived == b"".join(pieces)
+    whole = [piece if isinstance(piece, bytes) else b"".join(piece) for piece in pieces]
+    assert play(pieces, takes, flush_after).arrived == b"".join(whole)
 
 
 @interpreted_only
 @given(sizes=st.lists(st.sampled_from([1, LIMIT // 3, LIMIT - 1, LIMIT, 3 * LIMIT]), max_size=6))
 def test_no_offer_copies_more_than_the_limit_together(sizes: list[int]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
-    wire = play(pieces, [], set())
+    wire = play([*pieces], [], set())
     assert wire.arrived == b"".join(pieces)
     assert all(offer <= LIMIT or offer in sizes for offer in wire.offers)
 
@@ -113,6 +132,28 @@ def test_no_offer_copies_more_than_the_limit_together(sizes: list[int]) -> None:
 @interpreted_only
 def test_what_is_appended_in_one_turn_is_one_offer() -> None:
     assert play([b"x" * 100] * 20, [], set()).offers == [2000]
+
+
+@interpreted_only
+def test_a_large_part_is_offered_as_it_is_with_its_piece() -> None:
+    body = b"y" * LIMIT
+    wire = play([(b"head", body, b"end"), b"x", (b"head", body, b"")], [], set())
+    assert wire.offers == [LIMIT + 7, 5, LIMIT]
+    assert wire.arrived == b"head" + body + b"endxhead" + body
+
+
+@interpreted_only
+def test_the_time_of_a_piece_does_not_begin_again_with_its_parts() -> None:
+    wire = Wire([0, 8, 0, LIMIT, 0, 3, 0])
+    output = Output(owner := Owner(wire))
+    output.append(b"last")
+    output.append(b"head", b"y" * LIMIT, b"end")
+    output.append(b"next")
+    output.flush()
+    while output.blocked:
+        owner.time += 1
+        output.on_ready()
+    assert owner.asked == [(4, 0.0), (LIMIT + 3, 1.0), (3, 1.0), (4, 3.0)]
 
 
 @interpreted_only
@@ -220,6 +261,28 @@ async def test_a_sender_waits_while_too_much_is_pending(autojump_clock: MockCloc
         await trio.sleep(HOUR)
         assert sent == first
         assert site.server.statistics().open == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "returns"),
+    [(LAST_LIMIT - 1000, False, True), (LAST_LIMIT - 1000, True, False), (LAST_LIMIT, False, False)],
+)
+async def test_a_handler_waits_for_a_slow_client_unless_its_response_ends_soon(
+    size: int, more: bool, returns: bool, autojump_clock: MockClock
+) -> None:
+    returned: list[float] = []
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(bytes(size), more)
+        returned.append(trio.current_time())
+
+    async with serving(handler) as site:
+        client = await site.connect(receive_buffer=4096)
+        await client.send(GET)
+        await trio.sleep(HOUR)
+        assert bool(returned) == returns
+        assert site.server.connections()[0].phase is Phase.WRITE
 
 
 async def test_an_idle_client_that_has_not_read_its_response_is_cut_by_the_deadline_of_the_response(

@@ -6,7 +6,7 @@ import h11
 import pytest
 
 from deadlined.http import ResponseError
-from deadlined.http.wire.response import CONTINUE, ResponseWriter, canned, date_line
+from deadlined.http.wire.response import CONTINUE, LARGE, ResponseWriter, canned, date_line
 
 DATE = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
 KEEP = b"keep-alive: timeout=75\r\n"
@@ -24,7 +24,7 @@ def written(
     """Return the bytes for each piece of body; the last piece ends the response unless `more`."""
     out.start(status, headers or [])
     last = len(pieces) - 1
-    return [out.body(piece, more or i < last, DATE, KEEP) for i, piece in enumerate(pieces)]
+    return [b"".join(out.body(piece, more or i < last, DATE, KEEP)) for i, piece in enumerate(pieces)]
 
 
 def head(data: bytes) -> list[bytes]:
@@ -39,6 +39,34 @@ def test_one_piece_of_body_makes_one_piece_of_bytes_with_its_length() -> None:
     )  # fmt: skip
 
 
+def test_a_large_piece_of_body_is_handed_on_as_it_is() -> None:
+    body = bytes(LARGE)
+    out = writer()
+    out.start(200, [(b"content-length", b"%d" % (2 * LARGE + 1))])
+    before, large, after = out.body(body, True, DATE, KEEP)
+    assert (before.endswith(b"\r\n\r\n"), large is body, after) == (True, True, b"")
+    before, large, after = out.body(body, True, DATE, KEEP)
+    assert (before is body, large, after) == (True, b"", b"")
+    assert out.body(b"x", False, DATE, KEEP) == (b"x", b"", b"")
+
+
+@pytest.mark.parametrize(("more", "end"), [(True, b"\r\n"), (False, b"\r\n0\r\n\r\n")])
+def test_a_large_chunk_is_handed_on_as_it_is(more: bool, end: bytes) -> None:
+    body = bytes(LARGE)
+    out = writer()
+    out.start(200, [])
+    assert b"chunked" in out.body(b"x", True, DATE, KEEP)[0]
+    before, large, after = out.body(body, more, DATE, KEEP)
+    assert (before, large is body, after) == (b"%x\r\n" % LARGE, True, end)
+
+
+def test_a_large_body_is_not_sent_for_a_head() -> None:
+    out = writer("HEAD")
+    out.start(200, [])
+    before, large, after = out.body(bytes(LARGE), False, DATE, KEEP)
+    assert (before.endswith(b"\r\n\r\n"), large, after) == (True, b"", b"")
+
+
 def test_an_empty_body_has_length_zero() -> None:
     (data,) = written(writer(), b"")
     assert b"content-length: 0" in head(data)
@@ -49,7 +77,7 @@ def test_nothing_leaves_before_the_first_piece_of_body() -> None:
     out.start(200, [])
     assert not out.started
     assert out.status == 200
-    assert out.body(b"x", False, DATE, KEEP).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert out.body(b"x", False, DATE, KEEP)[0].startswith(b"HTTP/1.1 200 OK\r\n")
     assert out.started
     assert out.complete
 
@@ -230,7 +258,7 @@ def test_a_piece_of_the_wrong_length_can_be_replaced_by_a_right_one(wrong: bytes
     out.start(200, [(b"content-length", b"5")])
     with pytest.raises(ResponseError):
         out.body(wrong, False, DATE, KEEP)
-    assert out.body(b"12345", False, DATE, KEEP).endswith(b"\r\n\r\n12345")
+    assert out.body(b"12345", False, DATE, KEEP)[0].endswith(b"\r\n\r\n12345")
     assert out.complete
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -32,6 +33,34 @@ async def test_attempts_and_waits_make_a_receive(nursery: trio.Nursery) -> None:
         await server.send_all(b"x")
         await read.done()
         assert read.result == b"x"
+
+
+async def test_parts_are_sent_one_after_another_as_far_as_there_is_room() -> None:
+    parts: list[bytes | bytearray | memoryview] = [
+        b"head",
+        memoryview(bytes(range(251)) * 30_000)[3:],
+        b"",
+        bytearray(b"end"),
+    ]
+    whole = b"".join(parts)
+    async with tcp_pair() as (client, server):
+        taken = client.try_send_parts(parts)
+        assert 0 < taken < len(whole)
+        while client.try_send(b"x"):
+            pass
+        assert client.try_send_parts(parts) == 0
+        received = await receive_exactly(server, taken)
+        assert received == whole[:taken]
+        client.abort()
+        server.abort()
+
+
+async def test_parts_for_a_peer_that_has_gone_are_refused() -> None:
+    async with tcp_pair() as (client, server):
+        server.abort()
+        await client.wait_readable()
+        with pytest.raises(trio.BrokenResourceError):
+            client.try_send_parts([b"a", b"b"])
 
 
 async def test_attempts_and_waits_make_a_send(nursery: trio.Nursery) -> None:

@@ -124,7 +124,7 @@ async def test_an_expired_deadline_is_sticky_until_it_is_moved(autojump_clock: M
         for operation in operations * 2:
             error = await fails_at_its_deadline(operation)
             assert error.deadline == 1.0
-        for attempt in (client.try_receive, lambda: client.try_send(b"x")):
+        for attempt in (client.try_receive, lambda: client.try_send(b"x"), lambda: client.try_send_parts([b"x"])):
             with pytest.raises(DeadlineExceeded):
                 attempt()
         client.set_deadline(INF)
@@ -239,7 +239,7 @@ async def test_what_is_closed_stays_closed_and_says_so(pair: PairMaker, end: Cal
         for operation in operations:
             with pytest.raises(trio.ClosedResourceError):
                 await operation()
-        for attempt in (client.try_receive, lambda: client.try_send(b"")):
+        for attempt in (client.try_receive, lambda: client.try_send(b""), lambda: client.try_send_parts([b""])):
             with pytest.raises(trio.ClosedResourceError):
                 attempt()
         for set_deadline in (client.set_deadline, client.set_read_deadline, client.set_write_deadline):
@@ -306,6 +306,8 @@ async def test_our_end_once_ended_takes_nothing_more_but_still_receives() -> Non
             await client.send_all(b"x")
         with pytest.raises(trio.ClosedResourceError, match="send_eof"):
             client.try_send(b"x")
+        with pytest.raises(trio.ClosedResourceError, match="send_eof"):
+            client.try_send_parts([b"x"])
         assert await server.receive_some() == b""
         assert await server.receive_some() == b"", "the end of a stream stays"
         await server.send_all(b"answer")

@@ -5,6 +5,7 @@ Hazard     A header value with a line end in it is a second header (response spl
            shorter than announced shifts every response after it.
 Answer     The head is written as one join and checked as one text. The body is counted against what was announced.
            The head waits for the first piece of body, and both leave together.
+           A large piece of body is handed on as it is.
 Cost       One set look-up per field, and one pass over the whole.
 """
 
@@ -35,6 +36,10 @@ _keys: Final[dict[bytes, bytes]] = {}
 _MANY_KEYS: Final = 1000
 
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode("ascii") for s in HTTPStatus}
+
+# bytes of a piece of body from which on it is not copied to be sent with what comes before and after it. To copy a
+# smaller one takes less time than to give the kernel several buffers
+LARGE: Final = 32 * 1024
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -128,8 +133,10 @@ class ResponseWriter:
         self._head_only = self._head_only or status in (204, 304)
         self._status = status
 
-    def body(self, data: bytes, more: bool, date: bytes, keep_alive: bytes) -> bytes:
-        """Return the bytes to send for one piece of body, preceded by the head if it is the first.
+    def body(self, data: bytes, more: bool, date: bytes, keep_alive: bytes) -> tuple[bytes, bytes, bytes]:
+        """Return the bytes to send for one piece of body, preceded by the head if it is the first: what comes before
+        `data`, `data`, and what comes after it. The first is not empty unless there is nothing to send, and has all if
+        `data` is shorter than LARGE.
 
         `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF.
         """
@@ -138,10 +145,20 @@ class ResponseWriter:
         if self.complete:
             raise ResponseError("a body was sent after the response was complete")
         head = b"" if self.started else self._head(len(data), more, date, keep_alive)
-        framed = self._frame(data, more)
+        self._count(len(data), more)
         self.started = True
         self.complete = not more
-        return head + framed
+        if self._head_only:
+            return head, b"", b""
+        large = len(data) >= LARGE
+        if self._chunked:
+            before, after = self._framing(len(data), more)
+            before = head + before
+            return (before, data, after) if large else (b"".join((before, data, after)), b"", b"")
+        if large and head:
+            return head, data, b""
+        # compiled, even to add nothing is a copy
+        return head + data if head else data, b"", b""
 
     def _keeps(self, key: bytes, value: bytes, status: int) -> bool:
         """Apply a field of _FRAMING. Return True if it is sent as it is, False if the writer writes its own."""
@@ -184,20 +201,21 @@ class ResponseWriter:
         line = _STATUS_LINES.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status
         return b"".join((line, self._fields, framing, b"" if self._has_date else date, keep_alive, b"\r\n"))
 
-    def _frame(self, data: bytes, more: bool) -> bytes:
-        if self._head_only:
-            return b""
-        if self._chunked:
-            piece = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-            return piece if more else piece + b"0\r\n\r\n"
-        if self._length is not None:
-            left = self._left - len(data)
-            if left < 0:
-                raise ResponseError(f"the body is longer than its Content-Length of {self._length} bytes")
-            if left and not more:
-                raise ResponseError(f"the body is {left} bytes shorter than its Content-Length of {self._length}")
-            self._left = left
-        return data
+    def _count(self, size: int, more: bool) -> None:
+        """Count a piece of body against the length that was announced, if one was."""
+        if self._head_only or self._length is None:
+            return
+        left = self._left - size
+        if left < 0:
+            raise ResponseError(f"the body is longer than its Content-Length of {self._length} bytes")
+        if left and not more:
+            raise ResponseError(f"the body is {left} bytes shorter than its Content-Length of {self._length}")
+        self._left = left
+
+    def _framing(self, size: int, more: bool) -> tuple[bytes, bytes]:
+        """Return what comes before and after the data of a chunk of `size` bytes; of 0 there is none."""
+        end = b"" if more else b"0\r\n\r\n"
+        return (b"%x\r\n" % size, b"\r\n" + end) if size else (end, b"")
 
 
 def _key_of(name: bytes) -> bytes:
