@@ -37,6 +37,7 @@ COMPILED = [
     "runtime/on_asyncio/group.py",
     "runtime/on_asyncio/host.py",
     "runtime/on_asyncio/tasks.py",
+    "runtime/on_asyncio/traces.py",
     "runtime/on_asyncio/waiting.py",
     "runtime/on_trio/context.py",
     "runtime/on_trio/group.py",

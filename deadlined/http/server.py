@@ -64,9 +64,9 @@ class HttpServer(ConnectionOwner):
     """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
     Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a copy of
-    the context variables of the caller of `serve`: on asyncio in a task of its own, on trio in a task that serves one
-    request after another. An exception of it is logged and answered with 500 if no response was started. Cancelling its
-    task, or leaving scopes open in it, ends at most the handler's own request.
+    the context variables of the caller of `serve`, in a task that serves one request after another; on asyncio only
+    if no request can tell that. An exception of it is logged and answered with 500 if no response was started.
+    Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
     the server speak TLS. `observer` is told of every request and connection that is over. `parser`

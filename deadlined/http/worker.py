@@ -5,13 +5,12 @@ Facts      Waking a task costs a seventh of a small request. A handler is foreig
 Hazard     Connections that are ready would wait for a handler that sleeps. What a handler leaves in its task would harm
            the next request there.
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
-           request. Where tasks can be used again, one worker is woken for all ready connections and serves them in one
-           turn; when it suspends, each of the other ready connections gets a worker at once. Where they cannot, each
-           ready connection gets a new worker.
+           request. One worker is called for all ready connections and serves them in one turn; when it suspends or must
+           not run another handler, each of the other ready connections gets a worker at once.
            If a handler's response is sent and the handler suspends, the connection goes on in another worker; the
            handler stays behind in this one and keeps its deadline.
-Cost       A task per busy handler, and per request where tasks cannot be used again. Idle tasks stay: up to
-           _MOST_IDLE, or as many as are busy.
+Cost       A task per busy handler. Where tasks can be parked, idle ones stay: up to _MOST_IDLE, or as many as are busy.
+           Elsewhere a call per turn sees whether the worker has suspended.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class WorkerPool:
     def schedule(self, connection: Connection) -> None:
         """Let a worker run `connection` soon: one that was called already, an idle one, or a new one."""
         self._ready.append(connection)
-        if not self._coming or not self.tasks.reuses:
+        if not self._coming:
             self._call_worker()
 
     def call_workers(self) -> None:
@@ -97,6 +96,9 @@ class WorkerPool:
         """Note that a new worker runs."""
         self._coming -= 1
         self._workers += 1
+        if not (self._coming or self.tasks.parks) and len(self._ready) > 1:
+            # no hook tells that this worker suspends, and none is coming for the others: look after its step
+            self.tasks.call_soon(self.call_workers)
 
     def arrived(self) -> None:
         """Note that an idle worker that was called runs now, or that a new one will never run."""
@@ -105,12 +107,15 @@ class WorkerPool:
     def ended(self) -> None:
         """Note that a worker that has run ends."""
         self._workers -= 1
+        if self._ready and not self._coming:
+            # it must not run another handler
+            self._call_worker()
 
     def add_idle(self, worker: Worker) -> bool:
-        """Keep `worker` until it is needed. Return False if it must end, because enough are kept or no task is used
-        again."""
+        """Keep `worker` until it is needed. Return False if it must end, because enough are kept or no task can be
+        parked."""
         idle = len(self._idle)
-        if not self.tasks.reuses or (idle >= _MOST_IDLE and 2 * idle >= self._workers):
+        if not self.tasks.parks or (idle >= _MOST_IDLE and 2 * idle >= self._workers):
             return False
         self._idle.append(worker)
         return True
@@ -124,14 +129,14 @@ class WorkerPool:
         """Have `connection.flush` called when the turn ends, or within _LONGEST_TURN if more is to be sent. `task` is
         the one that runs the connection. Return False if the caller runs in another one."""
         tasks = self.tasks
-        if tasks.reuses and not task.runs_now:
+        if tasks.parks and not task.runs_now:
             # nobody would notice the end of its turn
             return False
         now = self.poller.clock.now()
         if not self._unflushed:
             self._unflushed_since = now
             # one call for the output of all tasks that run in this turn
-            if not self._flush_called and (not tasks.reuses or self._workers - len(self._idle) > _MANY):
+            if not self._flush_called and (not tasks.parks or self._workers - len(self._idle) > _MANY):
                 self._flush_called = True
                 tasks.call_soon(self._flush_as_called)
         elif now - self._unflushed_since > _LONGEST_TURN:

@@ -4,8 +4,8 @@ Facts      A handler is foreign code. It may suspend for ever, leave scopes and 
            task, or raise anything.
 Hazard     What is left in a task harms the code that runs there next. What ends a task may end the tasks around it.
 Answer     A contained task ends alone: whatever ends it is passed to a callback. It says itself whether it may run
-           foreign code again (`fresh`). Trio's tasks may if the code before has left them as it found them; asyncio's
-           may not, because a program may tell requests apart by their tasks.
+           foreign code again (`fresh`): if the code before has left it as it found it, and, on asyncio, where programs
+           tell requests apart by their tasks, if nobody can know that it is the same task.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class ContainedTask:
 
     def watch(self) -> None:
         """Have `before_suspend` called if the task suspends before it ends. Called by the task itself, and needed only
-        if not `ContainedTasks.reuses`."""
+        if not `ContainedTasks.parks`."""
         raise NotImplementedError
 
     def park(self, on_cancel: Callable[[], object]) -> Awaitable[None]:
-        """Return an awaitable that sleeps until `wake`. Only if `ContainedTasks.reuses`.
+        """Return an awaitable that sleeps until `wake`. Only if `ContainedTasks.parks`.
 
         If a cancellation comes before the wake, `on_cancel` is called at once. It must prevent any later call of `wake`
         and must not raise.
@@ -85,8 +85,8 @@ class ContainedTasks:
     The block ends when all tasks have ended; it cancels them first.
     """
 
-    # a task can run foreign code again, and can be parked in between
-    reuses: bool
+    # an idle task can be parked; and `before_suspend` is called before each suspension
+    parks: bool
 
     async def __aenter__(self) -> ContainedTasks:
         raise NotImplementedError
@@ -103,7 +103,7 @@ class ContainedTasks:
         """Make a task, to be started with `start`.
 
         `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension if
-        `reuses`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
+        `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
         the block. Neither must raise.
         """

@@ -1,12 +1,14 @@
-"""Asyncio's contained tasks: one task per run of foreign code.
+"""Asyncio's contained tasks, each of which ends after the foreign code that could have left a trace in it.
 
 Facts      Programs tell requests apart by `asyncio.current_task()` (SQLAlchemy's scoped sessions, for example), and
            cancel tasks by it. A SystemExit or KeyboardInterrupt that leaves a task leaves the event loop as well.
            A task that swallows its cancellation goes on.
 Hazard     A task that ran two requests would mix them up, and a cancellation that comes late would hit the next one.
-Answer     A task runs foreign code once. Of what that raises only a cancellation and KeyboardInterrupt, which is the
-           operator's, leave the task. The block cancels what is left again and again until all tasks have ended.
-Cost       A task per request, as in other servers.
+Answer     A task runs foreign code again only if the code before has returned without suspending, and has left no
+           trace (`traces.py`): nobody could tell it from a new task. Of what foreign code raises only a cancellation
+           and KeyboardInterrupt, which is the operator's, leave the task. The block cancels what is left again and
+           again until all tasks have ended.
+Cost       A task per request that suspends, as in other servers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 from .foreign import Foreign
+from .traces import Traces
 
 # seconds between two cancellations of the tasks that are left at the end. A second one would end what a task does to
 # clean up after the first, for example a rollback; a task that has swallowed the first one delays the end so long
@@ -32,7 +35,7 @@ class AsyncioTasks(ContainedTasks):
     """The tasks of one owner. Each runs in a copy of the context of the code that makes this object."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self.reuses = False
+        self.parks = False
         self.loop: Final[Any] = loop
         self.origin: Final[Context] = copy_context()
         self._tasks: set[AsyncioTask] = set()
@@ -98,7 +101,7 @@ class AsyncioTasks(ContainedTasks):
 class AsyncioTask(ContainedTask):
     """One task. `body` is its coroutine."""
 
-    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_fresh", "_tasks", "task")
+    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_fresh", "_run_now", "_tasks", "_traces", "task")
 
     def __init__(
         self,
@@ -113,8 +116,10 @@ class AsyncioTask(ContainedTask):
         self._before_suspend: Any = before_suspend
         self._ended: Any = ended
         self._failure: BaseException | None = None
-        # no foreign code has run in the task yet
+        # False while foreign code runs in the task, and if that may have left a trace
         self._fresh = True
+        self._run_now: Foreign | None = None
+        self._traces: Traces | None = None
         self.task: Any = None
 
     def start(self) -> None:
@@ -136,7 +141,11 @@ class AsyncioTask(ContainedTask):
 
     def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
         self._fresh = False
-        return Foreign(function, argument)
+        if self._traces is None:
+            self._traces = Traces(self.task)
+        self._traces.remember()
+        self._run_now = Foreign(self._tasks.origin, function, argument)
+        return self._run_now
 
     @property
     def fresh(self) -> bool:
@@ -151,7 +160,9 @@ class AsyncioTask(ContainedTask):
         return None
 
     def check(self) -> bool:
-        """Return True: nothing runs in the task that could be harmed."""
+        """Return True: what foreign code leaves open in a task of asyncio harms the task alone, which ends soon."""
+        run, self._run_now = self._run_now, None
+        self._fresh = run is not None and run.returned_at_once and self._traces is not None and self._traces.none()
         return True
 
     def watch(self) -> None:
@@ -187,4 +198,4 @@ class AsyncioTask(ContainedTask):
         ended(failure)
 
     def _forget_owner(self) -> None:
-        self._body = self._before_suspend = self._ended = None
+        self._body = self._before_suspend = self._ended = self._traces = None

@@ -30,7 +30,7 @@ class TrioTasks(ContainedTasks):
     """The outer tasks' nursery. Foreign code runs in copies of the context of the code that makes this object."""
 
     def __init__(self) -> None:
-        self.reuses = True
+        self.parks = True
         self.origin: Final = copy_context()
         self.generators: Final = AbandonedGenerators()
         self._manager = trio.open_nursery()
