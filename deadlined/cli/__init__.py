@@ -109,9 +109,10 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
 
     SIGTERM and SIGINT begin a drain: no connection is accepted, open requests are answered, and those that remain
     after --drain are cut. A second signal ends the server at once. With --workers, send signals to the process that was
-    started; a worker process that gets one (or SIGHUP) drains and is replaced.
+    started: SIGHUP replaces the worker processes one by one, with new code; SIGTTIN and SIGTTOU start one more and end
+    one. A worker process that gets a signal drains and is replaced.
 
-    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen.
+    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
     resolution = resolved(config, env_file, given)
     try:

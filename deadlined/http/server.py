@@ -295,12 +295,12 @@ class HttpServer(ConnectionOwner):
         return bool(self._connections) or self._background > 0
 
     def _is_serving(self) -> bool:
-        return bool(self._listeners)
+        return bool(self._listeners or self._connections)
 
     def _disown(self) -> None:
         """Close the sockets in a forked child, and end it if it returns into the event loop. While it has them, its
         parent cannot end a connection or free the port, and it would answer its parent's requests."""
-        if self._listeners:
+        if self._is_serving():
             for listener in self._listeners:
                 listener.socket.close()
             for connection in self._connections:

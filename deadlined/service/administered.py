@@ -36,9 +36,10 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
     return AdminProcess(admin.sockets, admin.serve_alone, log)
 
 
-def local_service(admin: Admin | None, log: Log) -> LocalService | None:
-    """Return this process as the listener and the supervisor see it. It can be drained as by SIGTERM."""
-    if admin is None:
+def local_service(address: str | None, log: Log) -> LocalService | None:
+    """Return this process as the listener at `address` and the supervisor see it, None without a listener. It can be
+    drained as by SIGTERM."""
+    if address is None:
         return None
     from .admin.local import LocalService
 

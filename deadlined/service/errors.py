@@ -5,6 +5,8 @@ from __future__ import annotations
 FAILED = 1
 WRONG_ARGUMENTS = 2
 CANNOT_BIND = 3
+# a drain has cut something
+CUT = 4
 
 
 class StartupError(Exception):

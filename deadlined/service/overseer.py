@@ -14,7 +14,7 @@ Send = Callable[[bytes, bytes], None]
 class Controls:
     """What an overseer may use of its supervisor. `stop(why)` begins the drain if it has not begun. `release()` closes
     what is the supervisor's in a forked child. `stopping()`: the drain has begun. `wanted`: how many worker processes
-    there should be."""
+    there should be at first."""
 
     selector: selectors.BaseSelector
     stop: Callable[[str], None]
@@ -37,6 +37,12 @@ class Overseer:
 
     def is_ready(self, pid: int) -> None:
         """Note that a worker process serves."""
+
+    def leaves(self, pid: int) -> None:
+        """Note that a worker process accepts no connection any more. May be called again."""
+
+    def want(self, number: int) -> None:
+        """Note how many worker processes there should be from now on."""
 
     def told(self, pid: int, answer: bytes) -> None:
         """Take an answer of a worker process."""

@@ -66,9 +66,13 @@ def _stopping(fields: Fields) -> str:
 
 def _worker_ended(fields: Fields) -> str:
     how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
-    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
     which = f"worker process {fields['number']} ({fields['pid']})"
-    return f"{which} ended {how} after {time_text(fields['lived'])}; it is replaced {when}"
+    ended = f"{which} ended {how} after {time_text(fields['lived'])}"
+    if "replaced_in" not in fields:
+        # it had drained, and its place was taken
+        return ended
+    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
+    return f"{ended}; it is replaced {when}"
 
 
 def _blocked(fields: Fields) -> str:

@@ -37,6 +37,7 @@ class _Member:
     number: int
     send: Send
     ready: bool = False
+    leaving: bool = False
     last: Answer | None = None
     asked: float = math.inf
 
@@ -73,10 +74,18 @@ class Hub:
         """Note that it serves."""
         self._members[pid].ready = True
 
+    def leaves(self, pid: int) -> None:
+        """Note that it drains: it answers questions, but does not count as one that serves."""
+        self._members[pid].leaving = True
+
+    def want(self, number: int) -> None:
+        """Note how many worker processes there should be."""
+        self._wanted = number
+
     @property
     def all_ready(self) -> bool:
         """True if every worker process that there should be serves."""
-        return sum(member.ready for member in self._members.values()) >= self._wanted
+        return sum(member.ready and not member.leaving for member in self._members.values()) >= self._wanted
 
     def left(self, pid: int, replaced: bool) -> None:
         """Note that it has ended, and keep what it has counted."""
@@ -158,6 +167,6 @@ class Hub:
             worker=member.number,
             pid=pid,
             up=answer is not None,
-            ready=member.ready,
+            ready=member.ready and not member.leaving,
             answer=answer or member.last,
         )

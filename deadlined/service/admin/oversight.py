@@ -71,6 +71,12 @@ class AdminProcess(Overseer):
         self._needed_hub.is_ready(pid)
         self._complete = self._complete or self._needed_hub.all_ready
 
+    def leaves(self, pid: int) -> None:
+        self._needed_hub.leaves(pid)
+
+    def want(self, number: int) -> None:
+        self._needed_hub.want(number)
+
     def told(self, pid: int, answer: bytes) -> None:
         self._needed_hub.told(pid, answer)
 
