@@ -107,7 +107,8 @@ def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) ->
         if isinstance(SETTINGS[name].kind, Words):
             flags[name] = tuple(word for words in value for word in words)
     try:
-        resolution = resolve(Sources(flags=flags, environment=os.environ, file=config))
+        # a copy: a reload must see the environment as it was at the start
+        resolution = resolve(Sources(flags=flags, environment=dict(os.environ), file=config))
     except ConfigurationError as error:
         raise click.UsageError("\nError: ".join(error.problems)) from None
     for warning in resolution.warnings:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import Event
 from .accepting import descriptors_in
-from .frames import ACCEPT, ASK, END, LEAVING, READY, TELL, Frames, frame
+from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, Frames, frame
 
 _AT_ONCE = 16 * 1024
 
@@ -34,11 +34,12 @@ _log = logging.getLogger("deadlined.service")
 @dataclass(frozen=True)
 class Orders:
     """What a worker process does when its supervisor says so. `end()` cuts the drain short. `reply(question)` answers.
-    `accept(payload, descriptors)` takes an ACCEPT frame."""
+    `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a CONFIGURE frame."""
 
     end: Callable[[], object]
     reply: Callable[[bytes], bytes]
     accept: Callable[[bytes, Sequence[int]], object]
+    configure: Callable[[bytes], object]
 
 
 class Link:
@@ -75,6 +76,8 @@ class Link:
                         orders.end()
                     elif kind == ACCEPT:
                         self._accept(payload, orders)
+                    elif kind == CONFIGURE:
+                        orders.configure(payload)
                     elif kind == ASK:
                         await self._send(conn, frame(TELL, _reply(orders.reply, payload)))
             signal.raise_signal(signal.SIGTERM)

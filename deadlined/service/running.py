@@ -18,17 +18,20 @@ from .accepting import Accepting
 from .access import AccessLog
 from .administered import local_service
 from .config import ServeConfig
+from .config.changing import apply
 from .drain_report import DrainReport
 from .entries import Layout
 from .errors import CUT, FAILED, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .greeting import Facts, parser_in_use
+from .hangup import Hangup
 from .hints import LoopHint
 from .link import Link, Orders
 from .listening import listen, url_of
 from .logs import Log
 from .output import write_last_lines_to
 from .page import LivePage
+from .rereading import Configuration, Reloaded, context_of, refused
 from .stalls import StallWatch
 from .stopping import Stopper
 from .style import harmless
@@ -58,22 +61,38 @@ def is_first(link: Link | None) -> bool:
     return link is None or link.first
 
 
+@dataclass(frozen=True)
+class Parent:
+    """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
+    of SIGHUP, of a process that serves alone. Both are None below `--reload`."""
+
+    link: Link | None
+    hangup: Hangup | None
+
+
 class Service:
-    """One serving process. `link` is None without a supervisor, `admin` without an admin listener of this process.
-    `exit_code` is that of the process once `run` has returned."""
+    """One serving process. `admin` is None without an admin listener of this process. `exit_code` is that of the
+    process once `run` has returned."""
 
     def __init__(
-        self, config: ServeConfig, voice: Voice, link: Link | None, hint: LoopHint, admin: Admin | None
+        self, configuration: Configuration, voice: Voice, parent: Parent, hint: LoopHint, admin: Admin | None
     ) -> None:
-        self._config = config
+        self._configuration = configuration
         self._voice = voice
         self._log = voice.log
-        self._link = link
+        self._link = parent.link
+        self._hangup = parent.hangup
         self._hint = hint
         self._admin = admin
         # a supervisor that has an admin listener asks its worker processes
-        self._local = local_service(config.admin, voice.log)
+        self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
+        # None until it is made
+        self._http: HttpServer | None = None
         self.exit_code = 0
+
+    @property
+    def _config(self) -> ServeConfig:
+        return self._configuration.config
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
@@ -94,7 +113,7 @@ class Service:
                     self._hint.search(lifespan.error)
                 tune_gc()
                 handler = garbage.watching(self._handler(app, state))
-                server = page.server = self._server(handler, context)
+                server = page.server = self._http = self._server(handler, context)
                 ended = await self._serve_until_drained(server, listeners)
                 lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
         except LifespanFailed as error:
@@ -151,13 +170,13 @@ class Service:
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
         """Serve until a signal has drained the server; return the drain's deadline."""
-        drain = self._config.timeouts.drain
         link = self._link
         ends = current_time()
         report = DrainReport(server, self._log)
 
         def begin(name: str) -> None:
             nonlocal ends
+            drain = self._config.timeouts.drain
             ends = current_time() + drain
             now = server.statistics()
             seconds = None if drain == float("inf") else drain
@@ -177,7 +196,13 @@ class Service:
         async with open_group() as group:
             # a worker process is ended by its supervisor, and one that is reloaded by its parent
             alone = link is None and not self._config.reload
-            stopper = Stopper(drain, begin, end if alone else None)
+            stopper = Stopper(
+                lambda: self._config.timeouts.drain,
+                begin,
+                end if alone else None,
+                self._hangup,
+                lambda: self._reload("SIGHUP"),
+            )
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
 
                 def started() -> None:
@@ -187,7 +212,9 @@ class Service:
                         self._local.begin(server, current_host().poller, stalls)
                     if link is not None:
                         link.report_ready()
-                        group.start_soon(link.follow, Orders(end, self._reply, Accepting(server).change))
+                        group.start_soon(
+                            link.follow, Orders(end, self._reply, Accepting(server).change, self._take_over)
+                        )
 
                 await server.serve(listeners, task_status=_Status(started))
                 if link is not None:
@@ -215,6 +242,34 @@ class Service:
         http = parser_in_use(config.http)
         for each in urls:
             self._log("listening", url=each, loop=config.loop, http=http, version=__version__, pid=os.getpid())
+
+    def _reload(self, by: str) -> Reloaded:
+        """Read the configuration again, in a process without a supervisor."""
+        server = self._http
+        if server is None or server.draining:
+            return refused("starting" if server is None else "draining", by, self._log)
+        found = self._configuration.reread(by, self._log)
+        if found.status == "reloaded":
+            self._apply(server)
+        return found
+
+    def _take_over(self, encoded: bytes) -> None:
+        """Use what the supervisor has read again."""
+        self._configuration.config = apply(self._config, encoded)
+        if self._http is not None:
+            self._apply(self._http)
+
+    def _apply(self, server: HttpServer) -> None:
+        config = self._config
+        try:
+            context = context_of(config)
+        except StartupError as error:
+            # the files have changed since they were checked
+            self._log("certificate not reloaded", level="error", why=str(error))
+            context = None
+        server.configure(timeouts=config.timeouts, limits=config.limits, routes=config.routes, ssl_context=context)
+        if self._local is not None:
+            self._local.configured(config)
 
     def _reply(self, question: bytes) -> bytes:
         """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import ssl
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +15,9 @@ from ..timing import after_func
 from . import expiry
 from .access import AccessLog
 from .administered import open_admin, overseer_for
-from .certificates import server_context
-from .config import ServeConfig
+from .config import ServeConfig, Sources
 from .errors import WRONG_ARGUMENTS, StartupError
+from .hangup import Hangup
 from .hints import hinting
 from .link import Link
 from .listening import with_chosen_ports
@@ -26,18 +25,20 @@ from .loading import load_app
 from .logs import Log, open_log
 from .output import guard_standard_streams
 from .page import LivePage
-from .running import Service, Voice, is_first
+from .rereading import Configuration, context_of
+from .running import Parent, Service, Voice, is_first
 
 
-def serve(config: ServeConfig) -> int:
+def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
+    configuration = Configuration(config, sources)
     out = guard_standard_streams()
     layout, unordered = open_log(config.log_format, config.log_level, out)
     link: Link | None = None
     if config.workers > 1:
-        role = _supervise(config, unordered)
+        role = _supervise(configuration, unordered)
         if isinstance(role, int):
             return role
         link = role
@@ -48,12 +49,12 @@ def serve(config: ServeConfig) -> int:
         reloaded = Reloader(config, unordered).run()
         if isinstance(reloaded, int):
             return reloaded
-        config = reloaded
+        config = configuration.config = reloaded
         layout, unordered = open_log(config.log_format, config.log_level, out)
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
     try:
-        return _serve(config, Voice(layout, log, unordered, access, out), link)
+        return _serve(configuration, Voice(layout, log, unordered, access, out), link)
     except StartupError as error:
         # for those who collect the log; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
@@ -61,13 +62,13 @@ def serve(config: ServeConfig) -> int:
         raise
 
 
-def _supervise(config: ServeConfig, log: Log) -> Link | int:
+def _supervise(configuration: Configuration, log: Log) -> Link | int:
     """Be the supervisor of worker processes. Returns the exit code, and in each worker process its link."""
     # most services have one process, and need not load this
     from .slots import Slots, free_port
     from .workers import Supervisor
 
-    config = with_chosen_ports(config, free_port)
+    config = configuration.config = with_chosen_ports(configuration.config, free_port)
     slots = Slots(config, config.workers)
     try:
         admin = open_admin(config.admin, config.admin_token_file, config, log)
@@ -75,16 +76,18 @@ def _supervise(config: ServeConfig, log: Log) -> Link | int:
         slots.close()
         raise
     overseer = overseer_for(admin, log)
-    return Supervisor(config.workers, config.timeouts.drain, slots, log, overseer).run()
+    return Supervisor(configuration, slots, log, overseer).run()
 
 
-def _serve(config: ServeConfig, voice: Voice, link: Link | None) -> int:
+def _serve(configuration: Configuration, voice: Voice, link: Link | None) -> int:
     """Serve in this process until a signal has drained it, and return the exit code."""
+    config = configuration.config
+    hangup = None if link is not None or config.reload else Hangup()
     page = LivePage()
     if config.app_dir is not None:
         _search(config.app_dir)
     app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
-    context = _ssl_context(config)
+    context = context_of(config)
     if config.certfile is not None and is_first(link):
         warning = expiry.warning(config.certfile, datetime.now(UTC))
         if warning:
@@ -98,7 +101,7 @@ def _serve(config: ServeConfig, voice: Voice, link: Link | None) -> int:
     _raise_file_limit()
     try:
         with hinting(config.loop, voice.log) as hint:
-            service = Service(config, voice, link, hint, admin)
+            service = Service(configuration, voice, Parent(link, hangup), hint, admin)
             run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:
@@ -144,17 +147,6 @@ def _require_loop(name: str) -> None:
     except ImportError:
         hint = "pip install 'deadlined[fast]', or choose --loop asyncio"
         raise StartupError(f"--loop {name}: {name} is not installed; {hint}", WRONG_ARGUMENTS) from None
-
-
-def _ssl_context(config: ServeConfig) -> ssl.SSLContext | None:
-    return server_context(
-        config.certfile,
-        config.keyfile,
-        key_password_file=config.key_password_file,
-        client_ca=config.client_ca,
-        ciphers=config.ciphers,
-        tls_min=config.tls_min,
-    )
 
 
 def _raise_file_limit() -> None:

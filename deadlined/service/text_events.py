@@ -75,6 +75,21 @@ def _worker_ended(fields: Fields) -> str:
     return f"{ended}; it is replaced {when}"
 
 
+def _reloaded(fields: Fields) -> str:
+    changed = ", ".join(f"{name} {_or_none(old)} -> {_or_none(new)}" for name, (old, new) in fields["changed"].items())
+    restart = ", ".join(fields["needs_restart"])
+    waits = f"; changed, and needs a restart: {restart}" if restart else ""
+    return f"{fields['by']}: configuration reloaded: {changed or 'nothing has changed'}{waits}"
+
+
+def _or_none(value: str | None) -> str:
+    return "none" if value is None else value
+
+
+def _reload_refused(fields: Fields) -> str:
+    return f"{fields['by']}: configuration not reloaded, nothing has changed: {fields['why']}"
+
+
 def _blocked(fields: Fields) -> str:
     where = f"in {fields['function']}, {fields['file']}"
     return f"event loop blocked for {time_text(fields['seconds'])} {where}\n{cut_stack(fields['stack'])}"
@@ -97,6 +112,8 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "stopping the workers": _stopping,
     "worker ended": _worker_ended,
     "event loop blocked": _blocked,
+    "reloaded": _reloaded,
+    "reload refused": _reload_refused,
     "log lines lost": _lost,
     "startup failed": _on_stderr,
 }

@@ -22,21 +22,25 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from . import rolling
 from .accepting import change
 from .backoff import Backoff
 from .channel import Channel
+from .config.changing import encode
 from .errors import CUT, FAILED, StartupError
-from .frames import ACCEPT, END, LEAVING, READY, TELL
+from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, TELL
 from .link import Link
 from .logs import Log
 from .overseer import Controls, Overseer
+from .rereading import Configuration, Reloaded, refused
 from .signals import SignalPipe, signal_name
 from .slots import Slots, assign
 from .stopping import MARGIN
+from .worker_process import WorkerProcess
 
 # more are a mistake, such as SIGTTIN sent in a loop
 MOST = 1000
@@ -45,31 +49,14 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS = (*_STOPS, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
 
-@dataclass
-class WorkerProcess:
-    """What the supervisor knows of a worker process. `slots`: what it was told to accept from. `kill_at`: when it is
-    killed if it still exists, `inf` for never. The rest is as `rolling.Member` says."""
-
-    channel: Channel
-    started: float
-    number: int
-    generation: int
-    ready: bool = False
-    leaving: bool = False
-    kill_at: float = math.inf
-    slots: set[int] = field(default_factory=set)
-
-
 class Supervisor:
-    """Keeps `number` worker processes until a signal stops it. For the main thread of a process without other threads.
-
-    `drain`: seconds that the worker processes may take to drain, `inf` without a limit. `overseer` is told what happens
-    to them. It closes `slots`.
+    """Keeps the worker processes of a configuration until a signal stops it. For the main thread of a process without
+    other threads. `overseer` is told what happens to them. It closes `slots`.
     """
 
-    def __init__(self, number: int, drain: float, slots: Slots, log: Log, overseer: Overseer | None = None) -> None:
-        self._number = number
-        self._drain = drain
+    def __init__(self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None = None) -> None:
+        self._configuration = configuration
+        self._number = configuration.config.workers
         self._slots = slots
         self._log = log
         self._overseer = Overseer() if overseer is None else overseer
@@ -81,6 +68,8 @@ class Supervisor:
         # how often all worker processes were to be replaced, and whether that is being done
         self._generation = 0
         self._rolling = False
+        # SIGHUP has come before the application had started
+        self._reload_later = False
         self._backoff = Backoff()
         self._stopping = False
         self._code = 0
@@ -93,7 +82,7 @@ class Supervisor:
         """
         self._signals.handle()
         self._overseer.begin(
-            Controls(self._selector, self._stop_once, self._release, lambda: self._stopping, self._number)
+            Controls(self._selector, self._stop_once, self.reload, self._release, lambda: self._stopping, self._number)
         )
         role: Link | int = FAILED
         try:
@@ -205,7 +194,7 @@ class Supervisor:
             if number in _STOPS:
                 self._stop(number.name)
             elif number == signal.SIGHUP:
-                self._roll()
+                self._hung_up()
             elif number == signal.SIGTTIN:
                 self._want(min(self._number + 1, MOST), "SIGTTIN")
             elif number == signal.SIGTTOU:
@@ -215,10 +204,12 @@ class Supervisor:
         """Take a frame of a worker process."""
         worker = self._workers[pid]
         if kind == READY:
-            self._was_ready = True
-            worker.ready = True
+            worker.ready = self._was_ready = True
             self._overseer.is_ready(pid)
             self._assign()
+            if self._reload_later:
+                self._reload_later = False
+                self.reload("SIGHUP")
         elif kind == LEAVING and not worker.leaving:
             self._leaves(pid, worker)
             self._backoff.ended(worker.started, time.monotonic())
@@ -240,15 +231,27 @@ class Supervisor:
 
     # who serves
 
-    def _roll(self) -> None:
-        """Begin to replace all worker processes, one after another. One that has not begun to serve is replaced, too:
-        it may have imported the application before it was changed."""
-        if self._stopping:
-            self._log("not reloaded: the service drains", level="warning")
-            return
+    def _hung_up(self) -> None:
+        if self._was_ready or self._stopping:
+            self.reload("SIGHUP")
+        else:
+            self._reload_later = True
+
+    def reload(self, by: str) -> Reloaded:
+        """Read the configuration again, tell it to all worker processes, and begin to replace them, one after another.
+        One that has not begun to serve is replaced, too: it may have imported the application before it was changed."""
+        if self._stopping or not self._was_ready:
+            return refused("draining" if self._stopping else "starting", by, self._log)
+        found = self._configuration.reread(by, self._log)
+        if found.status != "reloaded":
+            return found
+        encoded = encode(self._configuration.config)
+        for worker in self._workers.values():
+            worker.channel.send(CONFIGURE, encoded)
+        self._overseer.configured(self._configuration.config)
         self._generation += 1
         self._rolling = True
-        self._log("replacing the workers", workers=self._number)
+        return msgspec.structs.replace(found, workers=self._number)
 
     def _dismiss(self) -> None:
         """Let those drain whose replacements serve, or that are too many."""
@@ -267,7 +270,7 @@ class Supervisor:
     def _leaves(self, pid: int, worker: WorkerProcess) -> None:
         """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
         worker.leaving = True
-        worker.kill_at = min(worker.kill_at, time.monotonic() + self._drain + 2 * MARGIN)
+        worker.kill_at = min(worker.kill_at, time.monotonic() + self._configuration.config.timeouts.drain + 2 * MARGIN)
         # it closes its listeners by itself
         worker.slots.clear()
         self._overseer.leaves(pid)
@@ -339,7 +342,9 @@ class Supervisor:
         del self._workers[pid]
         self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
         if self._stopping:
-            self._code = _worse(self._code, code)
+            # one that did not serve yet has no handler of SIGTERM, and cuts nothing
+            unborn = self._was_ready and not worker.ready and code == -signal.SIGTERM
+            self._code = _worse(self._code, 0 if unborn else code)
         elif not self._was_ready:
             # it has written the reason itself
             self._stopping = True

@@ -16,6 +16,7 @@ import pytest
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.overseer import Controls, Overseer
+from deadlined.service.rereading import Configuration
 from deadlined.service.slots import Slots
 from deadlined.service.workers import Supervisor
 from tests.support.command import (
@@ -171,6 +172,10 @@ def test_the_environment_can_tell_the_number(start: Starter) -> None:
     assert len(pids(process)) == 2
 
 
+def configuration() -> Configuration:
+    return Configuration(ServeConfig(port=0, workers=2), None)
+
+
 def slots() -> Slots:
     """Of two worker processes; their supervisor closes them."""
     return Slots(ServeConfig(port=0), 2)
@@ -184,7 +189,7 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     before = signal.getsignal(signal.SIGTERM)
     overseer = Recorder()
     with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
-        Supervisor(2, 1.0, slots(), lambda *_, **__: None, overseer).run()
+        Supervisor(configuration(), slots(), lambda *_, **__: None, overseer).run()
     assert signal.getsignal(signal.SIGTERM) is before
     assert overseer.calls == ["begin", "end"]
 
@@ -210,7 +215,7 @@ class Recorder(Overseer):
 
 def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, dict[str, object]]] = []
-    supervisor = Supervisor(2, 1.0, slots(), lambda event, **fields: said.append((event, fields)))
+    supervisor = Supervisor(configuration(), slots(), lambda event, **fields: said.append((event, fields)))
     supervisor._was_ready = True
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 

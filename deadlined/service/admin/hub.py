@@ -21,6 +21,7 @@ import msgspec
 
 from ..frames import ASK
 from ..overseer import Send
+from ..rereading import Reloaded
 from .picture import Answer, Counters, Picture, Question, Status, Worker, add
 
 # seconds; an event loop that serves answers within milliseconds, and a scrape of Prometheus waits for ten seconds
@@ -48,6 +49,7 @@ class _Collection:
 
     waiting: set[int]
     until: float
+    reloaded: Reloaded | None
     answers: dict[int, Answer] = field(default_factory=dict)
 
 
@@ -96,13 +98,14 @@ class Hub:
         for number in list(self._collections):
             self._answered(number, pid)
 
-    def ask(self, question: Question) -> None:
-        """Ask the worker processes. A question about the status alone is answered without them."""
+    def ask(self, question: Question, reloaded: Reloaded | None = None) -> None:
+        """Ask the worker processes. A question about the status alone is answered without them. `reloaded` is part of
+        the answer."""
         now = self._now()
         asked = [pid for pid, member in self._members.items() if member.ready and now - member.asked < BOUND]
         if question.what == "status":
             asked = []
-        collection = self._collections[question.id] = _Collection(set(asked), now + BOUND)
+        collection = self._collections[question.id] = _Collection(set(asked), now + BOUND, reloaded)
         for pid in asked:
             member = self._members[pid]
             member.asked = min(member.asked, now)
@@ -157,6 +160,7 @@ class Hub:
                     restarts=self._restarts,
                     workers=workers,
                     retired=self._retired,
+                    reloaded=collection.reloaded,
                 )
             )
         )

@@ -43,11 +43,12 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration. `origins` says of each setting where its value comes from. `warnings`: a line for each variable
-    that looks like one of ours and is none."""
+    that looks like one of ours and is none. `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    sources: Sources
 
 
 def resolve(sources: Sources) -> Resolution:
@@ -66,6 +67,7 @@ def resolve(sources: Sources) -> Resolution:
         config=config,
         origins={name: found[name].origin if name in found else DEFAULT for name in SETTINGS},
         warnings=tuple(_unknown_variables(sources.environment)),
+        sources=sources,
     )
 
 
