@@ -29,6 +29,7 @@ from .hints import LoopHint
 from .link import Link, Orders
 from .listening import listen, url_of
 from .logs import Log
+from .notify import Notifier
 from .output import write_last_lines_to
 from .page import LivePage
 from .rereading import Configuration, Reloaded, context_of, refused
@@ -36,6 +37,7 @@ from .stalls import StallWatch
 from .stopping import Stopper
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
+from .watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
@@ -64,10 +66,12 @@ def is_first(link: Link | None) -> bool:
 @dataclass(frozen=True)
 class Parent:
     """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
-    of SIGHUP, of a process that serves alone. Both are None below `--reload`."""
+    of SIGHUP, of a process that serves alone. Both are None below `--reload`. `notifier` of a process that serves alone
+    tells the service manager what it does."""
 
     link: Link | None
     hangup: Hangup | None
+    notifier: Notifier
 
 
 class Service:
@@ -82,6 +86,7 @@ class Service:
         self._log = voice.log
         self._link = parent.link
         self._hangup = parent.hangup
+        self._notifier = parent.notifier
         self._hint = hint
         self._admin = admin
         # a supervisor that has an admin listener asks its worker processes
@@ -173,6 +178,7 @@ class Service:
         link = self._link
         ends = current_time()
         report = DrainReport(server, self._log)
+        watchdog = LoopWatchdog(self._notifier)
 
         def begin(name: str) -> None:
             nonlocal ends
@@ -182,6 +188,7 @@ class Service:
             seconds = None if drain == float("inf") else drain
             self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
             report.begin(ends)
+            self._notifier.stopping(f"{name}: draining, {now.open} connections open")
             server.shutdown()
             if link is not None:
                 link.report_leaving()
@@ -210,6 +217,8 @@ class Service:
                     self._greet(listeners)
                     if self._local is not None:
                         self._local.begin(server, current_host().poller, stalls)
+                    self._notifier.ready("serving")
+                    watchdog.begin()
                     if link is not None:
                         link.report_ready()
                         group.start_soon(
@@ -220,6 +229,7 @@ class Service:
                 if link is not None:
                     link.tell(self._reply(b""))
             report.end()
+            watchdog.end()
             group.cancel()
         return ends
 
@@ -248,9 +258,11 @@ class Service:
         server = self._http
         if server is None or server.draining:
             return refused("starting" if server is None else "draining", by, self._log)
+        self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status == "reloaded":
             self._apply(server)
+        self._notifier.ready(f"serving; the latest reload was {found.status}" if found.problems else "serving")
         return found
 
     def _take_over(self, encoded: bytes) -> None:

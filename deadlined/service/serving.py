@@ -23,6 +23,7 @@ from .link import Link
 from .listening import with_chosen_ports
 from .loading import load_app
 from .logs import Log, open_log
+from .notify import Notifier, notifier
 from .output import guard_standard_streams
 from .page import LivePage
 from .rereading import Configuration, context_of
@@ -34,14 +35,16 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     configuration = Configuration(config, sources)
+    # before the application is imported: its children must not have the variables
+    manager = notifier(os.environ)
     out = guard_standard_streams()
     layout, unordered = open_log(config.log_format, config.log_level, out)
     link: Link | None = None
     if config.workers > 1:
-        role = _supervise(configuration, unordered)
+        role = _supervise(configuration, unordered, manager)
         if isinstance(role, int):
             return role
-        link = role
+        link, manager = role, Notifier()
         layout, unordered = open_log(config.log_format, config.log_level, out, link.number)
     elif config.reload:
         from .reloading import Reloader
@@ -54,7 +57,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
     try:
-        return _serve(configuration, Voice(layout, log, unordered, access, out), link)
+        return _serve(configuration, Voice(layout, log, unordered, access, out), link, manager)
     except StartupError as error:
         # for those who collect the log; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
@@ -62,7 +65,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         raise
 
 
-def _supervise(configuration: Configuration, log: Log) -> Link | int:
+def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Link | int:
     """Be the supervisor of worker processes. Returns the exit code, and in each worker process its link."""
     # most services have one process, and need not load this
     from .slots import Slots, free_port
@@ -76,10 +79,10 @@ def _supervise(configuration: Configuration, log: Log) -> Link | int:
         slots.close()
         raise
     overseer = overseer_for(admin, log)
-    return Supervisor(configuration, slots, log, overseer).run()
+    return Supervisor(configuration, slots, log, overseer, manager).run()
 
 
-def _serve(configuration: Configuration, voice: Voice, link: Link | None) -> int:
+def _serve(configuration: Configuration, voice: Voice, link: Link | None, manager: Notifier) -> int:
     """Serve in this process until a signal has drained it, and return the exit code."""
     config = configuration.config
     hangup = None if link is not None or config.reload else Hangup()
@@ -101,7 +104,7 @@ def _serve(configuration: Configuration, voice: Voice, link: Link | None) -> int
     _raise_file_limit()
     try:
         with hinting(config.loop, voice.log) as hint:
-            service = Service(configuration, voice, Parent(link, hangup), hint, admin)
+            service = Service(configuration, voice, Parent(link, hangup, manager), hint, admin)
             run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:

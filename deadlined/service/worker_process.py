@@ -11,7 +11,8 @@ from .channel import Channel
 @dataclass
 class WorkerProcess:
     """What the supervisor knows of a worker process. `slots`: what it was told to accept from. `kill_at`: when it is
-    killed if it still exists, `inf` for never. The rest is as `rolling.Member` says."""
+    killed if it still exists, `inf` for never. `unanswered`: questions of the watchdog since its last answer. The rest
+    is as `rolling.Member` says."""
 
     channel: Channel
     started: float
@@ -20,4 +21,5 @@ class WorkerProcess:
     ready: bool = False
     leaving: bool = False
     kill_at: float = math.inf
+    unanswered: int = 0
     slots: set[int] = field(default_factory=set)

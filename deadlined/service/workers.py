@@ -31,15 +31,17 @@ from .accepting import change
 from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
-from .errors import CUT, FAILED, StartupError
+from .errors import CUT, FAILED, StartupError, worse
 from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, TELL
 from .link import Link
 from .logs import Log
+from .notify import Notifier
 from .overseer import Controls, Overseer
 from .rereading import Configuration, Reloaded, refused
 from .signals import SignalPipe, signal_name
 from .slots import Slots, assign
 from .stopping import MARGIN
+from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
 
 # more are a mistake, such as SIGTTIN sent in a loop
@@ -51,15 +53,18 @@ _SIGNALS = (*_STOPS, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTT
 
 class Supervisor:
     """Keeps the worker processes of a configuration until a signal stops it. For the main thread of a process without
-    other threads. `overseer` is told what happens to them. It closes `slots`.
-    """
+    other threads. `overseer` is told what happens to them. It closes `slots`."""
 
-    def __init__(self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None = None) -> None:
+    def __init__(
+        self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None, notifier: Notifier
+    ) -> None:
         self._configuration = configuration
         self._number = configuration.config.workers
         self._slots = slots
         self._log = log
-        self._overseer = Overseer() if overseer is None else overseer
+        self._overseer = overseer or Overseer()
+        self._notifier = notifier
+        self._watchdog = SupervisorWatchdog(self._notifier, log)
         self._workers: dict[int, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._signals = SignalPipe(_SIGNALS, self._selector)
@@ -68,6 +73,8 @@ class Supervisor:
         # how often all worker processes were to be replaced, and whether that is being done
         self._generation = 0
         self._rolling = False
+        # the service manager knows that all serve, since the latest reload
+        self._announced = False
         # SIGHUP has come before the application had started
         self._reload_later = False
         self._backoff = Backoff()
@@ -104,6 +111,7 @@ class Supervisor:
                 return self._code
             self._wait()
             self._overseer.tick()
+            self._watchdog.tick(self._workers)
             self._reap()
             self._dismiss()
             self._kill_overdue()
@@ -180,6 +188,7 @@ class Supervisor:
         until = min(
             self._backoff.until if missing else math.inf,
             self._overseer.until(),
+            self._watchdog.until,
             *(worker.kill_at for worker in self._workers.values()),
         )
         timeout = None if until == math.inf else max(until - time.monotonic(), 0.0)
@@ -214,6 +223,7 @@ class Supervisor:
             self._leaves(pid, worker)
             self._backoff.ended(worker.started, time.monotonic())
         elif kind == TELL:
+            worker.unanswered = 0
             self._overseer.told(pid, payload)
 
     def _want(self, number: int, name: str) -> None:
@@ -242,15 +252,17 @@ class Supervisor:
         One that has not begun to serve is replaced, too: it may have imported the application before it was changed."""
         if self._stopping or not self._was_ready:
             return refused("draining" if self._stopping else "starting", by, self._log)
+        self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status != "reloaded":
+            self._notifier.ready("reload refused, the configuration is as before")
             return found
         encoded = encode(self._configuration.config)
         for worker in self._workers.values():
             worker.channel.send(CONFIGURE, encoded)
         self._overseer.configured(self._configuration.config)
         self._generation += 1
-        self._rolling = True
+        self._rolling, self._announced = True, False
         return msgspec.structs.replace(found, workers=self._number)
 
     def _dismiss(self) -> None:
@@ -263,6 +275,9 @@ class Supervisor:
             self._leaves(pid, self._workers[pid])
         staying = [one for one in self._workers.values() if not one.leaving]
         done = len(staying) >= self._number and all(one.ready and one.generation == self._generation for one in staying)
+        if done and not self._announced:
+            self._announced = True
+            self._notifier.ready(f"{self._number} worker processes serve")
         if self._rolling and done:
             self._rolling = False
             self._log("workers replaced", workers=len(staying))
@@ -313,9 +328,11 @@ class Supervisor:
         """Begin the drain, or, when called again, cut it short."""
         if not self._stopping:
             self._stopping = True
+            self._notifier.stopping(f"{name}: worker processes drain")
             self._log("stopping the workers", signal=name, workers=len(self._workers))
-            self._signal(signal.SIGTERM)
             for pid, worker in self._workers.items():
+                # a process keeps its pid until it is reaped
+                os.kill(pid, signal.SIGTERM)
                 self._leaves(pid, worker)
             # they accept what waits; who comes later is refused
             self._slots.close()
@@ -323,11 +340,6 @@ class Supervisor:
         for worker in self._workers.values():
             worker.kill_at = min(worker.kill_at, time.monotonic() + 2 * MARGIN)
             worker.channel.send(END)
-
-    def _signal(self, number: signal.Signals) -> None:
-        # a process keeps its pid until it is reaped
-        for pid in self._workers:
-            os.kill(pid, number)
 
     def _reap(self) -> None:
         for pid in list(self._workers):
@@ -344,7 +356,7 @@ class Supervisor:
         if self._stopping:
             # one that did not serve yet has no handler of SIGTERM, and cuts nothing
             unborn = self._was_ready and not worker.ready and code == -signal.SIGTERM
-            self._code = _worse(self._code, 0 if unborn else code)
+            self._code = worse(self._code, 0 if unborn else code)
         elif not self._was_ready:
             # it has written the reason itself
             self._stopping = True
@@ -372,6 +384,7 @@ class Supervisor:
         self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
         if newcomer.generation == self._generation:
             self._rolling = False
+            self._notifier.ready("new worker processes do not start, the others serve")
             for worker in self._workers.values():
                 worker.generation = self._generation
 
@@ -383,10 +396,3 @@ class Supervisor:
         for pid in overdue:
             self._workers[pid].kill_at = math.inf
             os.kill(pid, signal.SIGKILL)
-
-
-def _worse(one: int, other: int) -> int:
-    """Return the exit code of a service of which worker processes have ended with these."""
-    if one == other or other == 0:
-        return one
-    return CUT if {one, other} == {0, CUT} else FAILED

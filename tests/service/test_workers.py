@@ -15,6 +15,7 @@ import pytest
 
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
+from deadlined.service.notify import Notifier
 from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.rereading import Configuration
 from deadlined.service.slots import Slots
@@ -189,7 +190,7 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     before = signal.getsignal(signal.SIGTERM)
     overseer = Recorder()
     with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
-        Supervisor(configuration(), slots(), lambda *_, **__: None, overseer).run()
+        Supervisor(configuration(), slots(), lambda *_, **__: None, overseer, Notifier()).run()
     assert signal.getsignal(signal.SIGTERM) is before
     assert overseer.calls == ["begin", "end"]
 
@@ -215,7 +216,9 @@ class Recorder(Overseer):
 
 def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, dict[str, object]]] = []
-    supervisor = Supervisor(configuration(), slots(), lambda event, **fields: said.append((event, fields)))
+    supervisor = Supervisor(
+        configuration(), slots(), lambda event, **fields: said.append((event, fields)), None, Notifier()
+    )
     supervisor._was_ready = True
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 
