@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.service.accepting import Accepting, change
-from deadlined.service.frames import ACCEPT, ASK, END, LEAVING, READY, TELL, frame
+from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, frame
 from deadlined.service.link import Link, Orders
 from tests.support.http import serving
 
@@ -31,7 +31,10 @@ class Supervisor:
 
     @property
     def orders(self) -> Orders:
-        return Orders(lambda: self.heard.append(("end", b"")), self._reply, self._accept)
+        return Orders(lambda: self.heard.append(("end", b"")), self._reply, self._accept, self._configure)
+
+    def _configure(self, payload: bytes) -> None:
+        self.heard.append(("configure", payload))
 
     def _reply(self, question: bytes) -> bytes:
         return b"answer to " + question
@@ -63,10 +66,10 @@ async def test_it_says_what_it_does_and_does_what_it_is_told(autojump_clock: Moc
     async with following() as supervisor:
         supervisor.link.report_ready()
         supervisor.link.report_leaving()
-        supervisor.end.sendall(frame(ASK, b"this") + frame(END))
+        supervisor.end.sendall(frame(ASK, b"this") + frame(CONFIGURE, b"that") + frame(END))
         await wait_all_tasks_blocked()
         assert supervisor.end.recv(1000) == frame(READY) + frame(LEAVING) + frame(TELL, b"answer to this")
-        assert supervisor.heard == [("end", b"")]
+        assert supervisor.heard == [("configure", b"that"), ("end", b"")]
 
 
 async def test_descriptors_belong_to_the_frame_that_they_come_with(autojump_clock: MockClock) -> None:
