@@ -135,7 +135,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
     """What the command would serve with, instead of serving."""
     configs: list[ServeConfig] = []
 
-    def serve(config: ServeConfig) -> int:
+    def serve(config: ServeConfig, sources: object) -> int:
         configs.append(config)
         return 0
 

@@ -410,7 +410,7 @@ def test_a_request_that_never_ends_is_cut_by_the_drain(start: Starter) -> None:
         code, err = process.end()
         assert time.monotonic() - begun >= 0.2
         assert read_all(client) == ""
-    assert (code, err) == (0, "")
+    assert (code, err) == (4, "")
     assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
     assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
 
@@ -434,7 +434,7 @@ def test_a_second_signal_ends_it_at_once(start: Starter) -> None:
         process.signal()
         process.wait_for("draining")
         process.signal()
-        assert process.end() == (0, "")
+        assert process.end() == (4, "")
         assert read_all(client) == ""
     assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
 
@@ -447,7 +447,7 @@ def test_what_runs_in_the_background_is_told_of_and_ended_by_a_second_signal(sta
     draining = process.wait_for("draining")
     assert (draining["open"], draining["background"]) == (0, 2)
     process.signal()
-    assert process.end() == (0, "")
+    assert process.end() == (4, "")
     assert process.lines[-1]["reasons"] == {"done": 2}
 
 
@@ -469,7 +469,7 @@ def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> Non
         process.signal()
         process.wait_for("draining")
         process.signal()
-        assert process.end() == (0, "ending\n")
+        assert process.end() == (4, "ending\n")
 
 
 def test_ctrl_c_during_a_startup_ends_it_without_a_traceback(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import click
 
 from .. import __version__
 from ..service import ServeConfig, StartupError
+from ..service.config import Sources
 from ..service.style import Style, wants_colour
 from ..timers import COMPILED
 from .options import GroupedCommand, resolved, settings
@@ -81,11 +82,11 @@ def main() -> None:
     """
 
 
-def serve(config: ServeConfig) -> int:
+def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
     from ..service import serve as run
 
-    return run(config)
+    return run(config, sources)
 
 
 @main.command("serve", cls=GroupedCommand, short_help="Serve an ASGI application.")
@@ -108,14 +109,16 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
       deadlined serve --config shop.toml
 
     SIGTERM and SIGINT begin a drain: no connection is accepted, open requests are answered, and those that remain
-    after --drain are cut. A second signal ends the server at once. With --workers, send signals to the process that was
-    started; a worker process that gets one (or SIGHUP) drains and is replaced.
+    after --drain are cut. A second signal ends the server at once. SIGHUP reads the file of --config and the
+    certificates again: deadlines, limits and TLS change, also for open connections. With --workers, send signals to the
+    process that was started: SIGHUP also replaces the worker processes one by one, with new code; SIGTTIN and SIGTTOU
+    start one more and end one. A worker process that gets a signal drains and is replaced.
 
-    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen.
+    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
     resolution = resolved(config, env_file, given)
     try:
-        context.exit(serve(resolution.config))
+        context.exit(serve(resolution.config, resolution.sources))
     except StartupError as error:
         raise _Failure(error) from error
 

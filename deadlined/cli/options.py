@@ -10,6 +10,7 @@ import click
 
 from ..service.config import GROUPS, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
 from ..service.config.kinds import Flag, Kind, Words
+from ..service.notify import inherited_sockets
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -102,12 +103,14 @@ def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) ->
         from .environment import load
 
         load(env_file)
+    sockets = inherited_sockets(os.environ)
     flags = {name: value for name, value in given.items() if value is not None and value != ()}
     for name, value in flags.items():
         if isinstance(SETTINGS[name].kind, Words):
             flags[name] = tuple(word for words in value for word in words)
     try:
-        resolution = resolve(Sources(flags=flags, environment=os.environ, file=config))
+        # a copy: a reload must see the environment as it was at the start
+        resolution = resolve(Sources(flags=flags, environment=dict(os.environ), file=config, sockets=sockets))
     except ConfigurationError as error:
         raise click.UsageError("\nError: ".join(error.problems)) from None
     for warning in resolution.warnings:

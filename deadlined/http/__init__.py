@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .counts import HistogramCounts
+from .counts import HistogramCounts, HttpStatistics
 from .draining import Draining
 from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
 from .exchange import Exchange
 from .policy import RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
-from .server import HttpServer, HttpStatistics
+from .server import HttpServer
 from .state import Phase, Reason
 from .timeouts import Limits, Timeouts
 from .websocket import WebSocket, open_frames

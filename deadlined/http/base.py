@@ -157,9 +157,14 @@ class ConnectionBase(ExchangeHost):
         return self._peer
 
     def configure(self, settings: Settings) -> None:
-        """Use `settings` from now on. Their timeouts apply to waits that begin later, not to the current one."""
+        """Use `settings` from now on. Their timeouts apply to waits that begin later, and the idle timeout to the
+        current one, too: the wait of an idle connection may be without a limit."""
+        idle = self.settings.timeouts.idle
         self._use(settings)
-        self.reader.use_routes(settings.routes)
+        self.reader.configure(settings.limits, settings.routes)
+        if self.state == IDLE and not self.draining and settings.timeouts.idle != idle:
+            self.enter(Phase.IDLE, policy.idle_deadline(self.clock.now(), settings.timeouts))
+            self.conn.set_read_deadline(self.deadline)
         if self._exchange is not None and settings.routes is not None:
             request = self._exchange.request
             self._use_choice(settings.routes.choose(request.method, request.path_and_query))

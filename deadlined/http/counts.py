@@ -10,10 +10,11 @@ Cost       8 KiB for each method that occurs, at most ten of them. docs/metrics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .state import Phase
+from .state import Phase, Reason
 
 # RFC 9110, section 9, and RFC 5789
 METHODS: Final = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
@@ -116,3 +117,29 @@ class Counts:
         if statuses is None:
             statuses = self._requests[known] = [0] * _STATUSES
         return statuses
+
+
+@dataclass(frozen=True)
+class HttpStatistics:
+    """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
+    in the `background`. Totals since the start: `accepted` connections, `requests` that were handled, ended connections
+    by their `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds.
+
+    `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
+    that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
+    connection was done with it, of those that were handled. `expired`: deadlines that have ended a connection, by their
+    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP."""
+
+    open: int
+    phases: Mapping[Phase, int]
+    background: int
+    accepted: int
+    requests: int
+    reasons: Mapping[Reason, int]
+    worst_lateness: float
+    answered: Mapping[tuple[str, int], int]
+    durations: HistogramCounts
+    expired: Mapping[Phase, int]
+    lateness: HistogramCounts
+    received: int
+    sent: int

@@ -6,8 +6,8 @@ import heapq
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ..runtime import ContainedTasks, Event, Group, current_host, open_contained
 from ..runtime.forking import Inherited
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
-from .counts import Counts, HistogramCounts
+from .counts import Counts, HttpStatistics
 from .dates import DateLine
 from .draining import Draining
 from .policy import RULES
@@ -32,32 +32,6 @@ from .worker import WorkerPool
 # the most connections that are accepted in one turn of the event loop. With 1, new connections would wait behind busy
 # ones
 _ACCEPTS: int = 32
-
-
-@dataclass(frozen=True)
-class HttpStatistics:
-    """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
-    in the `background`. Totals since the start: `accepted` connections, `requests` that were handled, ended connections
-    by their `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds.
-
-    `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
-    that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
-    connection was done with it, of those that were handled. `expired`: deadlines that have ended a connection, by their
-    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP."""
-
-    open: int
-    phases: Mapping[Phase, int]
-    background: int
-    accepted: int
-    requests: int
-    reasons: Mapping[Reason, int]
-    worst_lateness: float
-    answered: Mapping[tuple[str, int], int]
-    durations: HistogramCounts
-    expired: Mapping[Phase, int]
-    lateness: HistogramCounts
-    received: int
-    sent: int
 
 
 class HttpServer(ConnectionOwner):
@@ -107,7 +81,7 @@ class HttpServer(ConnectionOwner):
             handler=handler,
             timeouts=timeouts,
             limits=limits,
-            routes=self._apply_routes(timeouts, limits),
+            routes=Routes(self._routes, timeouts, limits) if self._routes else None,
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
@@ -126,6 +100,7 @@ class HttpServer(ConnectionOwner):
         self._draining = False
         # when the drain ends, absolute; -inf if it was cut
         self._drain_until = INF
+        self._was_cut = False
         self._connections: set[ConnectionBase] = set()
         self._accepted = 0
         self._requests = 0
@@ -134,6 +109,8 @@ class HttpServer(ConnectionOwner):
         self._worst_lateness = 0.0
         self._quiet = Event()
         self._listeners: list[Listener] = []
+        # where the tasks that accept are started; None before and after
+        self._acceptors: Group | None = None
         # closes the sockets in a forked child
         self._inherited = Inherited(self._disown, self._is_serving)
 
@@ -143,14 +120,32 @@ class HttpServer(ConnectionOwner):
         return self._settings.timeouts
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
-        """Use `timeouts` for each wait that begins from now on, also on connections that are open."""
-        routes = self._apply_routes(timeouts, self._settings.limits)
-        self._settings = replace(self._settings, timeouts=timeouts, routes=routes)
+        """Use `timeouts` as `configure` does."""
+        self.configure(timeouts=timeouts)
+
+    def configure(
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+        routes: Iterable[Route] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Use other options from now on, also for connections that are open; None leaves one as it is.
+
+        A timeout holds for each wait that begins from now on, and for idle connections: if `timeouts.idle` has changed,
+        they wait for as long, counted from now. A limit holds for each check from now on, `ssl_context` for each new
+        connection. ValueError if two routes are for the same requests; nothing has changed then.
+        """
+        used = self._settings
+        chosen = self._routes if routes is None else tuple(routes)
+        timeouts, limits = timeouts or used.timeouts, limits or used.limits
+        applied = Routes(chosen, timeouts, limits) if chosen else None
+        context = ssl_context or used.ssl_context
+        self._routes = chosen
+        self._settings = replace(used, timeouts=timeouts, limits=limits, routes=applied, ssl_context=context)
         for connection in self._connections:
             connection.configure(self._settings)
-
-    def _apply_routes(self, timeouts: Timeouts, limits: Limits) -> Routes | None:
-        return Routes(self._routes, timeouts, limits) if self._routes else None
 
     @property
     def draining(self) -> bool:
@@ -175,10 +170,25 @@ class HttpServer(ConnectionOwner):
             await self._serve(self._listeners, task_status)
         finally:
             self._host.holds -= 1
-            self._listeners = []
+            self._acceptors, self._listeners = None, []
             # connections are left only if the server was cancelled or the drain's deadline has passed
             for connection in list(self._connections):
                 connection.close()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Accept connections of one more listener. Closes it if the server does not serve, or drains."""
+        if self._acceptors is None or self._draining:
+            listener.close()
+            return
+        self._listeners.append(listener)
+        self._acceptors.start_soon(self._accept, listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Accept no connection of this listener any more, and close it. Connections that wait in its socket's queue are
+        left to other processes that have the socket; if there are none, they are reset."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            listener.close()
 
     def shutdown(self) -> None:
         """Begin to drain. Accept no connection that is not in the listeners' queues yet, serve the requests that have
@@ -197,6 +207,11 @@ class HttpServer(ConnectionOwner):
         if self._draining:
             self._drain_until = -INF
             self._quiet.set()
+
+    @property
+    def was_cut(self) -> bool:
+        """True once a drain has reset a connection that was not idle, or ended a detached handler."""
+        return self._was_cut
 
     @property
     def open_connections(self) -> int:
@@ -289,12 +304,12 @@ class HttpServer(ConnectionOwner):
         return bool(self._connections) or self._background > 0
 
     def _is_serving(self) -> bool:
-        return bool(self._listeners)
+        return bool(self._listeners or self._connections)
 
     def _disown(self) -> None:
         """Close the sockets in a forked child, and end it if it returns into the event loop. While it has them, its
         parent cannot end a connection or free the port, and it would answer its parent's requests."""
-        if self._listeners:
+        if self._is_serving():
             for listener in self._listeners:
                 listener.socket.close()
             for connection in self._connections:
@@ -315,9 +330,11 @@ class HttpServer(ConnectionOwner):
     async def _accept_in(self, listeners: Iterable[Listener], task_status: Any, acceptors: Group) -> None:
         for listener in listeners:
             acceptors.start_soon(self._accept, listener)
+        self._acceptors = acceptors
         if task_status is not None:
             task_status.started()
         await self._shutdown.wait()
+        self._acceptors = None
         acceptors.cancel()
 
     async def _accept(self, listener: Listener) -> None:
@@ -325,9 +342,13 @@ class HttpServer(ConnectionOwner):
             while True:
                 self._begin(await listener.accept())
                 self._accept_waiting(listener, _ACCEPTS - 1)
+        except ClosedResourceError:
+            # `remove_listener` has closed it
+            if listener in self._listeners:
+                raise
         finally:
             try:
-                if self._draining:
+                if self._draining and listener in self._listeners:
                     self._accept_last(listener)
             finally:
                 listener.close()
@@ -363,6 +384,8 @@ class HttpServer(ConnectionOwner):
         while self._busy and self._clock.now() < self._drain_until:
             self._quiet = Event()
             await self._quiet.wait_until(self._drain_until)
+        # an idle connection loses nothing
+        self._was_cut = self._background > 0 or any(one.phase is not Phase.IDLE for one in self._connections)
         for connection in list(self._connections):
             late = 0.0 if self._drain_until == -INF else self._clock.now() - self._drain_until
             connection.expired(RULES["drain"], late)

@@ -239,14 +239,16 @@ def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
     socket.bind(address)
 
 
-def listening_sockets(port: int, host: str | None, backlog: int | None = None) -> list[stdlib.socket]:
+def listening_sockets(
+    port: int, host: str | None, backlog: int | None = None, *, reuse_port: bool = False
+) -> list[stdlib.socket]:
     """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
     addresses = stdlib.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
         for socket, address in sockets_for(addresses):
             sockets.append(socket)
-            _begin_to_listen(socket, address, backlog, reuse_port=False)
+            _begin_to_listen(socket, address, backlog, reuse_port)
     except BaseException:
         for socket in sockets:
             socket.close()

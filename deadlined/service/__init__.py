@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from .config import ServeConfig
+from .config import ServeConfig, Sources
 from .errors import StartupError
 from .garbage import tune_gc
 
 __all__ = ["ServeConfig", "StartupError", "serve", "tune_gc"]
 
 
-def serve(config: ServeConfig) -> int:
+def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
+
+    A reload makes the configuration of `sources` again; with None it stays as it is.
 
     Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
     """
     # what a help text need not load
     from .serving import serve as run
 
-    return run(config)
+    return run(config, sources)

@@ -4,11 +4,13 @@ listener."""
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .errors import WRONG_ARGUMENTS, StartupError
 from .logs import Log
 from .overseer import Overseer
+from .rereading import Reloaded
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
@@ -36,9 +38,10 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
     return AdminProcess(admin.sockets, admin.serve_alone, log)
 
 
-def local_service(admin: Admin | None, log: Log) -> LocalService | None:
-    """Return this process as the listener and the supervisor see it. It can be drained as by SIGTERM."""
-    if admin is None:
+def local_service(address: str | None, log: Log, reload: Callable[[], Reloaded]) -> LocalService | None:
+    """Return this process as the listener at `address` and the supervisor see it, None without a listener. It can be
+    drained as by SIGTERM, and reloaded."""
+    if address is None:
         return None
     from .admin.local import LocalService
 
@@ -46,4 +49,4 @@ def local_service(admin: Admin | None, log: Log) -> LocalService | None:
         log("drain requested", by="POST /drain")
         signal.raise_signal(signal.SIGTERM)
 
-    return LocalService(drain)
+    return LocalService(drain, reload)

@@ -5,13 +5,16 @@ Hazard     A supervisor that waits for it replaces nobody and drains nobody.
 Answer     What cannot be sent at once waits here, up to MOST_PENDING bytes; beyond that a frame is dropped. Half a
            frame is forgotten when the other end is gone.
 Cost       Memory for what a process that hangs has not read.
+
+Descriptors go with a frame: the kernel delivers them with its first byte, in the order of the frames that have some.
 """
 
 from __future__ import annotations
 
 import selectors
 import socket as stdlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from .frames import Frames, frame
 
@@ -33,15 +36,20 @@ class Channel:
         self._selector = selector
         self._deliver = deliver
         self._frames = Frames()
-        self._pending = bytearray()
+        # what waits to be sent: bytes, and the descriptors that go with the first of them
+        self._pending: deque[tuple[bytearray, list[int]]] = deque()
         # once False the other end is gone, or sends what is no frame
         self._open = True
         selector.register(socket, selectors.EVENT_READ, self.on_event)
 
-    def send(self, kind: bytes, payload: bytes = b"") -> None:
-        """Send a frame as soon as the other end takes it. No effect if it is gone, or has too much to read already."""
-        if self._open and len(self._pending) < MOST_PENDING:
-            self._pending += frame(kind, payload)
+    def send(self, kind: bytes, payload: bytes = b"", descriptors: Sequence[int] = ()) -> None:
+        """Send a frame as soon as the other end takes it. No effect if it is gone, or has too much to read already.
+
+        `descriptors` must stay open until the channel is closed."""
+        if self._open and sum(len(data) for data, _ in self._pending) < MOST_PENDING:
+            if descriptors or not self._pending:
+                self._pending.append((bytearray(), list(descriptors)))
+            self._pending[-1][0].extend(frame(kind, payload))
             self._flush()
 
     def on_event(self, mask: int) -> None:
@@ -83,13 +91,20 @@ class Channel:
 
     def _flush(self) -> None:
         try:
-            sent = self._socket.send(self._pending)
+            while self._pending:
+                data, descriptors = self._pending[0]
+                sent = stdlib.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+                descriptors.clear()
+                del data[:sent]
+                if data:
+                    break
+                self._pending.popleft()
         except (BlockingIOError, InterruptedError):
-            sent = 0
+            # it goes on when the other end has read something
+            pass
         except OSError:
             self._ended()
             return
-        del self._pending[:sent]
         interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pending else 0)
         self._selector.modify(self._socket, interest, self.on_event)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 FAILED = 1
 WRONG_ARGUMENTS = 2
 CANNOT_BIND = 3
+# a drain has cut something
+CUT = 4
 
 
 class StartupError(Exception):
@@ -15,3 +17,10 @@ class StartupError(Exception):
         super().__init__(message)
         self.exit_code = exit_code
         self.details = details
+
+
+def worse(one: int, other: int) -> int:
+    """Return the exit code of a service of which two processes have ended with these."""
+    if one == other or other == 0:
+        return one
+    return CUT if {one, other} == {0, CUT} else FAILED

@@ -9,8 +9,14 @@ import struct
 
 # a worker process serves
 READY = b"r"
+# a worker process drains: it accepts no connection any more
+LEAVING = b"l"
 # to a worker process: cut the drain short
 END = b"e"
+# to a worker process: which slots it accepts from; the descriptors of new ones come with it
+ACCEPT = b"a"
+# to a worker process: what has changed in the configuration; to the admin process: the configuration to show
+CONFIGURE = b"c"
 # a question about what a process does, and its answer
 ASK = b"q"
 TELL = b"t"

@@ -1,63 +1,112 @@
 """The worker process's end of the connection between it and its supervisor.
 
-It is a socket pair on which frames are sent: the worker process says when it serves, and answers questions; the
-supervisor ends it at once with `END`. When either process dies, the kernel closes its end, and the other process
-notices.
+It is a socket pair on which frames are sent: the worker process says when it serves and when it drains, and answers
+questions; the supervisor says which sockets it accepts from, and ends it at once with `END`. When either process dies,
+the kernel closes its end, and the other process notices.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket as stdlib
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import Event
-from .frames import ASK, END, READY, TELL, Frames, frame
+from .accepting import descriptors_in
+from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, Frames, frame
 
 _AT_ONCE = 16 * 1024
+
+# for the descriptors of one message, of which the kernel allows 253 (SCM_MAX_FD)
+_SPACE = stdlib.CMSG_SPACE(253 * array("i").itemsize)
+
+# descriptors that arrive must not get into programs that the application starts; socket.recv_fds ignores flags
+_FLAGS = getattr(stdlib, "MSG_CMSG_CLOEXEC", 0)
 
 _log = logging.getLogger("deadlined.service")
 
 
+@dataclass(frozen=True)
+class Orders:
+    """What a worker process does when its supervisor says so. `end()` cuts the drain short. `reply(question)` answers.
+    `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a CONFIGURE frame."""
+
+    end: Callable[[], object]
+    reply: Callable[[bytes], bytes]
+    accept: Callable[[bytes, Sequence[int]], object]
+    configure: Callable[[bytes], object]
+
+
 class Link:
     """The worker process's end; made after the fork. `number`: that of the worker process, from 1 on; one that replaces
-    another has its number. `first`: no other was ready before."""
+    another has its number. `first`: no other was ready before. `urls`: where the service listens."""
 
-    def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True) -> None:
+    def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True, urls: Sequence[str] = ()) -> None:
         self._socket = socket
         self.number = number
         self.first = first
+        self.urls = urls
+        # descriptors that have arrived, and whose frame is not complete yet
+        self._descriptors: list[int] = []
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""
         self._try_to_send(READY)
 
+    def report_leaving(self) -> None:
+        """Tell the supervisor that this process accepts no connection any more."""
+        self._try_to_send(LEAVING)
+
     def tell(self, answer: bytes) -> None:
         """Tell the supervisor an answer to no question, the last one before the process ends. It may be lost."""
         self._try_to_send(TELL, answer)
 
-    async def follow(self, end: Callable[[], object], reply: Callable[[bytes], bytes]) -> None:
-        """Call `end` for each `END`, answer questions by `reply`, and drain as upon SIGTERM when the supervisor is
-        gone. Never returns."""
+    async def follow(self, orders: Orders) -> None:
+        """Do what the supervisor says, and drain as upon SIGTERM when it is gone. Never returns."""
         frames = Frames()
         async with Conn.from_socket(self._socket) as conn:
             while data := await self._receive(conn):
                 for kind, payload in frames.feed(data):
                     if kind == END:
-                        end()
+                        orders.end()
+                    elif kind == ACCEPT:
+                        self._accept(payload, orders)
+                    elif kind == CONFIGURE:
+                        orders.configure(payload)
                     elif kind == ASK:
-                        await self._send(conn, frame(TELL, _reply(reply, payload)))
+                        await self._send(conn, frame(TELL, _reply(orders.reply, payload)))
             signal.raise_signal(signal.SIGTERM)
             await Event().wait()
 
+    def _accept(self, payload: bytes, orders: Orders) -> None:
+        number = descriptors_in(payload)
+        found, self._descriptors = self._descriptors[:number], self._descriptors[number:]
+        try:
+            if len(found) < number:
+                raise OSError(errno.EMFILE, "a listening socket has not arrived: too many open files")
+            orders.accept(payload, found)
+        except OSError:
+            # connections would wait for this process in vain
+            _log.exception("this worker process cannot listen; it drains, and is replaced")
+            signal.raise_signal(signal.SIGTERM)
+
     async def _receive(self, conn: Conn) -> bytes:
         """Return the next bytes, or b"" when the supervisor is gone."""
-        try:
-            return await conn.receive_some(_AT_ONCE)
-        except BrokenResourceError:
-            return b""
+        while True:
+            try:
+                data, ancillary, _, _ = conn.socket.recvmsg(_AT_ONCE, _SPACE, _FLAGS)
+            except (BlockingIOError, InterruptedError):
+                await conn.wait_readable()
+            except OSError:
+                return b""
+            else:
+                self._descriptors += _descriptors_of(ancillary)
+                return data
 
     async def _send(self, conn: Conn, data: bytes) -> None:
         try:
@@ -72,6 +121,15 @@ class Link:
         except OSError:
             # the supervisor is gone or hangs; `follow` notices if it is gone
             return
+
+
+def _descriptors_of(ancillary: Iterable[tuple[int, int, bytes]]) -> array[int]:
+    """Return the descriptors that have come with a message."""
+    found = array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (stdlib.SOL_SOCKET, stdlib.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return found
 
 
 def _reply(reply: Callable[[bytes], bytes], question: bytes) -> bytes:

@@ -34,7 +34,7 @@ async def listen(config: ServeConfig) -> list[Listener]:
             try:
                 listeners += await _listen(bind, config)
             except OSError as error:
-                raise _cannot_listen(config, bind, error) from None
+                raise cannot_listen_at(bind, config, error) from None
     except BaseException:
         for listener in listeners:
             listener.close()
@@ -49,23 +49,29 @@ def open_sockets(config: ServeConfig) -> tuple[list[socket.socket], list[Callabl
     unlinks: list[Callable[[], None]] = []
     for bind in binds(config):
         try:
-            found, unlink = _open(bind, config)
-        except OSError as error:
+            found, unlink = open_place(bind, config)
+        except BaseException:
             for undo in (*unlinks, *(opened.close for opened in sockets)):
                 undo()
-            raise _cannot_listen(config, bind, error) from None
+            raise
         sockets += found
         unlinks += unlink
     return sockets, unlinks
 
 
-def _open(bind: Bind, config: ServeConfig) -> tuple[list[socket.socket], list[Callable[[], None]]]:
-    if isinstance(bind, UnixBind):
-        found, unlink = listening_unix_socket(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))
-        return [found], [unlink]
-    if isinstance(bind, InheritedBind):
-        return [socket.socket(fileno=bind.fd)], []
-    return listening_sockets(bind.port, bind.host or None), []
+def open_place(
+    bind: Bind, config: ServeConfig, *, reuse_port: bool = False
+) -> tuple[list[socket.socket], list[Callable[[], None]]]:
+    """Listen in one place, as `open_sockets` does. `reuse_port`: others may listen on a TCP port, too."""
+    try:
+        if isinstance(bind, UnixBind):
+            found, unlink = listening_unix_socket(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))
+            return [found], [unlink]
+        if isinstance(bind, InheritedBind):
+            return [_inherited(bind)], []
+        return listening_sockets(bind.port, bind.host or None, reuse_port=reuse_port), []
+    except OSError as error:
+        raise cannot_listen_at(bind, config, error) from None
 
 
 def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) -> ServeConfig:
@@ -76,13 +82,13 @@ def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) ->
         try:
             found.append(TcpBind(bind.host, choose(bind.host, bind.port)) if isinstance(bind, TcpBind) else bind)
         except OSError as error:
-            raise _cannot_listen(config, bind, error) from None
+            raise cannot_listen_at(bind, config, error) from None
     return msgspec.structs.replace(config, bind=tuple(map(str, found)))
 
 
-def url(config: ServeConfig, listener: Listener) -> str:
-    """Return where a listener listens, for the log."""
-    address = listener.socket.getsockname()
+def url_of(config: ServeConfig, found: socket.socket) -> str:
+    """Return where a socket listens, for the log."""
+    address = found.getsockname()
     if not isinstance(address, tuple):
         return f"unix:{os.fsdecode(address)}"
     scheme = "http" if config.certfile is None else "https"
@@ -93,20 +99,20 @@ async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:
     if isinstance(bind, UnixBind):
         return [await open_unix_listener(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))]
     if isinstance(bind, InheritedBind):
-        return [_inherited(bind)]
-    return await open_tcp_listeners(bind.port, host=bind.host or None, reuse_port=config.workers > 1)
+        return [Listener.from_socket(_inherited(bind))]
+    return await open_tcp_listeners(bind.port, host=bind.host or None)
 
 
-def _inherited(bind: InheritedBind) -> Listener:
+def _inherited(bind: InheritedBind) -> socket.socket:
     """Take over a descriptor. OSError if it is not open, or no socket; StartupError if it does not listen."""
     found = socket.socket(fileno=bind.fd)
-    try:
-        # programs that the application starts must not have it
-        found.set_inheritable(False)
-        return Listener.from_socket(found)
-    except ValueError:
+    # programs that the application starts must not have it
+    found.set_inheritable(False)
+    if found.type != socket.SOCK_STREAM or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         found.close()
-        raise StartupError(f"cannot listen on {bind}: it is no stream socket that listens", CANNOT_BIND) from None
+        raise StartupError(f"cannot listen on {bind}: it is no stream socket that listens", CANNOT_BIND)
+    found.setblocking(False)
+    return found
 
 
 def _owner(text: str | None) -> tuple[int, int] | None:
@@ -129,7 +135,8 @@ def _number(what: str, name: str, look_up: Callable[[str], int]) -> int:
         raise StartupError(f"--uds-owner: this machine has no {what} {name!r}", WRONG_ARGUMENTS) from None
 
 
-def _cannot_listen(config: ServeConfig, bind: Bind, error: OSError) -> StartupError:
+def cannot_listen_at(bind: Bind, config: ServeConfig, error: OSError) -> StartupError:
+    """Make the error of a service that cannot listen in one of its places."""
     option = "--bind" if config.bind else None
     if isinstance(bind, TcpBind):
         return cannot_listen(error, uds=None, host=bind.host, port=bind.port, option=option)

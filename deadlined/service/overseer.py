@@ -7,17 +7,21 @@ import selectors
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .rereading import Reloaded
+
 Send = Callable[[bytes, bytes], None]
 
 
 @dataclass(frozen=True)
 class Controls:
-    """What an overseer may use of its supervisor. `stop(why)` begins the drain if it has not begun. `release()` closes
+    """What an overseer may use of its supervisor. `stop(why)` begins the drain if it has not begun; `reload(by)` reads
+    the configuration again. `release()` closes
     what is the supervisor's in a forked child. `stopping()`: the drain has begun. `wanted`: how many worker processes
-    there should be."""
+    there should be at first."""
 
     selector: selectors.BaseSelector
     stop: Callable[[str], None]
+    reload: Callable[[str], Reloaded]
     release: Callable[[], None]
     stopping: Callable[[], bool]
     wanted: int
@@ -37,6 +41,15 @@ class Overseer:
 
     def is_ready(self, pid: int) -> None:
         """Note that a worker process serves."""
+
+    def leaves(self, pid: int) -> None:
+        """Note that a worker process accepts no connection any more. May be called again."""
+
+    def want(self, number: int) -> None:
+        """Note how many worker processes there should be from now on."""
+
+    def configured(self, config: object) -> None:
+        """Note the configuration that is in use from now on."""
 
     def told(self, pid: int, answer: bytes) -> None:
         """Take an answer of a worker process."""

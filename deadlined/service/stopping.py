@@ -17,11 +17,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from ..runtime import call_soon
 from .children import children_get
+from .hangup import Hangup
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
@@ -34,6 +36,9 @@ _SUPERVISED = (*_SIGNALS, signal.SIGHUP)
 class Stopper:
     """The signal handlers of a serving process: `with Stopper(drain, begin, end):` in the main thread of a run.
 
+    `drain()` is asked at the first signal. `hangup`, in a process that serves alone, has the handler of SIGHUP, and
+    calls `reload()` in the run.
+
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, the second one `end()`. If the process still
     exists MARGIN seconds after the drain, it exits with 1.
 
@@ -42,8 +47,17 @@ class Stopper:
     they change neither the application's shutdown nor the exit code.
     """
 
-    def __init__(self, drain: float, begin: Callable[[str], object], end: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        drain: Callable[[], float],
+        begin: Callable[[str], object],
+        end: Callable[[], object] | None,
+        hangup: Hangup | None = None,
+        reload: Callable[[], object] | None = None,
+    ) -> None:
         self._drain = drain
+        self._hangup = hangup
+        self._reload = reload
         self._begin = begin
         self._end = end
         self._signalled = False
@@ -54,13 +68,18 @@ class Stopper:
         for number in _SIGNALS if self._end is not None else _SUPERVISED:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._on_signal)
-        children_get(self._before)
+        hangup = {} if self._hangup is None else {signal.SIGHUP: self._hangup.before}
+        children_get(self._before | hangup)
+        if self._hangup is not None and self._reload is not None:
+            self._hangup.follow(partial(self._call_soon, self._reload))
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if self._end is None else handler)
         children_get({})
+        if self._hangup is not None:
+            self._hangup.leave()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._signalled:
@@ -68,8 +87,9 @@ class Stopper:
                 self._call_soon(self._end)
             return
         self._signalled = True
-        if self._drain < math.inf:
-            _end_later(self._drain)
+        drain = self._drain()
+        if drain < math.inf:
+            _end_later(drain)
         self._call_soon(self._begin, signal.Signals(number).name)
 
 

@@ -66,9 +66,28 @@ def _stopping(fields: Fields) -> str:
 
 def _worker_ended(fields: Fields) -> str:
     how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
-    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
     which = f"worker process {fields['number']} ({fields['pid']})"
-    return f"{which} ended {how} after {time_text(fields['lived'])}; it is replaced {when}"
+    ended = f"{which} ended {how} after {time_text(fields['lived'])}"
+    if "replaced_in" not in fields:
+        # it had drained, and its place was taken
+        return ended
+    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
+    return f"{ended}; it is replaced {when}"
+
+
+def _reloaded(fields: Fields) -> str:
+    changed = ", ".join(f"{name} {_or_none(old)} -> {_or_none(new)}" for name, (old, new) in fields["changed"].items())
+    restart = ", ".join(fields["needs_restart"])
+    waits = f"; changed, and needs a restart: {restart}" if restart else ""
+    return f"{fields['by']}: configuration reloaded: {changed or 'nothing has changed'}{waits}"
+
+
+def _or_none(value: str | None) -> str:
+    return "none" if value is None else value
+
+
+def _reload_refused(fields: Fields) -> str:
+    return f"{fields['by']}: configuration not reloaded, nothing has changed: {fields['why']}"
 
 
 def _blocked(fields: Fields) -> str:
@@ -93,6 +112,8 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "stopping the workers": _stopping,
     "worker ended": _worker_ended,
     "event loop blocked": _blocked,
+    "reloaded": _reloaded,
+    "reload refused": _reload_refused,
     "log lines lost": _lost,
     "startup failed": _on_stderr,
 }

@@ -1,16 +1,16 @@
 """Worker processes: several processes behind one port, and the supervisor that starts, replaces and ends them.
 
-Facts      A process of Python keeps one core busy. With SO_REUSEPORT the kernel spreads new connections over all
-           processes that listen, each with an event queue and a timer queue of its own.
+Facts      A process of Python keeps one core busy, and imports an application once.
 Hazard     A worker process that dies leaves its share to the others for ever. One that cannot start is started again
            and again. One whose supervisor was killed keeps the port. One that hangs keeps a drain from ending. A
            service manager signals every process of a service, so that a worker process is told twice to drain.
 Answer     The first worker process must be ready before others are started; if it ends before that, the supervisor
-           ends with its exit code. Later a dead one is replaced: at once, or, if it did not live long, after a delay
-           that doubles with each round of deaths. A worker process drains when its link to the supervisor breaks. A
-           signal to a worker process begins its drain, however often it comes; only the supervisor ends one at once,
-           over the link. Processes that are left after the drain are killed.
-Cost       A process that sleeps. Connections are spread by a hash, not by load.
+           ends with its exit code. Later a dead one, or one that drains, is replaced: at once, or, if it did not live
+           long, after a delay that doubles with each round of deaths. A worker process drains when its link to the
+           supervisor breaks. A signal to a worker process begins its drain, however often it comes; only the supervisor
+           ends one at once, over the link. Processes that are left after their drain are killed. Sockets are those of
+           the supervisor (`slots.py`), and `rolling.py` decides who is replaced.
+Cost       A process that sleeps.
 """
 
 from __future__ import annotations
@@ -22,59 +22,63 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from functools import partial
-from types import FrameType
-from typing import Any
 
-from ..net.listener import bind, sockets_for
+import msgspec
+
+from . import rolling
+from .accepting import change
+from .backoff import Backoff
 from .channel import Channel
-from .errors import FAILED, StartupError
-from .frames import END, READY, TELL
+from .config.changing import encode
+from .errors import CUT, FAILED, StartupError, worse
+from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, TELL
 from .link import Link
 from .logs import Log
+from .notify import Notifier
 from .overseer import Controls, Overseer
+from .rereading import Configuration, Reloaded, refused
+from .signals import SignalPipe, signal_name
+from .slots import Slots, assign
 from .stopping import MARGIN
+from .watchdog import SupervisorWatchdog
+from .worker_process import WorkerProcess
 
-# seconds; a worker process that lived for as long is replaced at once
-LONG_LIFE = 10.0
-# seconds; the delays before others are replaced, each twice the one before
-FIRST_DELAY = 0.1
-LONGEST_DELAY = 10.0
+# more are a mistake, such as SIGTTIN sent in a loop
+MOST = 1000
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
-_SIGNALS = (*_STOPS, signal.SIGCHLD)
-
-
-@dataclass
-class _WorkerProcess:
-    channel: Channel
-    started: float
-    number: int
+_SIGNALS = (*_STOPS, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Supervisor:
-    """Keeps `number` worker processes until a signal stops it. For the main thread of a process without other threads.
+    """Keeps the worker processes of a configuration until a signal stops it. For the main thread of a process without
+    other threads. `overseer` is told what happens to them. It closes `slots`."""
 
-    `drain`: seconds that the worker processes may take to drain, `inf` without a limit. `overseer` is told what happens
-    to them.
-    """
-
-    def __init__(self, number: int, drain: float, log: Log, overseer: Overseer | None = None) -> None:
-        self._number = number
-        self._drain = drain
+    def __init__(
+        self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None, notifier: Notifier
+    ) -> None:
+        self._configuration = configuration
+        self._number = configuration.config.workers
+        self._slots = slots
         self._log = log
-        self._overseer = Overseer() if overseer is None else overseer
-        self._workers: dict[int, _WorkerProcess] = {}
+        self._overseer = overseer or Overseer()
+        self._notifier = notifier
+        self._watchdog = SupervisorWatchdog(self._notifier, log)
+        self._workers: dict[int, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._before: dict[signal.Signals, Any] = {}
-        self._woken, self._waker = socket.socketpair()
+        self._signals = SignalPipe(_SIGNALS, self._selector)
         # a worker process was ready once: the application can start, and one that ends now is replaced
         self._was_ready = False
-        self._delay = 0.0
-        self._not_before = -math.inf
+        # how often all worker processes were to be replaced, and whether that is being done
+        self._generation = 0
+        self._rolling = False
+        # the service manager knows that all serve, since the latest reload
+        self._announced = False
+        # SIGHUP has come before the application had started
+        self._reload_later = False
+        self._backoff = Backoff()
         self._stopping = False
-        self._kill_at = math.inf
         self._code = 0
 
     def run(self) -> Link | int:
@@ -83,9 +87,9 @@ class Supervisor:
         Returns the exit code in the supervisor, once all have ended, and its `Link` in each worker process.
         StartupError if the first one cannot be forked.
         """
-        self._install_signal_handlers()
+        self._signals.handle()
         self._overseer.begin(
-            Controls(self._selector, self._stop_once, self._close, lambda: self._stopping, self._number)
+            Controls(self._selector, self._stop_once, self.reload, self._release, lambda: self._stopping, self._number)
         )
         role: Link | int = FAILED
         try:
@@ -94,47 +98,41 @@ class Supervisor:
             # a worker process has closed everything already
             if isinstance(role, int):
                 self._overseer.end()
-                self._close()
+                self._slots.close()
+                self._release()
         return role
 
     def _supervise(self) -> Link | int:
         while True:
-            link = self._start_missing()
+            link = self._start_wanted()
             if link is not None:
                 return link
             if not self._workers and self._stopping:
                 return self._code
             self._wait()
             self._overseer.tick()
+            self._watchdog.tick(self._workers)
             self._reap()
+            self._dismiss()
             self._kill_overdue()
 
-    def _install_signal_handlers(self) -> None:
-        for end in (self._woken, self._waker):
-            end.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ, self._read_signals)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            self._before[number] = signal.signal(number, _do_nothing)
-
-    def _close(self) -> None:
-        """Close every resource of the supervisor. Also called in a freshly forked worker process."""
-        signal.set_wakeup_fd(-1)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    def _release(self) -> None:
+        """Close every resource of the supervisor. Also called in a freshly forked process."""
+        self._signals.release()
         for worker in self._workers.values():
             worker.channel.release()
         self._workers.clear()
+        self._slots.release()
         self._selector.close()
-        self._woken.close()
-        self._waker.close()
 
-    def _start_missing(self) -> Link | None:
-        """Start the worker processes that are missing, unless a delay is pending. Returns a Link in a new one."""
-        wanted = self._number if self._was_ready else 1
-        while not self._stopping and len(self._workers) < wanted and time.monotonic() >= self._not_before:
+    # starting
+
+    def _start_wanted(self) -> Link | None:
+        """Start the worker processes that are missing, unless a delay is pending, and the next replacement. Returns a
+        Link in a new one."""
+        while not self._stopping and (number := self._wanted()) is not None:
             try:
-                link = self._start()
+                link = self._start(number)
             except OSError as error:
                 self._fork_failed(error)
                 return None
@@ -142,21 +140,28 @@ class Supervisor:
                 return link
         return None
 
-    def _start(self) -> Link | None:
+    def _wanted(self) -> int | None:
+        """Return the number of the worker process to start now, None if there is none."""
+        members = self._workers.values()
+        number = rolling.missing(members, self._number if self._was_ready else 1)
+        if number is not None:
+            return number if time.monotonic() >= self._backoff.until else None
+        return rolling.outdated(members, self._number, self._generation)
+
+    def _start(self, number: int) -> Link | None:
         # buffered output would be written by both processes
         sys.stdout.flush()
         sys.stderr.flush()
-        number = min(set(range(1, self._number + 1)) - {worker.number for worker in self._workers.values()})
         ours, theirs = socket.socketpair()
         # a signal to the new process must not run the supervisor's handlers there, nor reach its wakeup descriptor
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        before = self._signals.blocked()
         try:
             pid = os.fork()
             if not pid:
                 ours.close()
                 self._overseer.abandon()
-                self._close()
-                return Link(theirs, number, first=not self._was_ready)
+                self._release()
+                return Link(theirs, number, first=not self._was_ready, urls=self._slots.urls)
         except BaseException:
             ours.close()
             theirs.close()
@@ -165,30 +170,154 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
-        self._workers[pid] = _WorkerProcess(channel, time.monotonic(), number)
+        self._workers[pid] = WorkerProcess(channel, time.monotonic(), number, self._generation)
         self._overseer.joined(pid, number, channel.send)
         return None
 
+    def _fork_failed(self, error: OSError) -> None:
+        if not self._was_ready:
+            raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
+        self._backoff.failed(time.monotonic())
+        self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._backoff.delay)
+
+    # what happens
+
     def _wait(self) -> None:
         """Sleep until a signal, a message of a worker process, the next kill or the end of a delay."""
-        missing = not self._stopping and len(self._workers) < self._number and self._was_ready
-        until = min(self._kill_at, self._not_before if missing else math.inf, self._overseer.until())
+        missing = not self._stopping and self._was_ready and rolling.missing(self._workers.values(), self._number)
+        until = min(
+            self._backoff.until if missing else math.inf,
+            self._overseer.until(),
+            self._watchdog.until,
+            *(worker.kill_at for worker in self._workers.values()),
+        )
         timeout = None if until == math.inf else max(until - time.monotonic(), 0.0)
         for key, mask in self._selector.select(timeout):
-            key.data(mask)
+            if key.data is None:
+                self._read_signals()
+            else:
+                key.data(mask)
 
-    def _read_signals(self, mask: int) -> None:
-        for number in self._woken.recv(4096):
+    def _read_signals(self) -> None:
+        for number in self._signals.read():
             if number in _STOPS:
-                self._stop(signal.Signals(number).name)
+                self._stop(number.name)
+            elif number == signal.SIGHUP:
+                self._hung_up()
+            elif number == signal.SIGTTIN:
+                self._want(min(self._number + 1, MOST), "SIGTTIN")
+            elif number == signal.SIGTTOU:
+                self._want(max(self._number - 1, 1), "SIGTTOU")
 
     def _deliver(self, pid: int, kind: bytes, payload: bytes) -> None:
         """Take a frame of a worker process."""
+        worker = self._workers[pid]
         if kind == READY:
-            self._was_ready = True
+            worker.ready = self._was_ready = True
             self._overseer.is_ready(pid)
+            self._assign()
+            if self._reload_later:
+                self._reload_later = False
+                self.reload("SIGHUP")
+        elif kind == LEAVING and not worker.leaving:
+            self._leaves(pid, worker)
+            self._backoff.ended(worker.started, time.monotonic())
         elif kind == TELL:
+            worker.unanswered = 0
             self._overseer.told(pid, payload)
+
+    def _want(self, number: int, name: str) -> None:
+        """Have so many worker processes from now on."""
+        if self._stopping or number == self._number:
+            return
+        try:
+            self._slots.grow(number)
+        except StartupError as error:
+            # it shares the slot of another one
+            self._log("a worker process has no socket of its own", level="warning", why=str(error))
+        self._log("number of workers", signal=name, workers=number, before=self._number)
+        self._number = number
+        self._overseer.want(number)
+
+    # who serves
+
+    def _hung_up(self) -> None:
+        if self._was_ready or self._stopping:
+            self.reload("SIGHUP")
+        else:
+            self._reload_later = True
+
+    def reload(self, by: str) -> Reloaded:
+        """Read the configuration again, tell it to all worker processes, and begin to replace them, one after another.
+        One that has not begun to serve is replaced, too: it may have imported the application before it was changed."""
+        if self._stopping or not self._was_ready:
+            return refused("draining" if self._stopping else "starting", by, self._log)
+        self._notifier.reloading()
+        found = self._configuration.reread(by, self._log)
+        if found.status != "reloaded":
+            self._notifier.ready("reload refused, the configuration is as before")
+            return found
+        encoded = encode(self._configuration.config)
+        for worker in self._workers.values():
+            worker.channel.send(CONFIGURE, encoded)
+        self._overseer.configured(self._configuration.config)
+        self._generation += 1
+        self._rolling, self._announced = True, False
+        return msgspec.structs.replace(found, workers=self._number)
+
+    def _dismiss(self) -> None:
+        """Let those drain whose replacements serve, or that are too many."""
+        if self._stopping:
+            return
+        for worker in rolling.superfluous(self._workers.values(), self._number):
+            pid = next(pid for pid, one in self._workers.items() if one is worker)
+            os.kill(pid, signal.SIGTERM)
+            self._leaves(pid, self._workers[pid])
+        staying = [one for one in self._workers.values() if not one.leaving]
+        done = len(staying) >= self._number and all(one.ready and one.generation == self._generation for one in staying)
+        if done and not self._announced:
+            self._announced = True
+            self._notifier.ready(f"{self._number} worker processes serve")
+        if self._rolling and done:
+            self._rolling = False
+            self._log("workers replaced", workers=len(staying))
+
+    def _leaves(self, pid: int, worker: WorkerProcess) -> None:
+        """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
+        worker.leaving = True
+        worker.kill_at = min(worker.kill_at, time.monotonic() + self._configuration.config.timeouts.drain + 2 * MARGIN)
+        # it closes its listeners by itself
+        worker.slots.clear()
+        self._overseer.leaves(pid)
+        self._assign()
+
+    def _assign(self) -> None:
+        """Tell the worker processes which slots they accept from, where that has changed."""
+        if self._stopping:
+            return
+        serving = {pid: one.number for pid, one in self._newest().items()}
+        for pid, slots in assign(len(self._slots), serving).items():
+            worker = self._workers[pid]
+            added, removed = sorted(slots - worker.slots), sorted(worker.slots - slots)
+            if not added and not removed:
+                continue
+            worker.slots = slots
+            sockets = {slot: self._slots.sockets(slot) for slot in added}
+            worker.channel.send(
+                ACCEPT,
+                change({slot: len(found) for slot, found in sockets.items()}, removed),
+                [each.fileno() for found in sockets.values() for each in found],
+            )
+
+    def _newest(self) -> dict[int, WorkerProcess]:
+        """Return the worker processes that serve and stay, of each number the one that was started last."""
+        found: dict[int, tuple[int, WorkerProcess]] = {}
+        for pid, worker in self._workers.items():
+            if worker.ready and not worker.leaving:
+                found[worker.number] = pid, worker
+        return dict(found.values())
+
+    # the end
 
     def _stop_once(self, name: str) -> None:
         """Begin the drain, unless it has begun."""
@@ -199,19 +328,18 @@ class Supervisor:
         """Begin the drain, or, when called again, cut it short."""
         if not self._stopping:
             self._stopping = True
+            self._notifier.stopping(f"{name}: worker processes drain")
             self._log("stopping the workers", signal=name, workers=len(self._workers))
-            # a worker process's own watchdog ends it one MARGIN after the drain
-            self._kill_at = time.monotonic() + self._drain + 2 * MARGIN
-            self._signal(signal.SIGTERM)
+            for pid, worker in self._workers.items():
+                # a process keeps its pid until it is reaped
+                os.kill(pid, signal.SIGTERM)
+                self._leaves(pid, worker)
+            # they accept what waits; who comes later is refused
+            self._slots.close()
             return
-        self._kill_at = min(self._kill_at, time.monotonic() + 2 * MARGIN)
         for worker in self._workers.values():
+            worker.kill_at = min(worker.kill_at, time.monotonic() + 2 * MARGIN)
             worker.channel.send(END)
-
-    def _signal(self, number: signal.Signals) -> None:
-        # a process keeps its pid until it is reaped
-        for pid in self._workers:
-            os.kill(pid, number)
 
     def _reap(self) -> None:
         for pid in list(self._workers):
@@ -220,77 +348,51 @@ class Supervisor:
                 self._ended(pid, os.waitstatus_to_exitcode(status))
 
     def _ended(self, pid: int, code: int) -> None:
-        worker = self._workers.pop(pid)
+        worker = self._workers[pid]
         # its last frames may not have been received yet
         worker.channel.close()
+        del self._workers[pid]
         self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
         if self._stopping:
-            self._code = self._code or (FAILED if code else 0)
-        elif self._was_ready:
-            self._replace(pid, worker, code)
-        else:
+            # one that did not serve yet has no handler of SIGTERM, and cuts nothing
+            unborn = self._was_ready and not worker.ready and code == -signal.SIGTERM
+            self._code = worse(self._code, 0 if unborn else code)
+        elif not self._was_ready:
             # it has written the reason itself
             self._stopping = True
+            self._slots.close()
             self._code = code if code > 0 else FAILED
-
-    def _replace(self, pid: int, worker: _WorkerProcess, code: int) -> None:
-        lived = time.monotonic() - worker.started
-        if lived >= LONG_LIFE:
-            self._delay = 0.0
-            self._not_before = -math.inf
         else:
-            self._back_off()
-        how: dict[str, object] = {"code": code} if code >= 0 else {"signal": _signal_name(-code)}
-        self._log(
-            "worker ended",
-            level="warning" if code else "info",
-            number=worker.number,
-            pid=pid,
-            **how,
-            lived=round(lived, 3),
-            replaced_in=self._delay,
-        )
+            self._replaced(pid, worker, code)
+            self._assign()
 
-    def _fork_failed(self, error: OSError) -> None:
-        if not self._was_ready:
-            raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
-        self._back_off()
-        self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._delay)
-
-    def _back_off(self) -> None:
-        """Double the delay, unless one is pending: worker processes that end together count once."""
+    def _replaced(self, pid: int, worker: WorkerProcess, code: int) -> None:
+        """Log the end of a worker process, and wait before the next start if it did not live long."""
         now = time.monotonic()
-        if now >= self._not_before:
-            self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
-            self._not_before = now + self._delay
+        how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
+        facts = {"number": worker.number, "pid": pid, **how, "lived": round(now - worker.started, 3)}
+        if not worker.ready and rolling.replaces(worker, self._workers.values()):
+            self._give_up(worker, facts)
+            return
+        if not worker.leaving:
+            facts["replaced_in"] = self._backoff.ended(worker.started, now)
+        self._log("worker ended", level="warning" if code not in (0, CUT) else "info", **facts)
+
+    def _give_up(self, newcomer: WorkerProcess, facts: dict[str, object]) -> None:
+        """Replace no more worker processes, because a new one has ended before it served; but try again if they were to
+        be replaced once more since it was started."""
+        self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
+        if newcomer.generation == self._generation:
+            self._rolling = False
+            self._notifier.ready("new worker processes do not start, the others serve")
+            for worker in self._workers.values():
+                worker.generation = self._generation
 
     def _kill_overdue(self) -> None:
-        if self._workers and time.monotonic() >= self._kill_at:
-            self._log("workers did not end in time: killed", level="error", pids=list(self._workers))
-            self._kill_at = math.inf
-            self._signal(signal.SIGKILL)
-
-
-def free_port(host: str, port: int) -> int:
-    """Return `port`, or for 0 one that the kernel chooses. OSError if a process listens on it on an address of `host`.
-
-    SO_REUSEPORT would let an unrelated process share the port, so bind once without it to detect a conflict. The name
-    is looked up in this thread, because a fork would lose any other.
-    """
-    addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for probe, address in sockets_for(addresses):
-        with probe:
-            bind(probe, (address[0], port, *address[2:]))
-            port = probe.getsockname()[1]
-    return port
-
-
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Leave the signal to the byte that Python writes to the wakeup descriptor."""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+        now = time.monotonic()
+        overdue = [pid for pid, worker in self._workers.items() if now >= worker.kill_at]
+        if overdue:
+            self._log("workers did not end in time: killed", level="error", pids=overdue)
+        for pid in overdue:
+            self._workers[pid].kill_at = math.inf
+            os.kill(pid, signal.SIGKILL)

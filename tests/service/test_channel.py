@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -122,3 +124,40 @@ def test_a_release_leaves_the_selector_as_it_is(end: End) -> None:
     end.channel.release()
     assert end.watched == 1
     end.selector.unregister(next(iter(end.selector.get_map())))
+
+
+# descriptors
+
+
+def descriptors(data: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array("i")
+    for _, _, payload in data:
+        found.frombytes(payload)
+    return list(found)
+
+
+def test_descriptors_come_with_their_frame_also_when_the_other_end_lags(end: End) -> None:
+    pipes = [os.pipe() for _ in range(3)]
+    try:
+        end.channel.send(ASK, b"x" * 5_000_000)
+        for number, (reader, _) in enumerate(pipes):
+            end.channel.send(TELL, b"%d" % number, [reader])
+            end.channel.send(ASK, b"without")
+        frames = Frames()
+        received: list[tuple[bytes, bytes]] = []
+        came: list[int] = []
+        while len(received) < 7:
+            end.turn()
+            data, ancillary, _, _ = end.theirs.recvmsg(65536, socket.CMSG_SPACE(1000))
+            came += descriptors(ancillary)
+            received += frames.feed(data)
+            # those of a frame are there when it is complete
+            assert len(came) >= sum(kind == TELL for kind, _ in received)
+        assert [payload for kind, payload in received if kind == TELL] == [b"0", b"1", b"2"]
+        for found, (reader, _) in zip(came, pipes, strict=True):
+            assert os.path.sameopenfile(found, reader)
+            os.close(found)
+    finally:
+        for reader, writer in pipes:
+            os.close(reader)
+            os.close(writer)

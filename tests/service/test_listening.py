@@ -11,7 +11,7 @@ import pytest
 
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
-from deadlined.service.listening import listen, url, with_chosen_ports
+from deadlined.service.listening import listen, url_of, with_chosen_ports
 from tests.support.command import (
     COMMAND,
     PATIENCE,
@@ -29,7 +29,7 @@ async def urls(**options: object) -> list[str]:
     config = ServeConfig(**options)  # type: ignore[arg-type]
     listeners = await listen(config)
     try:
-        return [url(config, listener) for listener in listeners]
+        return [url_of(config, listener.socket) for listener in listeners]
     finally:
         for listener in listeners:
             listener.close()
@@ -60,7 +60,7 @@ async def test_an_inherited_socket_is_served_and_not_passed_on() -> None:
         os.set_inheritable(fd, True)
         config = ServeConfig(bind=(f"fd://{fd}",))
         (listener,) = await listen(config)
-        assert url(config, listener) == f"http://127.0.0.1:{given.getsockname()[1]}"
+        assert url_of(config, listener.socket) == f"http://127.0.0.1:{given.getsockname()[1]}"
         assert not os.get_inheritable(fd)
         await listener.aclose()
 

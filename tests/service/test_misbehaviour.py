@@ -351,7 +351,7 @@ def test_ctrl_c_during_a_request_lets_it_finish_and_a_second_one_cuts(start: Sta
         assert read_all(finished).endswith("fine")
         process.signal(signal.SIGINT)
         assert read_all(cut) == ""
-    assert process.end() == (0, "")
+    assert process.end() == (4, "")
     assert process.events("draining")[0]["signal"] == "SIGINT"
 
 
@@ -360,10 +360,10 @@ def test_workers_are_replaced_and_end(start: Starter, loop: str) -> None:
     process = start("bad:app", "--loop", loop, "--workers", "2", "--drain", "1h")
     process.wait_for("listening")
     for number in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM):
-        victim = process.lines[-1]["pid"]
+        victim = process.events("listening")[-1]["pid"]
         os.kill(victim, number)
-        assert process.wait_for("worker ended")["pid"] == victim
-        process.wait_for("listening")
+        process.wait_for_all("worker ended", "listening")
+        assert process.events("worker ended")[-1]["pid"] == victim
         assert int(body(process, "pid")) != victim
     with process.begin("/endless") as client:
         process.wait_until_busy()
@@ -372,7 +372,7 @@ def test_workers_are_replaced_and_end(start: Starter, loop: str) -> None:
         process.wait_for("draining")
         process.signal()
         assert read_all(client) == ""
-    assert process.end() == (0, "")
+    assert process.end() == (4, "")
 
 
 # output

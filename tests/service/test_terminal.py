@@ -238,13 +238,6 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert "another process has it (process " in line
 
 
-def test_a_terminal_that_hangs_up_ends_the_server_as_other_programs(tmp_path: Path) -> None:
-    """SIGHUP, before anything is written to a terminal that is gone."""
-    with serving(tmp_path) as (terminal, _):
-        terminal.process.send_signal(signal.SIGHUP)
-        assert terminal.end() == -signal.SIGHUP
-
-
 def test_head_takes_the_first_line_and_the_server_goes_on(tmp_path: Path) -> None:
     """`deadlined serve | head -1`: the log has no reader then."""
     assert shutil.which("head") is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import selectors
 import signal
@@ -15,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
+from deadlined.service.config import ServeConfig
+from deadlined.service.notify import Notifier
 from deadlined.service.overseer import Controls, Overseer
-from deadlined.service.workers import Supervisor, free_port
+from deadlined.service.rereading import Configuration
+from deadlined.service.slots import Slots
+from deadlined.service.workers import Supervisor
 from tests.support.command import (
     APPS,
     COMMAND,
@@ -77,10 +80,12 @@ def test_workers_share_a_port_and_the_connections(start: Starter) -> None:
 def test_a_worker_that_has_ended_is_replaced(start: Starter, number: signal.Signals, how: dict[str, object]) -> None:
     process, first, second = two_workers(start, "apps:pid")
     os.kill(first, number)
-    ended = process.wait_for("worker ended")
+    # one that drains is replaced before it has ended
+    process.wait_for_all("worker ended", "listening")
+    (ended,) = process.events("worker ended")
     assert ended["pid"] == first
     assert how.items() <= ended.items()
-    process.wait_for("listening")
+    assert ("replaced_in" in ended) == (number == signal.SIGKILL)
     (third,) = pids(process) - {first, second}
     assert answering(process) == {second, third}
     process.signal()
@@ -112,20 +117,6 @@ def test_several_that_end_together_double_the_delay_once(start: Starter) -> None
     assert process.end() == (0, "")
 
 
-def test_the_delay_doubles_from_round_to_round() -> None:
-    supervisor = Supervisor(8, 1.0, lambda *_, **__: None)
-    delays = []
-    try:
-        for _ in range(9):
-            for _ in range(8):
-                supervisor._back_off()
-            delays.append(supervisor._delay)
-            supervisor._not_before = -math.inf
-    finally:
-        supervisor._close()
-    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
-
-
 def test_a_worker_that_is_hung_up_lets_its_requests_finish(start: Starter) -> None:
     process, *workers = two_workers(start, "apps:slow", "--drain", "1h")
     with begun(process) as client:
@@ -134,10 +125,8 @@ def test_a_worker_that_is_hung_up_lets_its_requests_finish(start: Starter) -> No
         for _ in workers:
             assert process.wait_for("draining")["signal"] == "SIGHUP"
         assert read_all(client).endswith("finished")
-    for _ in workers:
-        assert process.wait_for("worker ended")["code"] == 0
-    while len(pids(process)) < 4:
-        process.wait_for("listening")
+    process.wait_for_all("worker ended", "worker ended", "listening", "listening")
+    assert [line["code"] for line in process.events("worker ended")] == [0, 0]
     process.signal()
     assert process.end() == (0, "")
 
@@ -154,29 +143,6 @@ def test_a_worker_that_was_started_with_hangups_ignored_goes_on(start: Starter) 
     process.signal()
     assert process.end() == (0, "")
     assert process.events("worker ended") == []
-
-
-# the port
-
-
-def test_a_free_port_is_one_of_that_host() -> None:
-    with socket.create_server(("127.0.0.2", 0)) as other:
-        port = other.getsockname()[1]
-        assert free_port("127.0.0.1", port) == port
-        for host in ("127.0.0.2", ""):
-            with pytest.raises(OSError, match="in use"):
-                free_port(host, port)
-
-
-def test_a_port_that_the_kernel_chooses_is_free_on_that_host() -> None:
-    port = free_port("127.0.0.1", 0)
-    with socket.create_server(("127.0.0.1", port)):
-        assert port > 0
-
-
-def test_a_host_of_another_machine_has_no_free_port() -> None:
-    with pytest.raises(OSError, match="assign"):
-        free_port("192.0.2.1", 0)
 
 
 # what keeps a worker from starting is said once
@@ -201,14 +167,19 @@ def test_a_port_in_use_is_not_shared_with_a_stranger() -> None:
         assert_one_line(run("serve", "--workers", "2", "--port", port), 3, port, "another process has it")
 
 
-def test_a_unix_socket_cannot_be_shared(tmp_path: Path) -> None:
-    assert_one_line(run("serve", "--workers", "2", "--uds", str(tmp_path / "socket")), 2, "--workers", "--uds")
-
-
 def test_the_environment_can_tell_the_number(start: Starter) -> None:
     process = start("apps:pid", DEADLINED_WORKERS="2")
     process.wait_for("listening")
     assert len(pids(process)) == 2
+
+
+def configuration() -> Configuration:
+    return Configuration(ServeConfig(port=0, workers=2), None)
+
+
+def slots() -> Slots:
+    """Of two worker processes; their supervisor closes them."""
+    return Slots(ServeConfig(port=0), 2)
 
 
 def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +190,7 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     before = signal.getsignal(signal.SIGTERM)
     overseer = Recorder()
     with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
-        Supervisor(2, 1.0, lambda *_, **__: None, overseer).run()
+        Supervisor(configuration(), slots(), lambda *_, **__: None, overseer, Notifier()).run()
     assert signal.getsignal(signal.SIGTERM) is before
     assert overseer.calls == ["begin", "end"]
 
@@ -245,7 +216,9 @@ class Recorder(Overseer):
 
 def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, dict[str, object]]] = []
-    supervisor = Supervisor(2, 1.0, lambda event, **fields: said.append((event, fields)))
+    supervisor = Supervisor(
+        configuration(), slots(), lambda event, **fields: said.append((event, fields)), None, Notifier()
+    )
     supervisor._was_ready = True
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 
@@ -304,14 +277,14 @@ def test_a_second_signal_ends_all_at_once(start: Starter) -> None:
         process.wait_for("draining")
         process.signal()
         assert read_all(client) == ""
-        assert process.end() == (0, "")
+        assert process.end() == (4, "")
 
 
 def test_the_drain_cuts_what_does_not_end(start: Starter) -> None:
     process, *_ = two_workers(start, "apps:endless", "--drain", "500ms")
     with begun(process) as client:
         process.signal(signal.SIGINT)
-        assert process.end() == (0, "")
+        assert process.end() == (4, "")
         assert read_all(client) == ""
     assert [line["reason"] for line in process.events("connection")] == ["drain_timeout"]
 

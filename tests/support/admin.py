@@ -19,11 +19,12 @@ from deadlined.http import HttpServer
 from deadlined.runtime import current_host
 from deadlined.service.admin.address import AdminSockets, open_admin
 from deadlined.service.admin.gather import Serving
-from deadlined.service.admin.hosting import shown
 from deadlined.service.admin.listener import AdminListener
 from deadlined.service.admin.local import LocalService
 from deadlined.service.admin.picture import Answer, Counters, Gauges, Histogram, Picture, Worker
 from deadlined.service.admin.service import Service
+from deadlined.service.admin.showing import shown
+from deadlined.service.rereading import Reloaded
 from tests.applications.daemons import found
 from tests.support.command import PATIENCE, Process
 
@@ -118,7 +119,7 @@ async def asking(service: Service, sockets: AdminSockets | None = None, **config
 
 def local(server: HttpServer) -> LocalService:
     """Return `server` as a service that serves."""
-    service = LocalService(server.shutdown)
+    service = LocalService(server.shutdown, lambda: Reloaded("reloaded"))
     service.serving = Serving(server, current_host().poller, lambda: 0)
     return service
 

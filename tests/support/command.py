@@ -152,6 +152,21 @@ class Process:
                 return self.lines[-1]
         raise AssertionError(f"it ended without {event!r}: {self.lines} {self._stderr.read()}")
 
+    def wait_for_all(self, *events: str) -> None:
+        """Wait until as many log lines as are given here of each event were read, in any order, from now on."""
+        missing = list(events)
+        while missing:
+            event = self.next_line()["event"]
+            if event in missing:
+                missing.remove(event)
+
+    def next_line(self) -> dict[str, Any]:
+        """Wait for the next log line, and return it."""
+        for text in self._stdout:
+            self.lines.append(json.loads(text))
+            return self.lines[-1]
+        raise AssertionError(f"it ended: {self.lines} {self._stderr.read()}")
+
     def wait_until(self, said: str) -> None:
         """Wait until an application of `APPS` has printed this."""
         assert self._stderr.readline() == said + "\n"

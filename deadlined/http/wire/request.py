@@ -134,8 +134,9 @@ class RequestParser:
         self._replace(b"")
         return rest
 
-    def use_routes(self, routes: Routes | None) -> None:
-        """Use other routes for each request that is parsed from now on."""
+    def configure(self, limits: Limits, routes: Routes | None) -> None:
+        """Use other limits and routes from now on. A body that has begun keeps the limits that it began with."""
+        self._limits = limits
         self._routes = routes
         self.choice = None
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from ...http import Exchange, Request
 from ...runtime import current_time
 from ...timing import sleep
@@ -129,14 +131,27 @@ class AdminHandler:
         return await self._paced(Question(what="counts"), lambda picture: _json(statistics_of(picture)))
 
     async def _show_config(self, request: Request, query: str) -> Reply:
-        return Reply(200, JSON, self._config)
+        config = self._service.config
+        return Reply(200, JSON, self._config if config is None else json_line(config))
 
     async def _drain(self, request: Request, query: str) -> Reply:
         picture = await self._service.ask(Question(what="drain"))
         return Reply(202, JSON, json_line({"status": picture.status}))
 
     async def _reload(self, request: Request, query: str) -> Reply:
-        return problem(501, "this server cannot reload its configuration: start it anew with the new one")
+        picture = await self._service.ask(Question(what="reload"))
+        done = picture.reloaded
+        if done is None:
+            raise UnavailableError("the service does not answer")
+        if done.status == "starting":
+            raise UnavailableError("the service is starting; it can be reloaded once it is ready")
+        if done.status == "draining":
+            return problem(409, "the service drains, and is not reloaded")
+        if done.status == "refused":
+            return problem(422, "; ".join(done.problems))
+        answer = msgspec.to_builtins(done)
+        del answer["problems"]
+        return Reply(200, JSON, json_line(answer))
 
     async def _paced(self, question: Question, answer: Callable[[Picture], AnswerT]) -> AnswerT:
         """Ask when it is this question's turn, and make the answer."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import socket as stdlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from ... import __version__
 from ...runtime import open_group, run
@@ -19,6 +16,7 @@ from .address import AdminSockets
 from .listener import AdminListener
 from .remote import RemoteService
 from .service import Service
+from .showing import shown
 
 
 @dataclass(frozen=True)
@@ -69,20 +67,3 @@ def build_of(config: Any) -> dict[str, str]:
         "http": config.http,
         "queue": config.queue,
     }
-
-
-def shown(config: object) -> dict[str, object]:
-    """Return the options as /config shows them: `off` for infinity, modes in octal. They have no secrets, only the
-    names of files that do."""
-    found: dict[str, object] = _readable(msgspec.to_builtins(config))
-    return found
-
-
-def _readable(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
-        return {key: _readable(inner, key) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_readable(inner) for inner in value]
-    if value == math.inf:
-        return "off"
-    return f"{value:o}" if name.endswith("_mode") else value

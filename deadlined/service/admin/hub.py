@@ -21,6 +21,7 @@ import msgspec
 
 from ..frames import ASK
 from ..overseer import Send
+from ..rereading import Reloaded
 from .picture import Answer, Counters, Picture, Question, Status, Worker, add
 
 # seconds; an event loop that serves answers within milliseconds, and a scrape of Prometheus waits for ten seconds
@@ -37,6 +38,7 @@ class _Member:
     number: int
     send: Send
     ready: bool = False
+    leaving: bool = False
     last: Answer | None = None
     asked: float = math.inf
 
@@ -47,6 +49,7 @@ class _Collection:
 
     waiting: set[int]
     until: float
+    reloaded: Reloaded | None
     answers: dict[int, Answer] = field(default_factory=dict)
 
 
@@ -73,10 +76,18 @@ class Hub:
         """Note that it serves."""
         self._members[pid].ready = True
 
+    def leaves(self, pid: int) -> None:
+        """Note that it drains: it answers questions, but does not count as one that serves."""
+        self._members[pid].leaving = True
+
+    def want(self, number: int) -> None:
+        """Note how many worker processes there should be."""
+        self._wanted = number
+
     @property
     def all_ready(self) -> bool:
         """True if every worker process that there should be serves."""
-        return sum(member.ready for member in self._members.values()) >= self._wanted
+        return sum(member.ready and not member.leaving for member in self._members.values()) >= self._wanted
 
     def left(self, pid: int, replaced: bool) -> None:
         """Note that it has ended, and keep what it has counted."""
@@ -87,13 +98,14 @@ class Hub:
         for number in list(self._collections):
             self._answered(number, pid)
 
-    def ask(self, question: Question) -> None:
-        """Ask the worker processes. A question about the status alone is answered without them."""
+    def ask(self, question: Question, reloaded: Reloaded | None = None) -> None:
+        """Ask the worker processes. A question about the status alone is answered without them. `reloaded` is part of
+        the answer."""
         now = self._now()
         asked = [pid for pid, member in self._members.items() if member.ready and now - member.asked < BOUND]
         if question.what == "status":
             asked = []
-        collection = self._collections[question.id] = _Collection(set(asked), now + BOUND)
+        collection = self._collections[question.id] = _Collection(set(asked), now + BOUND, reloaded)
         for pid in asked:
             member = self._members[pid]
             member.asked = min(member.asked, now)
@@ -148,6 +160,7 @@ class Hub:
                     restarts=self._restarts,
                     workers=workers,
                     retired=self._retired,
+                    reloaded=collection.reloaded,
                 )
             )
         )
@@ -158,6 +171,6 @@ class Hub:
             worker=member.number,
             pid=pid,
             up=answer is not None,
-            ready=member.ready,
+            ready=member.ready and not member.leaving,
             answer=answer or member.last,
         )

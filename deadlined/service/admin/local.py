@@ -9,23 +9,27 @@ import msgspec
 
 from ...http import HttpServer
 from ...poll import Poller
+from ..rereading import Reloaded
 from ..stalls import StallWatch
 from .gather import Serving
 from .picture import Answer, Picture, Question, Status, Worker
 from .service import Service, UnavailableError
+from .showing import shown
 
 # the number of a process that serves alone: a supervisor counts from 1 as well
 ONLY = 1
 
 
 class LocalService(Service):
-    """The serving process itself. `drain()` begins its drain; it is called once at most.
+    """The serving process itself. `drain()` begins its drain; it is called once at most. `reload()` reads its
+    configuration again.
 
     It is `starting` until `serving` is set, and `draining` once `begin_drain` was called.
     """
 
-    def __init__(self, drain: Callable[[], object]) -> None:
+    def __init__(self, drain: Callable[[], object], reload: Callable[[], Reloaded]) -> None:
         self.serving: Serving | None = None
+        self._reload = reload
         self._drain = drain
         self._draining = False
 
@@ -44,15 +48,20 @@ class LocalService(Service):
         """Note that the drain has begun, for whatever reason."""
         self._draining = True
 
+    def configured(self, config: object) -> None:
+        """Show another configuration from now on."""
+        self.config = shown(config)
+
     async def ask(self, question: Question) -> Picture:
         if question.what == "drain" and not self._draining:
             if self.serving is None:
                 raise UnavailableError("the service is starting; it can be drained once it is ready")
             self._draining = True
             self._drain()
-        answer = self._answer(question) if question.what != "status" else None
+        reloaded = self._reload() if question.what == "reload" else None
+        answer = self._answer(question) if question.what not in ("status", "reload") else None
         worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
-        return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker])
+        return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 
     def reply(self, question: bytes, worker: int) -> bytes:
         """Answer a supervisor's question, or none if it is empty, as its worker process number `worker`. b"" if nothing

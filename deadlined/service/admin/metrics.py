@@ -80,10 +80,16 @@ def _workers(workers: Iterable[Worker]) -> Iterator[Metric]:
     connections = GaugeMetricFamily(
         "deadlined_worker_connections_open", "Open connections of a worker process.", labels=["worker"]
     )
+    numbers: dict[int, list[Worker]] = {}
     for worker in workers:
-        up.add_metric([str(worker.worker)], float(worker.up))
-        if worker.up and worker.answer is not None:
-            connections.add_metric([str(worker.worker)], sum(worker.answer.gauges.phases.values()))
+        numbers.setdefault(worker.worker, []).append(worker)
+    for number, same in numbers.items():
+        # one that drains has the number of the one that has taken its place
+        serving = [worker for worker in same if worker.ready] or same
+        up.add_metric([str(number)], float(all(worker.up for worker in serving)))
+        answers = [worker.answer for worker in same if worker.up and worker.answer is not None]
+        if answers:
+            connections.add_metric([str(number)], sum(sum(one.gauges.phases.values()) for one in answers))
     yield up
     yield connections
 

@@ -22,12 +22,13 @@ from contextlib import suppress
 import msgspec
 
 from ..channel import Channel
-from ..frames import ASK, TELL
+from ..frames import ASK, CONFIGURE, TELL
 from ..logs import Log
 from ..overseer import Controls, Overseer, Send
 from .address import AdminSockets
 from .hub import Hub
 from .picture import Question, Status
+from .showing import shown
 
 # seconds between the end of an admin process and the start of the next
 _PAUSE = 1.0
@@ -51,6 +52,8 @@ class AdminProcess(Overseer):
         self._controls: Controls | None = None
         self._hub: Hub | None = None
         self._channel: Channel | None = None
+        # what it shows since a reload, b"" for that of the start
+        self._config = b""
         # 0: there is no process
         self._pid = 0
         self._start_at = -math.inf
@@ -70,6 +73,16 @@ class AdminProcess(Overseer):
     def is_ready(self, pid: int) -> None:
         self._needed_hub.is_ready(pid)
         self._complete = self._complete or self._needed_hub.all_ready
+
+    def leaves(self, pid: int) -> None:
+        self._needed_hub.leaves(pid)
+
+    def want(self, number: int) -> None:
+        self._needed_hub.want(number)
+
+    def configured(self, config: object) -> None:
+        self._config = msgspec.json.encode(shown(config))
+        self._send_config()
 
     def told(self, pid: int, answer: bytes) -> None:
         self._needed_hub.told(pid, answer)
@@ -128,6 +141,11 @@ class AdminProcess(Overseer):
         theirs.close()
         self._pid = pid
         self._channel = Channel(ours, self._needed_controls.selector, self._deliver)
+        self._send_config()
+
+    def _send_config(self) -> None:
+        if self._channel is not None and self._config:
+            self._channel.send(CONFIGURE, self._config)
 
     def _run(self, socket: stdlib.socket) -> None:
         """Serve in the forked process, and end it. The stack below is the supervisor's: never return there."""
@@ -170,7 +188,11 @@ class AdminProcess(Overseer):
         if question.what == "drain":
             self._needed_controls.stop("POST /drain")
             question = msgspec.structs.replace(question, what="status")
-        self._needed_hub.ask(question)
+        reloaded = None
+        if question.what == "reload":
+            reloaded = self._needed_controls.reload("POST /reload")
+            question = msgspec.structs.replace(question, what="status")
+        self._needed_hub.ask(question, reloaded)
 
     def _publish(self, picture: bytes) -> None:
         if self._channel is not None:

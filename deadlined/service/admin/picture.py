@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from ..rereading import Reloaded
+
 Status = Literal["starting", "ready", "draining"]
 SortKey = Literal["id", "age", "left", "requests"]
 
@@ -70,7 +72,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a service. `connections` asks for at most `limit` connections, those in `phase` (None: all), the
     first by `sort`, or the last of all if `descending`. `id` tells the questions of one asker apart."""
 
-    what: Literal["status", "counts", "connections", "drain"]
+    what: Literal["status", "counts", "connections", "drain", "reload"]
     id: int = 0
     phase: str | None = None
     sort: SortKey = "id"
@@ -101,7 +103,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: its status, its processes, how many of them there should be, and the totals of those that are gone."""
+    """A service: its status, its processes, how many of them there should be, and the totals of those that are gone.
+    `reloaded`: what the question `reload` has done."""
 
     id: int
     status: Status
@@ -109,6 +112,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     workers: list[Worker]
     retired: Counters | None = None
+    reloaded: Reloaded | None = None
 
     @property
     def ready(self) -> bool:

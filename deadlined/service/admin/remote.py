@@ -8,7 +8,7 @@ import msgspec
 
 from ...net import BrokenResourceError, Conn
 from ...runtime import Event, current_time
-from ..frames import ASK, TELL, Frames, frame
+from ..frames import ASK, CONFIGURE, TELL, Frames, frame
 from .picture import Picture, Question
 from .service import Service, UnavailableError
 
@@ -35,6 +35,8 @@ class RemoteService(Service):
                 for kind, payload in self._frames.feed(data):
                     if kind == TELL:
                         self._told(msgspec.json.decode(payload, type=Picture))
+                    elif kind == CONFIGURE:
+                        self.config = msgspec.json.decode(payload)
 
     async def ask(self, question: Question) -> Picture:
         self._asked += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .picture import Picture, Question
 
 
@@ -10,9 +12,13 @@ class UnavailableError(Exception):
 
 
 class Service:
-    """Answers questions about a service, and drains it. An abstract base class."""
+    """Answers questions about a service, drains and reloads it. An abstract base class. `config`: the options to show
+    since a reload; None while they are those of the start."""
+
+    config: Mapping[str, object] | None = None
 
     async def ask(self, question: Question) -> Picture:
-        """Return the service as it is now, with what `question` asks for. The question `drain` begins the drain, once.
+        """Return the service as it is now, with what `question` asks for. The question `drain` begins the drain, once;
+        `reload` reads the configuration again.
         Raise UnavailableError if there is no answer in time."""
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from .binds import UnixBind, parse_bind
+from .binds import parse_bind
 from .model import ServeConfig
 
 
@@ -58,9 +58,4 @@ def conflicts(config: ServeConfig) -> list[str]:
     places = [parse_bind(text) for text in config.bind]
     twice = sorted({str(place) for place in places if places.count(place) > 1})
     found += [f"--bind: {text} is given twice" for text in twice if not text.endswith(":0")]
-    if config.workers > 1 and config.uds is not None:
-        found.append("--workers: processes can share a port, but not the unix socket of --uds")
-    elif config.workers > 1:
-        paths = [str(place) for place in places if isinstance(place, UnixBind)]
-        found += [f"--workers: processes can share a port, but not the socket of --bind {path}" for path in paths]
     return found

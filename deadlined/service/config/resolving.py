@@ -23,6 +23,9 @@ OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "ENV_FILE", "PURE", "REQUIRE_COMPIL
 
 DEFAULT: Final = "default"
 
+# SD_LISTEN_FDS_START of sd_listen_fds(3)
+FIRST_SOCKET: Final = 3
+
 
 class ConfigurationError(Exception):
     """A configuration is wrong. `problems`: a line for each mistake."""
@@ -34,20 +37,23 @@ class ConfigurationError(Exception):
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Where the configuration comes from. `flags`: the values of the flags that were given, by the settings' names.
-    `file`: the path of a TOML file, None for none."""
+    `file`: the path of a TOML file, None for none. `sockets`: how many listening sockets a service manager has passed,
+    from descriptor 3 on; they are where to listen if nothing else says so."""
 
     flags: Mapping[str, Any] = {}
     environment: Mapping[str, str] = {}
     file: str | None = None
+    sockets: int = 0
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration. `origins` says of each setting where its value comes from. `warnings`: a line for each variable
-    that looks like one of ours and is none."""
+    that looks like one of ours and is none. `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    sources: Sources
 
 
 def resolve(sources: Sources) -> Resolution:
@@ -55,7 +61,7 @@ def resolve(sources: Sources) -> Resolution:
     problems: list[str] = []
     # the first that has a setting gives its value
     of_file, routes = _of_file(sources.file, problems)
-    layers = [_of_flags(sources.flags), _of_variables(sources.environment, problems), of_file]
+    layers = [_of_flags(sources.flags), _of_variables(sources.environment, problems), of_file, _of_manager(sources)]
     problems += keep_one_way_to_listen(layers)
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)
@@ -65,8 +71,22 @@ def resolve(sources: Sources) -> Resolution:
     return Resolution(
         config=config,
         origins={name: found[name].origin if name in found else DEFAULT for name in SETTINGS},
-        warnings=tuple(_unknown_variables(sources.environment)),
+        warnings=(*_unknown_variables(sources.environment), *_unused_sockets(sources, config)),
+        sources=sources,
     )
+
+
+def _of_manager(sources: Sources) -> Layer:
+    """Return the places of the sockets that a service manager has passed."""
+    places = tuple(f"fd://{FIRST_SOCKET + number}" for number in range(sources.sockets))
+    return {"bind": Given(places, "LISTEN_FDS")} if places else {}
+
+
+def _unused_sockets(sources: Sources, config: ServeConfig) -> list[str]:
+    """Return a warning if nothing listens on a socket of the service manager."""
+    unused = [f"fd://{FIRST_SOCKET + number}" for number in range(sources.sockets)]
+    unused = [place for place in unused if place not in config.bind]
+    return [f"the service manager has passed {', '.join(unused)}, and nothing listens there"] if unused else []
 
 
 def _of_flags(flags: Mapping[str, Any]) -> Layer:

@@ -13,6 +13,7 @@ from deadlined.http import Route
 from deadlined.service import ServeConfig
 from deadlined.service.admin.picture import MOST_SHOWN
 from deadlined.service.admin.views import parse_query
+from deadlined.service.rereading import Reloaded
 from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
 from tests.support.http import GET, Site, only, serving
 
@@ -67,10 +68,34 @@ async def test_anything_else_is_404_and_says_what_there_is(path: str, autojump_c
     assert "/metrics" in found.detail
 
 
-async def test_reload_says_that_there_is_none(autojump_clock: MockClock) -> None:
-    async with asking(Still(picture(answer(1)))) as admin:
+@pytest.mark.parametrize(
+    ("done", "status", "words"),
+    [
+        (Reloaded("refused", problems=["F:1: idle: 'x' is no duration", "F:2: port: no"]), 422, "F:1: idle: 'x' is no"),
+        (Reloaded("draining"), 409, "drains"),
+        (Reloaded("starting"), 503, "starting"),
+        (None, 503, "does not answer"),
+    ],
+)
+async def test_a_reload_that_changes_nothing_says_why(
+    done: Reloaded | None, status: int, words: str, autojump_clock: MockClock
+) -> None:
+    async with asking(Still(msgspec.structs.replace(picture(answer(1)), reloaded=done))) as admin:
         found = await admin.get("/reload", "POST")
-    assert (found.status, "cannot reload" in found.detail) == (501, True)
+    assert found.status == status
+    assert words in found.detail
+
+
+async def test_a_reload_says_what_has_changed_and_what_needs_a_restart(autojump_clock: MockClock) -> None:
+    done = Reloaded("reloaded", {"idle": ("75s", "5s")}, ["port", "queue"], workers=2)
+    service = Still(msgspec.structs.replace(picture(answer(1)), reloaded=done))
+    async with asking(service, host="a") as admin:
+        found = await admin.get("/reload", "POST")
+        service.config = {"host": "b"}
+        assert (await admin.get("/config")).json == {"host": "b"}
+    assert found.status == 200
+    expected = {"status": "reloaded", "changed": {"idle": ["75s", "5s"]}, "needs_restart": ["port", "queue"]}
+    assert found.json == expected | {"workers": 2}
 
 
 async def test_a_request_for_another_host_is_refused(autojump_clock: MockClock) -> None:

@@ -142,7 +142,6 @@ def test_a_switch_is_what_its_variable_says(name: str, setting: Any) -> None:
         ("[timeouts]\nidle = 1", "F:1: timeouts: unknown key; settings are at the top of the file, in no table"),
         ("certfile = 'c.pem'\nkeyfile = 'k.pem'\nfactory = true", "--factory needs APP"),
         ("keyfile = 'k.pem'", "--keyfile needs --certfile"),
-        ("uds = 'x'\nworkers = 2", "--workers: processes can share a port, but not the unix socket of --uds"),
     ],
 )
 def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, toml: str, told: str) -> None:
@@ -208,7 +207,6 @@ def test_an_unknown_variable_is_told_and_changes_nothing(name: str, like: str) -
         ({}, {"DEADLINED_BIND": ":80", "DEADLINED_UDS": "x"}, "", "DEADLINED_BIND and DEADLINED_UDS both say"),
         ({}, {}, "bind = [':80']\nport = 80", "F:1 and F:2 both say where to listen; give all places with --bind"),
         ({"bind": (":80", ":80")}, {}, "", "--bind: :80 is given twice"),
-        ({"bind": ("unix:x",), "workers": 2}, {}, "", "--workers: processes can share a port, but not the socket of"),
         ({}, {}, "bind = ['80']", "F:1: bind: '80' is no place to listen: write 127.0.0.1:8000, [::1]:8000, unix:/run"),
         ({}, {}, "bind = 80", "F:1: bind: 80 is not a list of texts"),
         ({}, {}, "uds_owner = 'a b'", "F:1: uds_owner: 'a b' is no owner: write user, user:group or :group"),

@@ -1,0 +1,79 @@
+"""What of a configuration can change while a service runs, and what needs a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...http import Limits, Route, Timeouts
+from .model import ServeConfig
+from .routing import TABLE, as_dictionaries
+from .settings import SETTINGS
+
+# the files of TLS are read again although their names are the same
+_TLS: Final = ("certfile", "keyfile", "key_password_file", "client_ca", "ciphers", "tls_min")
+
+# the fields of the model that a running process takes over
+_LIVE: Final = ("timeouts", "limits", "routes", *_TLS)
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What differs between two configurations: `changed`, the settings that are taken over, with what they were and
+    what they are, as text (None is not set); `needs_restart`, the names of the others."""
+
+    changed: dict[str, tuple[str | None, str | None]]
+    needs_restart: list[str]
+
+
+def changes(old: ServeConfig, new: ServeConfig) -> Changes:
+    """Compare two configurations."""
+    changed: dict[str, tuple[str | None, str | None]] = {}
+    needs_restart = []
+    for name, setting in SETTINGS.items():
+        before, after = setting.value(old), setting.value(new)
+        if before == after:
+            continue
+        if _is_live(name, old, new):
+            changed[name] = tuple(None if one is None else setting.kind.text(one) for one in (before, after))  # type: ignore[assignment]
+        else:
+            needs_restart.append(name)
+    if old.routes != new.routes:
+        changed[TABLE] = _text(old.routes), _text(new.routes)
+    return Changes(changed, needs_restart)
+
+
+def merged(running: ServeConfig, new: ServeConfig) -> ServeConfig:
+    """Return the configuration of a running process that takes over what it can of another one."""
+    fields = [name for name in _LIVE if name not in _TLS or _is_live(name, running, new)]
+    return msgspec.structs.replace(running, **{name: getattr(new, name) for name in fields})
+
+
+def encode(config: ServeConfig) -> bytes:
+    """Return what a running process can take over, for `apply`."""
+    return msgspec.msgpack.encode(msgspec.to_builtins({name: getattr(config, name) for name in _LIVE}))
+
+
+def apply(running: ServeConfig, encoded: bytes) -> ServeConfig:
+    """Return the configuration of a running process that takes over what `encode` has returned."""
+    found: dict[str, Any] = msgspec.msgpack.decode(encoded)
+    found["timeouts"] = Timeouts(**found["timeouts"])
+    found["limits"] = Limits(**found["limits"])
+    found["routes"] = tuple(_route(each) for each in found["routes"])
+    return msgspec.structs.replace(running, **found)
+
+
+def _is_live(name: str, old: ServeConfig, new: ServeConfig) -> bool:
+    """Return True if a running process can take over this setting. It cannot begin or cease to speak TLS."""
+    if name in _TLS:
+        return (old.certfile is None) == (new.certfile is None)
+    return SETTINGS[name].owner in (Timeouts, Limits)
+
+
+def _text(routes: tuple[Route, ...]) -> str:
+    return msgspec.json.encode(as_dictionaries(routes)).decode()
+
+
+def _route(found: Mapping[str, Any]) -> Route:
+    return Route(found["path"], frozenset(found["methods"]), found["overrides"])

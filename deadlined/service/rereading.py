@@ -1,0 +1,75 @@
+"""The configuration in use, and how it is read again."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from .certificates import server_context
+from .config import ConfigurationError, ServeConfig, Sources, resolve
+from .config.changing import changes, merged
+from .errors import StartupError
+from .logs import Log
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """What a reload has done. `reloaded`: the settings in `changed` are in use now, with what they were and what they
+    are; those in `needs_restart` differ as well and are not. `refused`: nothing has changed, for the reasons in
+    `problems`. `draining`, `starting`: nothing was read, because the service drains, or does not serve yet.
+    `workers`: how many worker processes are replaced one by one."""
+
+    status: Literal["reloaded", "refused", "draining", "starting"]
+    changed: dict[str, tuple[str | None, str | None]] = {}
+    needs_restart: list[str] = []
+    problems: list[str] = []
+    workers: int = 0
+
+
+class Configuration:
+    """The configuration that a process has now. `sources` is None if it came from nowhere that can be read again.
+    `given`: as it came from there, `config` as the process uses it, for example with the ports that were chosen."""
+
+    def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
+        self.config = given
+        self._given = given
+        if sources is not None and sources.file is not None:
+            # an application may change the current directory
+            sources = msgspec.structs.replace(sources, file=str(Path(sources.file).absolute()))
+        self._sources = sources
+
+    def reread(self, by: str, log: Log) -> Reloaded:
+        """Read the sources again, and take over what can change in a running process. What is wrong changes nothing.
+        Logs what is done for `by`."""
+        try:
+            new = self._given if self._sources is None else resolve(self._sources).config
+            context_of(new)
+        except (ConfigurationError, StartupError) as error:
+            problems = error.problems if isinstance(error, ConfigurationError) else [str(error)]
+            log("reload refused", level="error", by=by, why="; ".join(problems))
+            return Reloaded("refused", problems=problems)
+        found = changes(self._given, new)
+        self._given, self.config = merged(self._given, new), merged(self.config, new)
+        level = "warning" if found.needs_restart else "info"
+        log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart)
+        return Reloaded("reloaded", found.changed, found.needs_restart)
+
+
+def refused(status: Literal["draining", "starting"], by: str, log: Log) -> Reloaded:
+    """Log that nothing is read again now, and return that."""
+    log("not reloaded", level="warning", by=by, why=f"the service is {status}")
+    return Reloaded(status)
+
+
+def context_of(config: ServeConfig) -> ssl.SSLContext | None:
+    """Make the TLS context of a configuration; None without a certificate. StartupError if that is not possible."""
+    return server_context(
+        config.certfile,
+        config.keyfile,
+        key_password_file=config.key_password_file,
+        client_ca=config.client_ca,
+        ciphers=config.ciphers,
+        tls_min=config.tls_min,
+    )

@@ -1,0 +1,68 @@
+"""Which worker process is started, and which one has to leave: decisions about their list, which change nothing.
+
+Facts      Python cannot import a changed application anew in a process. A process that drains may take as long as the
+           drain's timeout, and serves its open requests meanwhile.
+Hazard     An application that is broken must not take the place of one that serves. A reload every second must not
+           start a new set of processes every second.
+Answer     One after another: a new process is started beside the one that it replaces, which leaves once the new one
+           serves. If the new one does not start, the others stay as they are. While as many processes drain as there
+           should be, a replacement waits.
+Cost       Up to twice as many processes as there should be, and one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+
+class Member(Protocol):
+    """A worker process. `ready`: it serves. `leaving`: it drains, and another one has its number or will have it.
+    `generation`: how many reloads came before it."""
+
+    number: int
+    generation: int
+    ready: bool
+    leaving: bool
+
+
+def missing(members: Collection[Member], wanted: int) -> int | None:
+    """Return the lowest number, from 1 to `wanted`, that no process has which stays. None if each has one."""
+    present = {one.number for one in members if not one.leaving}
+    return next((number for number in range(1, wanted + 1) if number not in present), None)
+
+
+def outdated(members: Collection[Member], wanted: int, generation: int) -> int | None:
+    """Return the number of the process to start a replacement for now. None if all are of this generation, or a process
+    does not serve yet, or too many are leaving."""
+    staying = [one for one in members if not one.leaving]
+    if not all(one.ready for one in staying) or len(members) - len(staying) >= wanted:
+        return None
+    newest = _newest(staying)
+    return min((number for number, latest in newest.items() if latest < generation and number <= wanted), default=None)
+
+
+def superfluous(members: Collection[Member], wanted: int) -> list[Member]:
+    """Return the processes that must leave now: another one that serves has their number, and is of a later generation;
+    or their number is above `wanted`, and they do not serve, or enough others do."""
+    newest = _newest([one for one in members if one.ready and not one.leaving])
+    enough = all(number in newest for number in range(1, wanted + 1))
+    return [
+        one
+        for one in members
+        if not one.leaving
+        and (one.generation < newest.get(one.number, -1) or (one.number > wanted and (enough or not one.ready)))
+    ]
+
+
+def replaces(newcomer: Member, members: Collection[Member]) -> bool:
+    """Return True if another process that serves has the number of `newcomer`, which does not serve."""
+    return any(one.number == newcomer.number and one.ready and not one.leaving for one in members)
+
+
+def _newest(members: Collection[Member]) -> dict[int, int]:
+    """Return the latest generation of each number."""
+    found: dict[int, int] = {}
+    for one in members:
+        found[one.number] = max(found.get(one.number, -1), one.generation)
+    return found

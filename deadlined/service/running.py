@@ -1,0 +1,314 @@
+"""One process that serves: listen, start the application, serve, drain, end the application."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .. import __version__
+from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
+from ..http import Exchange, HttpServer
+from ..net import Listener
+from ..runtime import current_host, current_time, open_group
+from .accepting import Accepting
+from .access import AccessLog
+from .administered import local_service
+from .config import ServeConfig
+from .config.changing import apply
+from .drain_report import DrainReport
+from .entries import Layout
+from .errors import CUT, FAILED, StartupError
+from .garbage import GarbageWatch, tune_gc, watch_garbage
+from .greeting import Facts, parser_in_use
+from .hangup import Hangup
+from .hints import LoopHint
+from .link import Link, Orders
+from .listening import listen, url_of
+from .logs import Log
+from .notify import Notifier
+from .output import write_last_lines_to
+from .page import LivePage
+from .rereading import Configuration, Reloaded, context_of, refused
+from .stalls import StallWatch
+from .stopping import Stopper
+from .style import harmless
+from .tracebacks import cut, last_error, place, shown
+from .watchdog import LoopWatchdog
+
+if TYPE_CHECKING:
+    from .admin.hosting import Admin
+
+# seconds that the application's shutdown may take even if the drain has used up its time
+_LEAST_GRACE = 1.0
+
+
+@dataclass(frozen=True)
+class Voice:
+    """How a serving process speaks. `thread_log` may be called in other threads. `access` is None without an access
+    log."""
+
+    layout: Layout
+    log: Log
+    thread_log: Log
+    access: AccessLog | None
+    out: TextIO
+
+
+def is_first(link: Link | None) -> bool:
+    """Return True in the process that speaks for all: the only one, or the first worker process."""
+    return link is None or link.first
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
+    of SIGHUP, of a process that serves alone. Both are None below `--reload`. `notifier` of a process that serves alone
+    tells the service manager what it does."""
+
+    link: Link | None
+    hangup: Hangup | None
+    notifier: Notifier
+
+
+class Service:
+    """One serving process. `admin` is None without an admin listener of this process. `exit_code` is that of the
+    process once `run` has returned."""
+
+    def __init__(
+        self, configuration: Configuration, voice: Voice, parent: Parent, hint: LoopHint, admin: Admin | None
+    ) -> None:
+        self._configuration = configuration
+        self._voice = voice
+        self._log = voice.log
+        self._link = parent.link
+        self._hangup = parent.hangup
+        self._notifier = parent.notifier
+        self._hint = hint
+        self._admin = admin
+        # a supervisor that has an admin listener asks its worker processes
+        self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
+        # None until it is made
+        self._http: HttpServer | None = None
+        self.exit_code = 0
+
+    @property
+    def _config(self) -> ServeConfig:
+        return self._configuration.config
+
+    async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
+        """Listen, start the application, serve, drain, end the application."""
+        with watch_garbage() as garbage:
+            serve = partial(self._run, app, page, context, garbage)
+            if self._admin is None or self._local is None:
+                await serve()
+            else:
+                await self._admin.beside(self._local, serve)
+
+    async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
+        listeners = await listen(self._config) if self._link is None else []
+        lifespan = Lifespan(app)
+        started = current_time()
+        try:
+            async with lifespan as state:
+                if lifespan.error is not None:
+                    self._hint.search(lifespan.error)
+                tune_gc()
+                handler = garbage.watching(self._handler(app, state))
+                server = page.server = self._http = self._server(handler, context, garbage.note_cut)
+                ended = await self._serve_until_drained(server, listeners)
+                garbage.end()
+                lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
+        except LifespanFailed as error:
+            raise self._startup_failure(error) from None
+        finally:
+            write_last_lines_to(self._voice.out)
+            if self._voice.access is not None:
+                self._voice.access.flush()
+            for listener in listeners:
+                listener.close()
+        self.exit_code = CUT if server.was_cut else 0
+        statistics = server.statistics()
+        self._log(
+            "stopped",
+            requests=statistics.requests,
+            connections=statistics.accepted,
+            reasons=dict(statistics.reasons),
+            uptime=round(current_time() - started, 3),
+        )
+
+    def _startup_failure(self, error: LifespanFailed) -> StartupError:
+        """Make the error of an application that has reported that it cannot start."""
+        # frameworks send a whole traceback
+        message = str(error).strip()
+        why = harmless(last_error(message)) or "it does not say why"
+        cause = error.__cause__
+        details = shown(cause) if cause is not None else cut(message) if "\n" in message else ""
+        frame = None if cause is None else place(cause)
+        where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
+        needs = self._hint.search(error)
+        instead = "" if needs is None else f"; {needs}"
+        return StartupError(f"the application failed to start: {why}{instead}{where}", FAILED, details)
+
+    def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
+        trusted = None
+        if self._config.trusted_proxies:
+            from ..asgi.forwarded import TrustedProxies
+
+            trusted = TrustedProxies(self._config.trusted_proxies)
+        return AsgiHandler(
+            app,
+            state,
+            root_path=self._config.root_path,
+            trusted_proxies=trusted,
+            trust_deadline_headers=self._config.trust_deadline_headers,
+        )
+
+    def _server(
+        self,
+        handler: Callable[[Exchange], Awaitable[object]],
+        context: ssl.SSLContext | None,
+        on_cut: Callable[[], object],
+    ) -> HttpServer:
+        return HttpServer(
+            handler,
+            timeouts=self._config.timeouts,
+            limits=self._config.limits,
+            routes=self._config.routes,
+            ssl_context=context,
+            observer=self._voice.access,
+            parser=self._config.http,
+            cancel_on_disconnect=self._config.cancel_on_disconnect,
+            ws_compression=self._config.ws_compression,
+            on_cut=on_cut,
+        )
+
+    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
+        """Serve until a signal has drained the server; return the drain's deadline."""
+        link = self._link
+        ends = current_time()
+        report = DrainReport(server, self._log)
+        watchdog = LoopWatchdog(self._notifier)
+
+        def begin(name: str) -> None:
+            nonlocal ends
+            drain = self._config.timeouts.drain
+            ends = current_time() + drain
+            now = server.statistics()
+            seconds = None if drain == float("inf") else drain
+            self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
+            report.begin(ends)
+            self._notifier.stopping(f"{name}: draining, {now.open} connections open")
+            server.shutdown()
+            if link is not None:
+                link.report_leaving()
+            if self._local is not None:
+                self._local.begin_drain()
+
+        def end() -> None:
+            nonlocal ends
+            ends = current_time()
+            server.cut()
+
+        async with open_group() as group:
+            # a worker process is ended by its supervisor, and one that is reloaded by its parent
+            alone = link is None and not self._config.reload
+            stopper = Stopper(
+                lambda: self._config.timeouts.drain,
+                begin,
+                end if alone else None,
+                self._hangup,
+                lambda: self._reload("SIGHUP"),
+            )
+            with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
+
+                def started() -> None:
+                    # logged once signals are handled: a reader of the line may send one at once
+                    self._greet(listeners)
+                    if self._local is not None:
+                        self._local.begin(server, current_host().poller, stalls)
+                    self._notifier.ready("serving")
+                    watchdog.begin()
+                    if link is not None:
+                        link.report_ready()
+                        group.start_soon(
+                            link.follow, Orders(end, self._reply, Accepting(server).change, self._take_over)
+                        )
+
+                await server.serve(listeners, task_status=_Status(started))
+                if link is not None:
+                    link.tell(self._reply(b""))
+            report.end()
+            watchdog.end()
+            group.cancel()
+        return ends
+
+    def _greet(self, listeners: list[Listener]) -> None:
+        """Say where this process listens, and for all processes once what they serve."""
+        config = self._config
+        urls = [url_of(config, one.socket) for one in listeners] if self._link is None else self._link.urls
+        facts = Facts(
+            app=config.app,
+            urls=urls,
+            loop=config.loop,
+            http=config.http,
+            workers=config.workers,
+            timeouts=config.timeouts,
+        )
+        screen = self._voice.layout.greeting(facts) if is_first(self._link) else ""
+        if screen:
+            self._voice.out.write(screen)
+            return
+        http = parser_in_use(config.http)
+        for each in urls:
+            self._log("listening", url=each, loop=config.loop, http=http, version=__version__, pid=os.getpid())
+
+    def _reload(self, by: str) -> Reloaded:
+        """Read the configuration again, in a process without a supervisor."""
+        server = self._http
+        if server is None or server.draining:
+            return refused("starting" if server is None else "draining", by, self._log)
+        self._notifier.reloading()
+        found = self._configuration.reread(by, self._log)
+        if found.status == "reloaded":
+            self._apply(server)
+        self._notifier.ready(f"serving; the latest reload was {found.status}" if found.problems else "serving")
+        return found
+
+    def _take_over(self, encoded: bytes) -> None:
+        """Use what the supervisor has read again."""
+        self._configuration.config = apply(self._config, encoded)
+        if self._http is not None:
+            self._apply(self._http)
+
+    def _apply(self, server: HttpServer) -> None:
+        config = self._config
+        try:
+            context = context_of(config)
+        except StartupError as error:
+            # the files have changed since they were checked
+            self._log("certificate not reloaded", level="error", why=str(error))
+            context = None
+        server.configure(timeouts=config.timeouts, limits=config.limits, routes=config.routes, ssl_context=context)
+        if self._local is not None:
+            self._local.configured(config)
+
+    def _reply(self, question: bytes) -> bytes:
+        """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
+        if self._local is None or self._link is None:
+            return b""
+        return self._local.reply(question, self._link.number)
+
+
+class _Status:
+    """What a server tells that it accepts connections: it calls `function()`."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def started(self, value: object = None) -> None:
+        """Called once by the server."""
+        self._function()

@@ -1,0 +1,64 @@
+"""Signals for a process that waits in a selector: a handler that does nothing, and a byte for each signal."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+
+class SignalPipe:
+    """The signals that wake a selector, for the main thread. `handle` installs them, `release` gives the handlers from
+    before back. The selector's data is None."""
+
+    def __init__(self, signals: Iterable[signal.Signals], selector: selectors.BaseSelector) -> None:
+        self._signals = tuple(signals)
+        self._selector = selector
+        self._before: dict[signal.Signals, Any] = {}
+        self.reader, self._writer = socket.socketpair()
+        for end in (self.reader, self._writer):
+            end.setblocking(False)
+
+    def handle(self) -> None:
+        """Receive the signals from now on."""
+        self._selector.register(self.reader, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in self._signals:
+            self._before[number] = signal.signal(number, _do_nothing)
+
+    def read(self) -> list[signal.Signals]:
+        """Return the signals that have come, in their order. Never blocks."""
+        try:
+            return [signal.Signals(number) for number in self.reader.recv(4096)]
+        except BlockingIOError:
+            return []
+
+    def release(self) -> None:
+        """Give back the handlers from before, and close the pipe. Also in a forked child, which shares the selector's
+        event queue and must not change it. Idempotent."""
+        if self._before:
+            signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+        self.reader.close()
+        self._writer.close()
+
+    def blocked(self) -> Any:
+        """Block the signals in this thread, and return the mask from before."""
+        return signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, its number if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Leave the signal to the byte that Python writes to the wakeup descriptor."""

@@ -1,0 +1,132 @@
+"""The listening sockets of a service of several worker processes. They belong to the supervisor, which hands them out.
+
+Facts      With SO_REUSEPORT the kernel spreads new connections over the sockets of a port by a hash of their addresses.
+           A connection waits in the queue of its socket until it is accepted, and is reset when no process has that
+           socket any more. All processes that wait for one socket are woken by each connection: EPOLLEXCLUSIVE, which
+           wakes only one of them, has no effect through an event queue that is nested in another, as ours is.
+Hazard     A socket that ends with its process takes the connections in its queue along. With one socket for all, the
+           process that is woken first gets most connections: which one that is depends on the order in which they
+           began to wait, not on their load.
+Answer     There is a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for
+           as long as it serves. A process accepts from its own slot. A slot whose process has ended, drains, or does
+           not serve yet, is accepted by another one meanwhile, so that nobody waits in it. Sockets that cannot be
+           multiplied, those of unix and inherited ones, are in one slot that all processes accept from.
+Cost       A connection in a slot waits for its process, also if that is busy while others are not.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+
+from ..net.listener import bind, listening_sockets, sockets_for
+from .config import ServeConfig
+from .config.binds import TcpBind
+from .listening import binds, cannot_listen_at, open_place, url_of
+
+# the slot that all worker processes accept from; the others are numbered as the worker processes are
+SHARED = 0
+
+
+class Slots:
+    """The open sockets, for `number` worker processes. StartupError if they cannot be had; none is open then.
+
+    The ports of `config` are chosen: 0 would be another one in each slot.
+    """
+
+    def __init__(self, config: ServeConfig, number: int) -> None:
+        self._config = config
+        self._sockets: dict[int, list[socket.socket]] = {SHARED: []}
+        self._unlinks: list[Callable[[], None]] = []
+        # where clients connect, in the order of the configuration
+        self.urls: list[str] = []
+        try:
+            self._open_first()
+            for slot in range(2, number + 1):
+                self._open_more(slot)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        """The number of slots of single worker processes."""
+        return len(self._sockets) - 1
+
+    def sockets(self, slot: int) -> list[socket.socket]:
+        """Return the sockets of a slot."""
+        return self._sockets[slot]
+
+    def grow(self, number: int) -> None:
+        """Have slots for `number` worker processes; there are never less than before. StartupError if a socket cannot
+        be had: worker processes without a slot share those that there are."""
+        for slot in range(len(self) + 1, number + 1):
+            self._open_more(slot)
+
+    def close(self) -> None:
+        """Remove the files of unix sockets, and close everything. Connections in a queue are reset unless a worker
+        process has the socket. Idempotent."""
+        for unlink in self._unlinks:
+            unlink()
+        self._unlinks.clear()
+        self.release()
+
+    def release(self) -> None:
+        """Close everything in a forked process."""
+        for sockets in self._sockets.values():
+            for each in sockets:
+                each.close()
+            sockets.clear()
+
+    def _open_first(self) -> None:
+        """Open the shared slot, and the first of the others."""
+        first: list[socket.socket] = []
+        self._sockets[1] = first
+        for place in binds(self._config):
+            found, unlinks = open_place(place, self._config, reuse_port=True)
+            (first if isinstance(place, TcpBind) else self._sockets[SHARED]).extend(found)
+            self._unlinks += unlinks
+            self.urls += [url_of(self._config, each) for each in found]
+
+    def _open_more(self, slot: int) -> None:
+        found: list[socket.socket] = []
+        for place in binds(self._config):
+            if isinstance(place, TcpBind):
+                try:
+                    found += listening_sockets(place.port, place.host or None, reuse_port=True)
+                except OSError as error:
+                    for each in found:
+                        each.close()
+                    raise cannot_listen_at(place, self._config, error) from None
+        self._sockets[slot] = found
+
+
+def assign(slots: int, workers: Mapping[int, int]) -> dict[int, set[int]]:
+    """Return the slots that each worker process accepts from, by its pid. `workers` has the numbers of those that serve
+    by their pids, no number twice.
+
+    Each has the slot of its number. A slot without its process goes to the one that has the fewest. A process without
+    a slot, which could not be opened, shares one.
+    """
+    found = {pid: {SHARED} | ({number} if number <= slots else set()) for pid, number in workers.items()}
+    if not found or not slots:
+        return found
+    for slot in sorted(set(range(1, slots + 1)) - set(workers.values())):
+        min(found.items(), key=lambda item: (len(item[1]), item[0]))[1].add(slot)
+    for pid, number in workers.items():
+        if len(found[pid]) == 1:
+            found[pid].add((number - 1) % slots + 1)
+    return found
+
+
+def free_port(host: str, port: int) -> int:
+    """Return `port`, or for 0 one that the kernel chooses. OSError if a process listens on it on an address of `host`.
+
+    SO_REUSEPORT would let an unrelated process share the port, so bind once without it to detect a conflict. The name
+    is looked up in this thread, because a fork would lose any other.
+    """
+    addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for probe, address in sockets_for(addresses):
+        with probe:
+            bind(probe, (address[0], port, *address[2:]))
+            port = probe.getsockname()[1]
+    return port

@@ -1,0 +1,25 @@
+"""A worker process as its supervisor knows it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .channel import Channel
+
+
+@dataclass
+class WorkerProcess:
+    """What the supervisor knows of a worker process. `slots`: what it was told to accept from. `kill_at`: when it is
+    killed if it still exists, `inf` for never. `unanswered`: questions of the watchdog since its last answer. The rest
+    is as `rolling.Member` says."""
+
+    channel: Channel
+    started: float
+    number: int
+    generation: int
+    ready: bool = False
+    leaving: bool = False
+    kill_at: float = math.inf
+    unanswered: int = 0
+    slots: set[int] = field(default_factory=set)

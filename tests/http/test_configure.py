@@ -1,0 +1,194 @@
+"""A server that is given other options, or other listeners, while it serves."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from deadlined import open_tcp_listeners
+from deadlined.http import Exchange, Limits, Route
+from deadlined.net import Listener
+from tests.support.http import GET, Site, hello, only, serving
+
+
+async def one_more(site: Site) -> Listener:
+    (listener,) = await open_tcp_listeners(0, host="127.0.0.1")
+    site.server.add_listener(listener)
+    return listener
+
+
+async def asked(port: int) -> bytes:
+    """The answer to a request on a connection of its own."""
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    async with stream:
+        await stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
+        return b"".join([data async for data in stream])
+
+
+def port_of(listener: Listener) -> int:
+    return int(listener.socket.getsockname()[1])
+
+
+# timeouts and limits
+
+
+@pytest.mark.parametrize("before", [75.0, float("inf")])
+async def test_an_idle_connection_waits_as_long_as_the_new_timeout_from_now_on(
+    before: float, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(idle=before)) as site:
+        client = await site.connect()
+        await client.get()
+        await trio.sleep(3)
+        site.server.configure(timeouts=only(idle=5))
+        begun = trio.current_time()
+        assert await client.receive() == b""
+        # the server waits a little longer than it says
+        assert 5 <= trio.current_time() - begun < 7
+
+
+async def test_a_longer_idle_timeout_holds_for_the_current_wait_as_well(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=5)) as site:
+        client = await site.connect()
+        await client.get()
+        site.server.configure(timeouts=only(idle=100))
+        await trio.sleep(50)
+        assert (await client.get()).status == 200
+
+
+async def test_other_options_do_not_make_an_idle_connection_wait_again(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=5)) as site:
+        client = await site.connect()
+        await client.get()
+        begun = trio.current_time()
+        for _ in range(4):
+            await trio.sleep(1)
+            site.server.configure(timeouts=only(idle=5, handler=9), limits=Limits(max_body=7))
+        assert await client.receive() == b""
+        assert trio.current_time() - begun < 7
+
+
+async def test_the_current_wait_of_a_request_keeps_its_deadline(autojump_clock: MockClock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await trio.sleep(10)
+        await hello(exchange)
+
+    async with serving(handler, only(handler=20)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(1)
+        site.server.configure(timeouts=only(handler=2))
+        assert (await client.response()).status == 200
+        # and the next one has the new one
+        assert (await client.get()).status == 504
+
+
+async def test_a_limit_holds_for_the_next_request_of_an_open_connection(autojump_clock: MockClock) -> None:
+    async with serving(hello, only(), limits=Limits(max_body=100)) as site:
+        client = await site.connect()
+        await client.get()
+        site.server.configure(limits=Limits(max_body=5))
+        await client.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\n")
+        assert (await client.response()).status == 413
+
+
+async def test_routes_are_replaced(autojump_clock: MockClock) -> None:
+    route = Route("/", frozenset(), {"max_body": 5})
+    async with serving(hello, only(), routes=[route]) as site:
+        client = await site.connect()
+        site.server.configure(routes=())
+        await client.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabcdef")
+        assert (await client.response()).status == 200
+
+
+async def test_routes_that_contradict_each_other_change_nothing(autojump_clock: MockClock) -> None:
+    async with serving(hello, only(idle=5)) as site:
+        twice = [Route("/a", frozenset(), {"max_body": 5})] * 2
+        with pytest.raises(ValueError, match="/a"):
+            site.server.configure(timeouts=only(idle=9), routes=twice)
+        assert site.server.timeouts.idle == 5
+        client = await site.connect()
+        assert (await client.get()).headers["keep-alive"] == "timeout=5"
+
+
+async def test_a_new_certificate_is_for_new_connections(autojump_clock: MockClock) -> None:
+    async with serving(tls=True) as site:
+        old = await site.connect()
+        assert (await old.get()).status == 200
+        unusable = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        site.server.configure(ssl_context=unusable)
+        assert (await old.get()).status == 200
+        with pytest.raises(trio.BrokenResourceError):
+            await site.connect()
+
+
+# listeners
+
+
+async def test_a_listener_can_be_added_and_removed_while_others_go_on(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        listener = await one_more(site)
+        port = port_of(listener)
+        assert b"200 OK" in await asked(port)
+        site.server.remove_listener(listener)
+        site.server.remove_listener(listener)
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await asked(port)
+        assert b"200 OK" in await asked(site.port)
+
+
+async def test_connections_that_wait_when_a_listener_is_removed_are_left_to_who_has_the_socket(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as site:
+        (listener,) = await open_tcp_listeners(0, host="127.0.0.1")
+        port = port_of(listener)
+        with listener.socket.dup() as kept:
+            site.server.add_listener(listener)
+            assert b"200 OK" in await asked(port)
+            site.server.remove_listener(listener)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(asked, port)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert site.server.statistics().accepted == 1
+                site.server.add_listener(Listener.from_socket(kept.dup()))
+            assert site.server.statistics().accepted == 2
+
+
+async def test_a_listener_that_comes_during_a_drain_is_closed(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        site.server.shutdown()
+        listener = await one_more(site)
+        assert listener.socket.fileno() == -1
+
+
+# what a drain has cut
+
+
+async def test_a_drain_that_ends_a_request_has_cut_something(autojump_clock: MockClock) -> None:
+    async def handler(_: Exchange) -> None:
+        await trio.sleep_forever()
+
+    async with serving(handler, only(drain=5)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(1)
+        site.server.shutdown()
+        await trio.sleep(4)
+        assert not site.server.was_cut
+        await trio.sleep(2)
+        assert site.server.was_cut
+
+
+@pytest.mark.parametrize("drain", [0.0, 5.0])
+async def test_one_that_closes_idle_connections_has_cut_nothing(drain: float, autojump_clock: MockClock) -> None:
+    async with serving(hello, only(drain=drain)) as site:
+        client = await site.connect()
+        await client.get()
+        site.server.shutdown()
+        await trio.sleep(10)
+        assert site.server.open_connections == 0
+        assert not site.server.was_cut

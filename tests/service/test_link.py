@@ -1,0 +1,137 @@
+"""A worker process's end of the link, and the sockets that it is handed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from deadlined.service.accepting import Accepting, change
+from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, frame
+from deadlined.service.link import Link, Orders
+from tests.support.http import serving
+
+
+class Supervisor:
+    """The other end. `heard`: what the worker process was told."""
+
+    def __init__(self) -> None:
+        self.end, theirs = socket.socketpair()
+        self.link = Link(theirs, 2)
+        self.heard: list[tuple[str, bytes]] = []
+        self.descriptors: list[int] = []
+        self.fails = False
+
+    @property
+    def orders(self) -> Orders:
+        return Orders(lambda: self.heard.append(("end", b"")), self._reply, self._accept, self._configure)
+
+    def _configure(self, payload: bytes) -> None:
+        self.heard.append(("configure", payload))
+
+    def _reply(self, question: bytes) -> bytes:
+        return b"answer to " + question
+
+    def _accept(self, payload: bytes, descriptors: Sequence[int]) -> None:
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        self.heard.append(("accept", payload))
+        self.descriptors += descriptors
+
+
+@asynccontextmanager
+async def following() -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.link.follow, supervisor.orders)
+            await wait_all_tasks_blocked()
+            yield supervisor
+            nursery.cancel_scope.cancel()
+    finally:
+        supervisor.end.close()
+        for descriptor in supervisor.descriptors:
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+async def test_it_says_what_it_does_and_does_what_it_is_told(autojump_clock: MockClock) -> None:
+    async with following() as supervisor:
+        supervisor.link.report_ready()
+        supervisor.link.report_leaving()
+        supervisor.end.sendall(frame(ASK, b"this") + frame(CONFIGURE, b"that") + frame(END))
+        await wait_all_tasks_blocked()
+        assert supervisor.end.recv(1000) == frame(READY) + frame(LEAVING) + frame(TELL, b"answer to this")
+        assert supervisor.heard == [("configure", b"that"), ("end", b"")]
+
+
+async def test_descriptors_belong_to_the_frame_that_they_come_with(autojump_clock: MockClock) -> None:
+    one, two = change({1: 1}, []), change({2: 2}, [1])
+    files = [os.memfd_create(name) for name in "abc"]
+    async with following() as supervisor:
+        # an end of a frame that comes with the next one's descriptors
+        data = frame(ACCEPT, one)
+        socket.send_fds(supervisor.end, [data[:3]], files[:1])
+        await wait_all_tasks_blocked()
+        assert supervisor.heard == []
+        socket.send_fds(supervisor.end, [data[3:] + frame(ACCEPT, two)], files[1:])
+        await wait_all_tasks_blocked()
+        assert supervisor.heard == [("accept", one), ("accept", two)]
+        for found, sent in zip(supervisor.descriptors, files, strict=True):
+            assert os.fstat(found).st_ino == os.fstat(sent).st_ino
+            # programs that the application starts do not get it
+            assert not os.get_inheritable(found)
+    for descriptor in files:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it did not arrive", "it cannot be used"])
+async def test_a_process_that_cannot_listen_drains(
+    fails: bool, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with following() as supervisor:
+            supervisor.fails = fails
+            supervisor.end.sendall(frame(ACCEPT, change({} if fails else {1: 1}, [])))
+            await wait_all_tasks_blocked()
+            assert await anext(signals) == signal.SIGTERM
+    (record,) = caplog.records
+    assert (record.levelno, "cannot listen" in record.message) == (logging.ERROR, True)
+
+
+async def test_the_end_of_the_supervisor_begins_the_drain(autojump_clock: MockClock) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with following() as supervisor:
+            supervisor.end.close()
+            assert await anext(signals) == signal.SIGTERM
+
+
+async def test_slots_are_accepted_from_until_they_are_taken_back(autojump_clock: MockClock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        async with serving() as site:
+            accepting = Accepting(site.server)
+            accepting.change(change({0: 0, 1: 1, 5: 1}, []), [os.dup(one.fileno()), os.dup(two.fileno())])
+            for server in (one, two):
+                assert (await answer(server)).startswith(b"HTTP/1.1 200")
+            accepting.change(change({}, [1, 0]), [])
+            assert (await answer(two)).startswith(b"HTTP/1.1 200")
+            with trio.move_on_after(1) as waits:
+                await answer(one)
+            assert waits.cancelled_caught
+            # who was left waiting is served when it is handed out again
+            accepting.change(change({1: 1}, [5]), [os.dup(one.fileno())])
+            assert (await answer(one)).startswith(b"HTTP/1.1 200")
+            assert site.server.statistics().accepted == 5
+
+
+async def answer(server: socket.socket) -> bytes:
+    async with await trio.open_tcp_stream(*server.getsockname()) as stream:
+        await stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
+        return b"".join([data async for data in stream])

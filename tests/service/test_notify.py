@@ -1,0 +1,203 @@
+"""What a service manager is told, by a socket of the test's own and by systemd-socket-activate."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deadlined.service.config import Sources, resolve
+from deadlined.service.notify import Notifier, inherited_sockets, notifier
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, environment
+
+
+class Manager:
+    """A socket on which a service says what it does."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(PATIENCE)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+
+    def next(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self._socket.recv(65536).decode().split("\n"))
+
+    def wait_for(self, name: str) -> dict[str, str]:
+        """Return the next message with this name."""
+        while name not in (found := self.next()):
+            continue
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    found = Manager(str(tmp_path / "notify") if request.param == "path" else f"@deadlined-{secrets.token_hex(8)}")
+    yield found
+    found.close()
+
+
+def test_messages_are_lines_of_a_datagram(manager: Manager) -> None:
+    found = notifier(environ := {"NOTIFY_SOCKET": manager.address, "A": "1"})
+    assert environ == {"A": "1"}
+    found.ready("two\nlines")
+    assert manager.next() == {"READY": "1", "STATUS": "two lines"}
+    found.reloading()
+    message = manager.next()
+    assert message["RELOADING"] == "1"
+    assert message["MONOTONIC_USEC"].isdecimal()
+    found.stopping("bye")
+    assert manager.next() == {"STOPPING": "1", "STATUS": "bye"}
+    found.alive()
+    assert manager.next() == {"WATCHDOG": "1"}
+
+
+@pytest.mark.parametrize("address", ["", "relative", "vsock:2:3", "/no/such/socket", "@nobody-listens-here"])
+def test_without_a_manager_nothing_happens(address: str) -> None:
+    notifier({"NOTIFY_SOCKET": address}).ready("serving")
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(manager: Manager) -> None:
+    found = Notifier(manager.address)
+    for _ in range(10_000):
+        found.alive()
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "2500000"}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": str(os.getpid())}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_the_watchdog_is_for_the_process_that_is_named(variables: dict[str, str], seconds: float) -> None:
+    assert notifier({"NOTIFY_SOCKET": "@a"} | variables).watchdog == seconds
+    assert notifier(dict(variables)).watchdog == 0.0
+
+
+@pytest.mark.parametrize(
+    ("variables", "number"),
+    [({}, 2), ({"LISTEN_PID": "1"}, 0), ({"LISTEN_FDS": "many"}, 0), ({"LISTEN_PID": ""}, 0)],
+)
+def test_sockets_are_for_the_process_that_is_named(variables: dict[str, str], number: int) -> None:
+    environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "A": "1"} | variables
+    assert inherited_sockets(environ) == number
+    assert environ == {"A": "1"}
+
+
+def test_sockets_are_where_to_listen_if_nothing_else_says_so() -> None:
+    found = resolve(Sources(sockets=2))
+    assert (found.config.bind, found.origins["bind"], found.warnings) == (("fd://3", "fd://4"), "LISTEN_FDS", ())
+    other = resolve(Sources(sockets=1, flags={"port": 80}))
+    assert (other.config.bind, other.config.port) == ((), 80)
+    assert other.warnings == ("the service manager has passed fd://3, and nothing listens there",)
+    chosen = resolve(Sources(sockets=2, flags={"bind": ("fd://4", "127.0.0.1:80")}))
+    assert chosen.warnings == ("the service manager has passed fd://3, and nothing listens there",)
+
+
+# processes
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_says_what_it_does(start: Starter, manager: Manager, workers: str) -> None:
+    process = start("apps:pid", "--workers", workers, NOTIFY_SOCKET=manager.address)
+    assert "STATUS" in manager.wait_for("READY")
+    for _ in range(2):
+        process.signal(signal.SIGHUP)
+        assert "MONOTONIC_USEC" in manager.wait_for("RELOADING")
+        manager.wait_for("READY")
+    assert process.get().startswith("HTTP/1.1 200")
+    process.signal()
+    assert "STATUS" in manager.wait_for("STOPPING")
+    assert process.end() == (0, "")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_reload_that_is_refused_is_over(start: Starter, manager: Manager, tmp_path: Path, workers: str) -> None:
+    (tmp_path / "shop.toml").write_text("")
+    process = start("apps:pid", "--workers", workers, "--config", "shop.toml", NOTIFY_SOCKET=manager.address)
+    manager.wait_for("READY")
+    (tmp_path / "shop.toml").write_text("idle = 'soon'")
+    process.signal(signal.SIGHUP)
+    manager.wait_for("RELOADING")
+    assert "refused" in manager.wait_for("READY")["STATUS"]
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
+def test_an_event_loop_that_is_blocked_gives_no_sign_of_life(start: Starter, manager: Manager, loop: str) -> None:
+    process = start("apps:blocking", "--loop", loop, NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="200000")
+    for _ in range(3):
+        manager.wait_for("WATCHDOG")
+    with process.begin():
+        process.wait_until_busy()
+        manager._socket.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            for _ in range(10):
+                manager.wait_for("WATCHDOG")
+
+
+def test_a_worker_process_whose_event_loop_is_blocked_is_killed_and_replaced(start: Starter, manager: Manager) -> None:
+    process = start("apps:blocking", "--workers", "2", NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="1000000")
+    process.wait_for("listening")
+    with process.begin():
+        process.wait_until_busy()
+        told = process.wait_for("worker does not answer: killed")
+        assert process.wait_for("worker ended")["pid"] == told["pid"]
+        process.wait_for("listening")
+    manager.wait_for("WATCHDOG")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_real_socket_of_systemd_is_served(tmp_path: Path, workers: str) -> None:
+    tool = shutil.which("systemd-socket-activate")
+    if tool is None:
+        assert "DEADLINED_REQUIRE_TOOLS" not in os.environ, "systemd-socket-activate is missing"
+        pytest.skip("systemd-socket-activate is not installed")
+    (tmp_path / "apps.py").write_text(APPS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        tool,
+        "-l",
+        address,
+        "-E",
+        "PYTHONPATH",
+        "-E",
+        "PATH",
+        *COMMAND,
+        "serve",
+        "apps:pid",
+        "--workers",
+        workers,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+    ) as running:
+        try:
+            assert running.stderr is not None
+            assert "Listening on" in running.stderr.readline()
+            # it starts the service for the first connection, which waits
+            host, _, port = address.partition(":")
+            with socket.create_connection((host, int(port)), PATIENCE) as client:
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                process = Process(running)
+                assert process.url == f"http://{address}"
+                assert client.recv(65536).startswith(b"HTTP/1.1 200")
+            process.signal()
+            assert process.end()[0] == 0
+        finally:
+            running.kill()
+            running.wait(PATIENCE)

@@ -1,0 +1,168 @@
+"""The listening sockets of several worker processes, and who accepts from which."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deadlined.service import StartupError
+from deadlined.service.config import ServeConfig
+from deadlined.service.listening import with_chosen_ports
+from deadlined.service.slots import SHARED, Slots, assign, free_port
+from tests.support.command import assert_one_line, run
+from tests.support.examples import examples
+
+
+def opened(number: int, **options: object) -> Slots:
+    config = ServeConfig(**{"port": 0} | options)  # type: ignore[arg-type]
+    return Slots(with_chosen_ports(config, free_port), number)
+
+
+def accepted(slots: Slots, connections: int) -> dict[int, int]:
+    """Connect so often, and return how many connections wait in each slot."""
+    address = slots.sockets(1)[0].getsockname()
+    clients = [socket.create_connection(address) for _ in range(connections)]
+    counts = {}
+    try:
+        for slot in range(1, len(slots) + 1):
+            (found,) = slots.sockets(slot)
+            counts[slot] = 0
+            while True:
+                try:
+                    found.accept()[0].close()
+                except BlockingIOError:
+                    break
+                counts[slot] += 1
+    finally:
+        for client in clients:
+            client.close()
+    return counts
+
+
+def test_each_slot_has_a_socket_of_its_own_and_the_kernel_uses_all() -> None:
+    slots = opened(3)
+    try:
+        counts = accepted(slots, 200)
+        assert sum(counts.values()) == 200
+        # each is expected to get 67; that one gets less than 30 happens once in a hundred million times
+        assert min(counts.values()) >= 30
+    finally:
+        slots.close()
+
+
+def test_slots_can_be_added_and_the_kernel_uses_them() -> None:
+    slots = opened(1)
+    try:
+        slots.grow(2)
+        slots.grow(1)
+        assert len(slots) == 2
+        assert min(accepted(slots, 100).values()) >= 20
+    finally:
+        slots.close()
+
+
+def test_each_address_has_a_socket_in_each_slot(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    slots = opened(2, bind=("127.0.0.1:0", f"unix:{path}", "127.0.0.2:0"))
+    try:
+        assert [len(slots.sockets(slot)) for slot in (SHARED, 1, 2)] == [1, 2, 2]
+        tcp, unix, other = slots.urls
+        assert (tcp[:17], unix, other[:17]) == ("http://127.0.0.1:", f"unix:{path}", "http://127.0.0.2:")
+        for end in (1, 2):
+            assert [found.getsockname()[0] for found in slots.sockets(end)] == ["127.0.0.1", "127.0.0.2"]
+    finally:
+        slots.close()
+    slots.close()
+    assert not path.exists()
+
+
+def test_nothing_is_left_open_if_a_place_cannot_be_had(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with pytest.raises(StartupError, match="has not inherited it") as caught:
+        opened(2, bind=(f"unix:{path}", "127.0.0.1:0", "fd://12345"))
+    assert caught.value.exit_code == 3
+    assert not path.exists()
+
+
+def test_a_socket_that_cannot_be_added_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = opened(1)
+    try:
+
+        def refuse(*_: object, **__: object) -> list[socket.socket]:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr("deadlined.service.slots.listening_sockets", refuse)
+        with pytest.raises(StartupError, match="Too many open files"):
+            slots.grow(2)
+        assert len(slots) == 1
+    finally:
+        slots.close()
+
+
+# who accepts from which
+
+
+@pytest.mark.parametrize(
+    ("slots", "workers", "expected"),
+    [
+        (2, {}, {}),
+        (2, {11: 1, 12: 2}, {11: {0, 1}, 12: {0, 2}}),
+        (2, {11: 1}, {11: {0, 1, 2}}),
+        (2, {12: 2}, {12: {0, 1, 2}}),
+        (4, {11: 1, 12: 2}, {11: {0, 1, 3}, 12: {0, 2, 4}}),
+        (3, {11: 1, 12: 2}, {11: {0, 1, 3}, 12: {0, 2}}),
+        # the socket of the third could not be opened
+        (2, {11: 1, 12: 2, 13: 3}, {11: {0, 1}, 12: {0, 2}, 13: {0, 1}}),
+        (0, {11: 1, 12: 2}, {11: {0}, 12: {0}}),
+    ],
+)
+def test_the_slots_of_those_that_serve(slots: int, workers: dict[int, int], expected: dict[int, set[int]]) -> None:
+    assert assign(slots, workers) == expected
+
+
+@settings(max_examples=examples(400))
+@given(st.integers(1, 9), st.sets(st.integers(1, 9), min_size=1))
+def test_no_slot_is_without_a_process_and_none_is_given_twice(slots: int, numbers: set[int]) -> None:
+    found = assign(slots, {100 + number: number for number in numbers})
+    own = [slot for given in found.values() for slot in given if slot != SHARED]
+    assert set(own) == set(range(1, slots + 1))
+    assert all(SHARED in given and len(given) > 1 for given in found.values())
+    if max(numbers) <= slots:
+        assert len(own) == slots
+        sizes = [len(given) for given in found.values()]
+        assert max(sizes) - min(sizes) <= 1
+
+
+# the port
+
+
+def test_a_free_port_is_one_of_that_host() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        assert free_port("127.0.0.1", port) == port
+        for host in ("127.0.0.2", ""):
+            with pytest.raises(OSError, match="in use"):
+                free_port(host, port)
+
+
+def test_a_port_that_the_kernel_chooses_is_free_on_that_host() -> None:
+    port = free_port("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", port)):
+        assert port > 0
+
+
+def test_a_host_of_another_machine_has_no_free_port() -> None:
+    with pytest.raises(OSError, match="assign"):
+        free_port("192.0.2.1", 0)
+
+
+def test_a_unix_socket_in_use_ends_all_with_3(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "socket"))
+        other.listen()
+        assert_one_line(run("serve", "--workers", "2", "--uds", "socket", cwd=tmp_path), 3, "another process has it")
+    assert [each.name for each in tmp_path.iterdir()] == ["socket"]
