@@ -11,6 +11,7 @@ does the first for many sessions at once, and the second for one after the other
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -33,6 +34,9 @@ BY_THE_INTERPRETER = [
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
     *("tests/asgi/test_context.py", "tests/asgi/test_isolation.py", "tests/test_freshness.py", "tests/test_layers.py"),
 ]
+
+# the part of the public interface whose types must not depend on the type checker
+TYPED = 0.99
 
 # what a wheel is made of, beside the package
 SOURCES = ["LICENSE", "README.md", "pyproject.toml", "setup.py"]
@@ -115,15 +119,38 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the package, and of all that uses it."""
-    session.install(f"{wheel(session, compiled=False)}[test,bench,lint]")
+    session.install(f"{wheel(session, compiled=False)}[test,bench,lint,docs]")
     session.run("mypy", "--strict", "-p", "deadlined")
-    session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples")
+    session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples", "docs/site")
+    require_complete_types(session)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation as a site. A warning is an error, and a dead link is a warning."""
+    session.install(f"{wheel(session, compiled=False)}[docs]")
+    site = ROOT / ".nox" / "site"
+    command = ["mkdocs", "build", "--strict", "--config-file", "docs/site/mkdocs.yml", "--site-dir", str(site)]
+    session.run(*command, env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session(venv_backend="none")
 def image(session: nox.Session) -> None:
     """Run the steps of the Dockerfile and the server that they install. Needs root."""
     session.run("bash", ".ci/image", external=True)
+
+
+def require_complete_types(session: nox.Session) -> None:
+    """Fail if less than TYPED of what users can import has a type that all type checkers agree on."""
+    with session.chdir(fresh(session, "elsewhere")):  # where the installed package is found, not the checkout
+        command = ["basedpyright", "--verifytypes", "deadlined", "--ignoreexternal", "--outputjson"]
+        output = session.run(*command, silent=True, success_codes=[0, 1])
+    if output is None:
+        return  # --install-only
+    found = json.loads(str(output))["typeCompleteness"]["completenessScore"]
+    session.log(f"complete types: {found:.1%}")
+    if found < TYPED:
+        session.error(f"less than {TYPED:.0%}: basedpyright --verifytypes deadlined --ignoreexternal tells what")
 
 
 def test(session: nox.Session, folder: Path, options: list[str], *, compiled: bool) -> None:

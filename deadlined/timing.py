@@ -97,7 +97,7 @@ class _Source(ABC):
         # the time that was not received yet; inf if it was, or if the timer is stopped
         self._when = INF
         # the line that made it, if debugging was on
-        self.place = _place() if _Source.debug else ""
+        self.place: str = _place() if _Source.debug else ""
         _started(host).add(self)
 
     @property

@@ -14,6 +14,7 @@ from .bench import runner
 from .check.command import command as check_command
 from .openloop.command import command as http_command
 from .report import RESULTS
+from .scaling import command as scaling_command
 from .schemes import run as schemes
 from .schemes.subjects import SUBJECTS
 from .servers import ToolMissingError
@@ -61,6 +62,7 @@ def main() -> None:
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
       python -m loadtest bench instructions          count the instructions of a request
+      python -m loadtest scaling                     simulate many machines
       python -m loadtest document docs/performance.md
 
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
@@ -246,6 +248,7 @@ def slow_command(connections: int) -> None:
 
 main.add_command(check_command)
 main.add_command(http_command)
+main.add_command(scaling_command)
 
 if __name__ == "__main__":
     main()

@@ -71,3 +71,43 @@ def test_compiled_code_does_not_wait_while_it_handles_an_exception(path: Path) -
 )
 def test_the_finder_of_such_waits_finds_them(text: str, waiting: bool) -> None:
     assert list(waits_in_handlers(f"async def f():\n {text}")) == ["f"] * waiting
+
+
+def declared(body: list[ast.stmt]) -> Iterator[str]:
+    """Give the name of each attribute that these statements of a class declare, unless mypyc does not read them."""
+    for statement in body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "not MYPY":
+            continue
+        if isinstance(statement, ast.AnnAssign) and not ast.unparse(statement.annotation).startswith("ClassVar"):
+            target = statement.target
+            yield target.attr if isinstance(target, ast.Attribute) else ast.unparse(target)
+        for inner in (getattr(statement, "body", []), getattr(statement, "orelse", [])):
+            yield from declared(inner)
+
+
+def declared_twice(*sources: str) -> list[str]:
+    """Return the attributes that a class declares although a base class has declared them."""
+    classes = {
+        node.name: node for source in sources for node in ast.parse(source).body if isinstance(node, ast.ClassDef)
+    }
+
+    def inherited(name: str) -> set[str]:
+        bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name) and base.id in classes]
+        return set().union(*({*declared(classes[base].body), *inherited(base)} for base in bases))
+
+    return [
+        f"{name}.{attribute}" for name in classes for attribute in {*declared(classes[name].body)} & inherited(name)
+    ]
+
+
+def test_no_compiled_class_declares_an_attribute_of_its_base_again() -> None:
+    # mypyc would have the garbage collector visit it twice, which then clears objects that are in use
+    assert declared_twice(*(path.read_text() for path in compiled_files())) == []
+
+
+def test_the_finder_of_such_declarations_finds_them() -> None:
+    base = "class A:\n def __init__(self):\n  self.a: int = 1\nclass B(A):\n pass\n"
+    assert declared_twice(base, "class C(B):\n def f(self):\n  if x:\n   self.a: int = 2") == ["C.a"]
+    assert declared_twice(base, "class C(B):\n a: int") == ["C.a"]
+    assert declared_twice(base, "class C(B):\n def f(self):\n  self.a = 2\n  self.b: int = 2") == []
+    assert declared_twice(base, "class C(B):\n def f(self):\n  if not MYPY:\n   self.a: int") == []

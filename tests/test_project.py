@@ -22,7 +22,7 @@ from deadlined.http import RULES, Limits, Reason, Rule, Timeouts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 DEFAULT = re.compile(r"off|[\d.]+ (s|B/s)(, [\d.]+ (s|B/s))*")
@@ -72,11 +72,15 @@ def stated(name: str, value: float) -> str:
     return f"{value:g} B/s" if name.endswith("_rate") else f"{value:g} s"
 
 
-PROGRAMS = list(zip(blocks(README, "python"), blocks(README, "text"), strict=True))
+PROGRAMS = [
+    pair
+    for page in (README, (ROOT / "docs" / "library.md").read_text())
+    for pair in zip(blocks(page, "python"), blocks(page, "text"), strict=True)
+]
 
 
 @pytest.mark.parametrize(("program", "output"), PROGRAMS)
-def test_the_programs_of_the_readme_print_what_it_says(program: str, output: str) -> None:
+def test_the_programs_of_the_documents_print_what_they_say(program: str, output: str) -> None:
     command = [sys.executable, "-W", "error", "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (result.stderr, result.stdout) == ("", output)
@@ -155,7 +159,7 @@ def test_the_checker_of_defaults_reads_pairs_and_finds_a_wrong_one() -> None:
     assert defaults("| `nothing` | 60 s |") == {}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_of_a_document_has_a_target(path: Path) -> None:
     assert broken_links(path.read_text(), path.parent) == []
 

@@ -10,8 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..net import Conn
+from ..poll import Clock
+from ..poll.desc import MYPY
+from ..runtime import Host
 from . import policy
 from .dates import DateLine
+from .draining import Draining
 from .errors import BadRequest
 from .exchange import Exchange
 from .output import Output
@@ -36,7 +40,7 @@ from .state import (
     Reason,
     next_state,
 )
-from .timeouts import INF
+from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of, peer_name
 from .wire import RequestParser, canned
 
@@ -111,8 +115,7 @@ class ConnectionOwner:
 
 
 class ConnectionBase(ExchangeHost):
-    """Facts, state and end of one connection. An abstract base class; `peer.py` derives from
-    it."""
+    """Facts, state and end of one connection. An abstract base class; `peer.py` derives from it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
         self.conn: Final = conn
@@ -120,14 +123,14 @@ class ConnectionBase(ExchangeHost):
         self.clock = settings.clock
         self.dates = dates
         self.reader = RequestParser(settings.limits, settings.parse_head, settings.routes)
-        self.transport: Transport = Plain(conn)
-        self.accepted = self.clock.now()
+        self.transport = Plain(conn)
+        self.accepted: float = self.clock.now()
         self.close_after = INF
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
-        self.attendance = QUEUED
+        self.attendance: int = QUEUED
         # what the connection waits for, and until when; setting them arms nothing
         self.phase = Phase.HEADER
-        self.deadline = INF
+        self.deadline: float = INF
         self.draining = False
         self.reason: Reason | None = None
         self.requests = 0
@@ -148,6 +151,22 @@ class ConnectionBase(ExchangeHost):
         # the server will not read
         self._last_response = b""
         self._unread = False
+        if not MYPY:
+            self.clock: Clock
+            self.reader: RequestParser
+            self.output: Output
+            self.transport: Transport
+            self.timeouts: Timeouts
+            self.limits: Limits
+            self.keep_alive_line: bytes
+            self.cancel_on_disconnect: bool
+            self.ws_compression: bool
+            self.loop: Host
+            self.drain_began: Draining
+            self.phase: Phase
+            self.draining: bool
+            self.client: tuple[str, int] | None
+            self.server_address: tuple[str, int] | None
 
     @property
     def peer(self) -> str:
@@ -185,15 +204,10 @@ class ConnectionBase(ExchangeHost):
         """Use the timeouts and limits of a route, or those of the server again. They hold until the first bytes of the
         next request."""
         self._has_choice = choice is not None
-        settings = self.settings
-        if choice is None:
-            self.timeouts = settings.timeouts
-            self.limits = settings.limits
-            self.keep_alive_line = settings.keep_alive_line
-        else:
-            self.timeouts = choice.timeouts
-            self.limits = choice.limits
-            self.keep_alive_line = choice.keep_alive_line
+        chosen = self.settings if choice is None else choice
+        self.timeouts = chosen.timeouts
+        self.limits = chosen.limits
+        self.keep_alive_line = chosen.keep_alive_line
 
     def drain(self, now: float) -> None:
         """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet

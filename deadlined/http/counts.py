@@ -80,8 +80,8 @@ class Counts:
         self.durations: Final = Histogram(DURATIONS)
         self.lateness: Final = Histogram(LATENESSES)
         self.expired: Final[dict[Phase, int]] = {}
-        self.received = 0
-        self.sent = 0
+        self.received: int = 0
+        self.sent: int = 0
 
     def request(self, method: str, status: int, seconds: float) -> None:
         """Count a request that was handled for `seconds`. `status` 0: nothing was answered. A request that has changed

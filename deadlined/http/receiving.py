@@ -68,15 +68,15 @@ class ReceivingExchange:
     )
 
     def __init__(self, host: ExchangeHost, request: Request, start: float, head_done: float, last: bool) -> None:
-        self.request = request
-        self.writer = ResponseWriter(request.method, request.version, last)
+        self.request: Request = request
+        self.writer: ResponseWriter = ResponseWriter(request.method, request.version, last)
         self._host = host
         # the task that runs the handler, None before and after
         self.task: HandlerTask | None = None
         # the client as a proxy tells it, for the record; None if it is the peer
         self.forwarded_client: tuple[str, int] | None = None
-        self.start_time = start
-        self.head_done = head_done
+        self.start_time: float = start
+        self.head_done: float = head_done
         self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
         self._response = NONE
         self._link = LIVE

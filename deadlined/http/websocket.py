@@ -51,7 +51,7 @@ class WebSocket(Upgraded):
         self._exchange: Final = exchange
         self._frames: Final = frames
         self._maybe_host: ExchangeHost | None = None
-        self.state = CONNECTING
+        self.state: int = CONNECTING
         self.closed: tuple[int, str] | None = None
         self._closed_by_handler = False
         self._inbox: Final = Inbox()

@@ -31,6 +31,10 @@ EXPIRED: Final = 2
 NOT_POLLABLE: Final = 3
 PARKED: Final = 4
 
+# mypy takes this name as true. What only other type checkers must read stands behind it: a field of a base class that
+# is declared again, which mypyc would make the garbage collector visit twice
+MYPY = False
+
 
 class Half(Timer):
     """The read or the write side of a descriptor: the timer of its deadline, its readiness and its waiter.
@@ -54,6 +58,10 @@ class Half(Timer):
 
     def __init__(self, poller: Poller) -> None:
         super().__init__(_expire, self)
+        if not MYPY:
+            self.arg: Any
+            self.seq: int
+            self.when: float
         self.poller: Poller = poller
         self.expired: bool = False
         # the deadline that expired, only meaningful while `expired`

@@ -117,7 +117,7 @@ class StallWatch:
         self._places: set[tuple[str, str]] = set()
         self._quiet_until = -math.inf
         # how often the loop was found blocked; may be read in other threads
-        self.count = 0
+        self.count: int = 0
 
     def __enter__(self) -> StallWatch:
         if self._threshold < math.inf:

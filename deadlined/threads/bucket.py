@@ -51,7 +51,7 @@ class Bucket:
     """
 
     def __init__(self, queue: str) -> None:
-        self.closed = False
+        self.closed: bool = False
         # the bucket that took this one's timers; written once, together with `closed`
         self.heir: Bucket | None = None
         self._queue = queue
@@ -59,7 +59,7 @@ class Bucket:
 
     def begin(self) -> None:
         """Start empty and without a thread: when made, and again in a forked child."""
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.thread: threading.Thread | None = None
         # held, and released to wake the thread: that is atomic, while a Condition's `notify` needs the bucket's lock
         self._asleep = threading.Lock()

@@ -28,14 +28,14 @@ class Process:
     __slots__ = ("exiting", "forks")
 
     def __init__(self) -> None:
-        self.exiting = False
-        self.forks = 0
+        self.exiting: bool = False
+        self.forks: int = 0
 
 
-here = Process()
+here: Process = Process()
 
 # guards `all_buckets`, and lets one `take` run at a time; taken before any bucket's lock, and held during a fork
-registry = threading.Lock()
+registry: threading.Lock = threading.Lock()
 all_buckets: weakref.WeakSet[Bucket] = weakref.WeakSet()
 
 

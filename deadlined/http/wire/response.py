@@ -75,9 +75,9 @@ class ResponseWriter:
         self._left = 0
         self._chunked = False
         self._has_date = False
-        self.must_close = close
-        self.started = False
-        self.complete = False
+        self.must_close: bool = close
+        self.started: bool = False
+        self.complete: bool = False
 
     @property
     def status(self) -> int:

@@ -1,0 +1,43 @@
+"""Hooks of mkdocs: the site has the repository's pages, examples and pictures under the repository's own paths.
+
+So a relative link means the same on the site, in an editor and where the repository is shown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = ["*.md", "LICENSE", "docs/**/*.md", "docs/**/*.png", "docs/site/*.css", "examples/**/*.*"]
+
+
+def paths() -> list[str]:
+    """Return what the site is made of, relative to the repository."""
+    found = {path for pattern in PATTERNS for path in ROOT.glob(pattern) if path.is_file()}
+    return sorted(str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts)
+
+
+def named(nav: Any) -> set[str]:
+    """Return the pages that a navigation names."""
+    if isinstance(nav, str):
+        return {nav}
+    return set().union(*map(named, nav.values() if isinstance(nav, dict) else nav))
+
+
+def on_config(config: Any) -> None:
+    """Put the pages that the navigation does not name at its end."""
+    if others := [path for path in paths() if path.endswith(".md") and path not in named(config.nav)]:
+        config.nav.append({"More": others})
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Put the repository's files in the place of those of `docs_dir`."""
+    for file in list(files):
+        if file.src_dir == config.docs_dir:
+            files.remove(file)
+    for path in paths():
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
