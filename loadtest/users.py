@@ -39,6 +39,8 @@ _USUAL = "silent,slow-header,endless-header,slow-body,stalled-body,idle,half-clo
 _CONNECTIONS = 100
 # seconds that a connection of a flood stays open
 _PASSING = 0.05
+# seconds after which a connection comes back that the server did not want
+_AGAIN = 1.0
 # what stands for a keep-alive deadline that there is not: seconds
 _PERIOD = 5.0
 # seconds, beside a fifth of the deadline, by which a cut may be late; by how much a cut is not yet early
@@ -233,7 +235,7 @@ class Churner(_Base):
         """Ask, and be silent until it is time to ask again, to leave, or until the server has cut."""
         if not self._ask():
             self._leave(reset=True)
-            gevent.sleep(max(0.1, self._profile.back(monotonic()) - monotonic()))
+            gevent.sleep(max(_AGAIN, self._profile.back(monotonic()) - monotonic()))
             return
         act, when = self._profile.next(self._since)
         overdue = (self._deadline or 0.0) * 1.2 + _LATE

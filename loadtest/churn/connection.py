@@ -78,14 +78,20 @@ class Shared:
 
 
 class Connection:
-    """One connection, from `start` to the call of `ended`. `peer` is its own address as the server sees it."""
+    """One connection, from `start` to the call of `ended`.
 
-    __slots__ = ("_answers", "_asked", "_shared", "_socket", "_turn", "_wrong", "number", "peer", "since", "state")
+    `peer`: its own address as the server sees it; `refused`: the server did not want it, or it has failed.
+    """
+
+    __slots__ = (
+        "_answers", "_asked", "_shared", "_socket", "_turn", "_wrong", "number", "peer", "refused", "since", "state",
+    )  # fmt: skip
 
     def __init__(self, number: int, shared: Shared) -> None:
         self.number = number
         self.state = State.OPENING
         self.peer = ""
+        self.refused = False
         # when the last response was read, and by how much earlier it may have come; 0 before the first
         self.since = self._wrong = 0.0
         self._asked = 0.0
@@ -215,6 +221,7 @@ class Connection:
         self.since, self._wrong = now, wrong
         if not self._answers.keeps_alive:
             tally.announced += 1
+            self.refused = True
             self._end(now)
             return
         if self._shared.finishing:
@@ -254,6 +261,7 @@ class Connection:
                 tally.early_by = max(tally.early_by, rules.deadline - silent)
         elif not self.requests:
             tally.errors["closed without an answer"] += 1
+            self.refused = True
         elif early or rules.deadline is None:
             tally.lost += 1
         else:
@@ -266,6 +274,7 @@ class Connection:
 
     def _fail(self, kind: str, now: float) -> None:
         self._shared.tally.errors[kind] += 1
+        self.refused = True
         self._end(now, reset=True)
 
     def _end(self, now: float, *, reset: bool = False) -> None:

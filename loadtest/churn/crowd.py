@@ -17,6 +17,8 @@ from .tally import Tally
 
 # what stands for the deadline of a server that has none: seconds
 PERIOD = 5.0
+# seconds after which one comes back that the server did not want: a churn is no flood
+AGAIN = 1.0
 # seconds between two reports of progress
 _REPORT = 0.25
 
@@ -124,7 +126,7 @@ class _Crowd:
     def _ended(self, connection: Connection, now: float) -> None:
         del self._open[connection.number]
         if not self._shared.finishing:
-            back = self._shared.profile.back(now)
+            back = max(self._shared.profile.back(now), now + AGAIN * connection.refused)
             self._loop.at(back, partial(self._connect, connection.number))
 
     def _told(self, mask: int, now: float, wrong: float) -> None:

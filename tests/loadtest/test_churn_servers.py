@@ -134,7 +134,8 @@ def test_a_server_that_is_gone_in_the_middle_loses_nothing_that_was_measured(tmp
     assert process.wait(30) in (1, 4)
     found = json.loads(file.read_text())
     assert found["answered"]["200"] > 0
-    assert found["errors"]["Connection refused"] > 0
+    # each of thirty connections comes back once a second: a churn is no flood
+    assert 0 < found["errors"]["Connection refused"] <= 60
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert process.returncode == 130, output
     found = json.loads(file.read_text())
     assert found["interrupted"] is True
-    assert found["answered"]["200"] >= 100
+    assert found["answered"]["200"] >= 99  # one of the hundred was before the run
     assert "Interrupted: this is what was measured until then." in output
 
 
