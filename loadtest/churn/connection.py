@@ -20,6 +20,7 @@ from enum import Enum, auto
 from functools import partial
 from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
+from typing import NamedTuple
 
 import httptools
 
@@ -54,6 +55,14 @@ class Rules:
     spread: bool
 
 
+class Silent(NamedTuple):
+    """A silent connection: the responses so far, and since when; that moment may have been `wrong` seconds earlier."""
+
+    requests: int
+    since: float
+    wrong: float
+
+
 class State(Enum):
     """The states of a connection, in their order; SILENT and ASKING alternate."""
 
@@ -84,26 +93,25 @@ class Connection:
     """
 
     __slots__ = (
-        "_answers", "_asked", "_shared", "_socket", "_turn", "_wrong", "number", "peer", "refused", "since", "state",
+        "_answers", "_asked", "_shared", "_since", "_socket", "_state", "_turn", "_wrong", "number", "peer", "refused",
     )  # fmt: skip
 
     def __init__(self, number: int, shared: Shared) -> None:
         self.number = number
-        self.state = State.OPENING
+        self._state = State.OPENING
         self.peer = ""
         self.refused = False
         # when the last response was read, and by how much earlier it may have come; 0 before the first
-        self.since = self._wrong = 0.0
+        self._since = self._wrong = 0.0
         self._asked = 0.0
         self._turn = 0  # makes timers of an earlier state harmless
         self._answers = Answers()
         self._shared = shared
         self._socket: socket.socket | None = None
 
-    @property
-    def requests(self) -> int:
-        """Responses so far."""
-        return self._answers.count
+    def silent(self) -> Silent | None:
+        """Return what is known of this connection while it is silent; None while it is not."""
+        return Silent(self._answers.count, self._since, self._wrong) if self._state is State.SILENT else None
 
     def start(self, now: float) -> None:
         """Connect. A failure ends the connection."""
@@ -125,23 +133,23 @@ class Connection:
 
     def finish(self, now: float) -> None:
         """Leave, or let the server end the connection if it is about to. What waits for an answer goes on waiting."""
-        if self.state is not State.SILENT:
+        if self._state is not State.SILENT:
             return
         deadline = self._shared.rules.deadline
-        if deadline is None or now < self.since + deadline - ENDING:
+        if deadline is None or now < self._since + deadline - ENDING:
             self._leave(Act.CLOSE, now)
         else:
-            self._later(self.since + self._shared.rules.overdue, self._overdue)
+            self._later(self._since + self._shared.rules.overdue, self._overdue)
 
     def stop(self, now: float) -> None:
         """Close at once, whatever the state, and count nothing."""
-        if self.state is not State.ENDED:
+        if self._state is not State.ENDED:
             self._end(now)
 
     # events
 
     def _on_events(self, mask: int, now: float, wrong: float) -> None:
-        if self.state is State.OPENING:
+        if self._state is State.OPENING:
             self._open(now)
         else:
             self._read(now, wrong)
@@ -179,7 +187,7 @@ class Connection:
         if self._shared.finishing:
             self._leave(Act.CLOSE, now)
             return
-        self.state = State.ASKING
+        self._state = State.ASKING
         self._later(now + PATIENCE, partial(self._fail, "no answer in time"))
         self._asked = monotonic()
         self._shared.tally.requests += 1
@@ -196,7 +204,7 @@ class Connection:
                 tally.received += len(data)
                 self._answers.feed(data, now)
         except (BlockingIOError, ssl.SSLWantReadError):
-            if self.state is State.ASKING and self._answers.count > before:
+            if self._state is State.ASKING and self._answers.count > before:
                 self._answered(now, wrong)
             return
         except httptools.HttpParserError:
@@ -205,9 +213,9 @@ class Connection:
         except OSError as error:
             self._ended_by_server("fin" if error.errno == errno.EPIPE else "rst", now, wrong)
             return
-        if self.state is State.ASKING and self._answers.count > before:
+        if self._state is State.ASKING and self._answers.count > before:
             self._answered(now, wrong)
-        if self.state is not State.ENDED:
+        if self._state is not State.ENDED:
             self._ended_by_server("response" if self._answers.count > before else "fin", now, wrong)
 
     # what a connection does
@@ -217,8 +225,8 @@ class Connection:
         tally = self._shared.tally
         record(tally.latency, now - self._asked)
         tally.answered[self._answers.status or 0] += 1
-        self.state = State.SILENT
-        self.since, self._wrong = now, wrong
+        self._state = State.SILENT
+        self._since, self._wrong = now, wrong
         if not self._answers.keeps_alive:
             tally.announced += 1
             self.refused = True
@@ -250,16 +258,16 @@ class Connection:
     def _ended_by_server(self, how: str, now: float, wrong: float) -> None:
         """Judge an end that the server has made."""
         tally, rules = self._shared.tally, self._shared.rules
-        silent = (now if self.state is State.SILENT else self._asked) - self.since
+        silent = (now if self._state is State.SILENT else self._asked) - self._since
         early = rules.deadline is not None and silent + self._wrong < rules.deadline - rules.tolerance
-        if self.state is State.SILENT:
+        if self._state is State.SILENT:
             tally.cut[how] += 1
             record(tally.lateness, silent - (rules.deadline or 0.0))
             record(tally.wrong, max(wrong, self._wrong))
             if early and rules.deadline is not None:
                 tally.early += 1
                 tally.early_by = max(tally.early_by, rules.deadline - silent)
-        elif not self.requests:
+        elif not self._answers.count:
             tally.errors["closed without an answer"] += 1
             self.refused = True
         elif early or rules.deadline is None:
@@ -278,7 +286,7 @@ class Connection:
         self._end(now, reset=True)
 
     def _end(self, now: float, *, reset: bool = False) -> None:
-        self.state = State.ENDED
+        self._state = State.ENDED
         self._turn += 1
         if self._socket is not None:
             self._shared.loop.forget(self._socket.fileno())

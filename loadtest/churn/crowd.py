@@ -11,7 +11,7 @@ from time import monotonic, thread_time
 from typing import Any
 
 from ..check.loop import Loop
-from .connection import Connection, Rules, Shared, State
+from .connection import Connection, Rules, Shared, Silent
 from .profiles import PROFILES
 from .tally import Tally
 
@@ -52,9 +52,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The connections that were silent at a moment: by their address, the responses so far, and silent since when."""
+    """The connections that were silent at a moment: by their address, what is known of each."""
 
-    silent: dict[str, tuple[int, float]]
+    silent: dict[str, Silent]
 
 
 def main(channel: Channel[Any, Any]) -> None:
@@ -140,8 +140,8 @@ class _Crowd:
             self._loop.forget(self._channel.fileno())
             raise
         if message == "snapshot":
-            silent = [one for one in self._open.values() if one.state is State.SILENT]
-            self._channel.send(Snapshot({one.peer: (one.requests, one.since) for one in silent}))
+            found = ((one.peer, one.silent()) for one in self._open.values())
+            self._channel.send(Snapshot({peer: silent for peer, silent in found if silent is not None}))
         elif not self._shared.finishing:
             self.tally.interrupted = True
             self._finish()

@@ -9,6 +9,7 @@ from typing import Any
 from ..check.kinds import Deadline
 from ..openloop.result import bottleneck
 from .admin import Metrics, change
+from .connection import Silent
 from .tally import Tally, milliseconds
 
 
@@ -153,7 +154,7 @@ def _bounds(buckets: Mapping[str, float], part: float) -> tuple[float, float]:
 
 def listed(
     rows: Iterable[Mapping[str, Any]],
-    silent: Mapping[str, tuple[int, float]],
+    silent: Mapping[str, Silent],
     asked: float,
     answered: float,
     deadline: float | None,
@@ -161,19 +162,19 @@ def listed(
 ) -> Compared:
     """Compare the server's list with connections that were silent from before it was asked for until after it came.
 
-    `asked` and `answered`: when. `silent`: the responses, and since when, of each by its address.
+    `asked` and `answered`: when. `silent`: what is known of each, by its address.
     """
     found, differ = 0, []
     for row in rows:
         mine = silent.get(row["peer"])
-        if mine is None or mine[1] >= asked:
+        if mine is None or mine.since >= asked:
             continue
         found += 1
-        requests, since = mine
+        requests, since, wrong = mine
         if row["requests"] != requests:
             differ.append(f"{row['peer']} has made {requests} requests, and the server says {row['requests']}")
         elif deadline is not None and row["left"] is not None:
-            least, most = since + deadline - answered - tolerance, since + deadline - asked + tolerance
+            least, most = since - wrong + deadline - answered - tolerance, since + deadline - asked + tolerance
             if not least <= row["left"] <= most:
                 differ.append(
                     f"{row['peer']} has {least:.3f} to {most:.3f} s left, and the server says {row['left']:.3f}"

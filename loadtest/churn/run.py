@@ -33,7 +33,7 @@ from ..sources import PER_ADDRESS
 from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask
 from . import crowd
 from .admin import Admin, Metrics, opened
-from .connection import Rules
+from .connection import Rules, Silent
 from .result import Compared, Result, claims, listed
 from .tally import Tally, together
 
@@ -272,7 +272,7 @@ class _Question:
         self._rules = rules
         self._rows: list[dict[str, Any]] = []
         self._asked = self._answered = 0.0
-        self._silent: dict[str, tuple[int, float]] = {}
+        self._silent: dict[str, Silent] = {}
         self._missing = 0
 
     def ask(self, admin: Admin) -> None:

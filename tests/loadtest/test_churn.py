@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import socket
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from select import EPOLLIN
+from time import monotonic
 
 import pytest
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.check.kinds import Deadline
+from loadtest.check.loop import Loop
+from loadtest.churn.connection import Silent
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.result import Claim, Compared, Result, claims, listed
 from loadtest.churn.tally import Tally, milliseconds, record, together
@@ -67,6 +74,24 @@ def test_a_herd_speaks_at_one_instant_and_is_cut_at_one() -> None:
     then = [herd.next(instant + 0.001) for _ in range(1000)]
     assert sum(act is Act.WAIT for act, _ in then) > 850
     assert all(4 * PERIOD <= herd.back(instant + PERIOD) <= 4.5 * PERIOD for _ in range(100))
+
+
+def test_a_turn_takes_all_events_so_that_the_next_one_knows_since_when_none_was_there() -> None:
+    loop, seen = Loop(), Counter[int]()
+
+    def note(number: int, mask: int, now: float, error: float) -> None:
+        seen[number] += 1
+
+    with ExitStack() as stack:
+        for number in range(1500):
+            mine, other = socket.socketpair()
+            stack.enter_context(mine)
+            stack.enter_context(other)
+            other.send(b"x")
+            loop.watch(mine.fileno(), EPOLLIN, partial(note, number))
+        loop.turn(monotonic())
+        loop.close()
+    assert seen == dict.fromkeys(range(1500), 1)
 
 
 def test_a_thousand_connections_come_from_an_address() -> None:
@@ -151,10 +176,18 @@ def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() 
         {"peer": "127.0.0.1:4", "requests": 9, "left": 9.0},  # has spoken since
         {"peer": "127.0.0.1:5", "requests": 9, "left": 9.0},  # is not known
     ]
-    silent = {"127.0.0.1:1": (3, 7.0), "127.0.0.1:2": (3, 7.0), "127.0.0.1:3": (3, 7.0), "127.0.0.1:4": (3, 10.05)}
+    silent = {f"127.0.0.1:{number}": Silent(3, 7.0, 0.0) for number in (1, 2, 3)}
+    silent["127.0.0.1:4"] = Silent(3, 10.05, 0.0)
     found = listed(rows, silent, asked=10.0, answered=10.1, deadline=5.0, tolerance=0.02)
     assert found.connections == 3
     assert [line.split()[0] for line in found.differ] == ["127.0.0.1:2", "127.0.0.1:3"]
+    # a client that may have read its response late knows less
+    assert (
+        len(listed([rows[0] | {"left": 1.5}], {"127.0.0.1:1": Silent(3, 7.0, 0.6)}, 10.0, 10.1, 5.0, 0.02).differ) == 0
+    )
+    assert (
+        len(listed([rows[0] | {"left": 1.5}], {"127.0.0.1:1": Silent(3, 7.0, 0.3)}, 10.0, 10.1, 5.0, 0.02).differ) == 1
+    )
     # without a deadline only the requests count
     assert len(listed(rows, silent, 10.0, 10.1, None, 0.02).differ) == 1
 
