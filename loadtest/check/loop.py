@@ -71,8 +71,8 @@ class Loop:
             due = min(limit, self._timers[0][0]) if self._timers else limit
             delayed = self._delayed()
             events = self._epoll.poll(max(0.0, due - monotonic()), most)
-            error = self._delayed() - delayed
             now = monotonic()
+            error = self._delayed() - delayed  # after the clock: what delays this process between the two counts, too
         else:
             now = monotonic()
             error = now - before
