@@ -38,8 +38,9 @@ BY_THE_INTERPRETER = [
 # the part of the public interface whose types must not depend on the type checker
 TYPED = 0.99
 
-# what a wheel is made of, beside the package
+# what a wheel is made of
 SOURCES = ["LICENSE", "README.md", "pyproject.toml", "setup.py"]
+PACKAGES = ["deadlined", "loadtest"]
 MADE = shutil.ignore_patterns(
     *("*.egg-info", "*.so", "*.sha256", "__pycache__", "build", "dist", "results"),
     *(".git", ".hypothesis", ".nox", ".venv*", ".*_cache"),
@@ -174,7 +175,8 @@ def wheel(session: nox.Session, *, compiled: bool) -> Path:
         sources = fresh(session, "sources")
         for name in SOURCES:
             shutil.copy(ROOT / name, sources)
-        shutil.copytree(ROOT / "deadlined", sources / "deadlined", ignore=MADE)
+        for name in PACKAGES:
+            shutil.copytree(ROOT / name, sources / name, ignore=MADE)
         switch = "DEADLINED_REQUIRE_COMPILED" if compiled else "DEADLINED_PURE"
         made = fresh(session, "wheel")
         session.run_install("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env={switch: "1"})
@@ -186,8 +188,8 @@ def wheel(session: nox.Session, *, compiled: bool) -> Path:
 
 def digest() -> str:
     """Return a short name for the contents of what a wheel is made of."""
-    package = [path for path in sorted((ROOT / "deadlined").rglob("*.*")) if path.suffix in {".py", ".h", ".html"}]
-    files = [*(ROOT / name for name in SOURCES), *package]
+    inside = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.*"))]
+    files = [*(ROOT / name for name in SOURCES), *(path for path in inside if path.suffix in {".py", ".h", ".html"})]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CLOCK = ROOT / "deadlined/poll/clock.h"
@@ -257,6 +258,27 @@ def give_up(error: BaseException) -> None:
     print(f"deadlined: not compiled, the same files will be interpreted: {error}", file=sys.stderr)
 
 
+# the modules of loadtest/ itself that its installed commands need; beside them three packages (pyproject.toml)
+LOADTEST = "deadlined_loadtest"
+INSTALLED = {"__init__", "blocking", "child", "installed", "locustfile", "report", "servers", "sources", "target",
+             "users", "wire"}  # fmt: skip
+
+
+class BuildTools(build_py):
+    """Packages the load test's tools without its benchmarks; and none of it where it was not copied, as in an image."""
+
+    def finalize_options(self) -> None:
+        """Leave out what is not there."""
+        super().finalize_options()
+        if not (ROOT / "loadtest").is_dir():
+            self.packages = [name for name in self.packages if name.partition(".")[0] != LOADTEST]
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Leave out the benchmarks."""
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [one for one in found if package != LOADTEST or one[1] in INSTALLED]
+
+
 class BuildAllOrNothing(build_ext):
     """A build of which half the modules are compiled would not import."""
 
@@ -293,4 +315,4 @@ class BuildAllOrNothing(build_ext):
 if switched_on("DEADLINED_PURE") and "editable_wheel" in sys.argv:
     remove_compiled()
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing})
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing, "build_py": BuildTools})

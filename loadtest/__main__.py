@@ -9,9 +9,14 @@ from typing import Any
 
 import click
 
+import deadlined
+from deadlined.timers import COMPILED
+
 from . import bench, document, slow
 from .bench import runner
+from .bench.contest import Contestant
 from .check.command import command as check_command
+from .churn.command import command as churn_command
 from .openloop.command import command as http_command
 from .report import RESULTS
 from .scaling import command as scaling_command
@@ -47,6 +52,20 @@ _RESULTS = _directory(
     "--results", "Where the JSON files and pictures go.  [default: loadtest/results]", default=RESULTS
 )
 _PICTURES = _directory("--pictures", "Where the pictures go.  [default: the directory of --results]")
+
+
+def _require_compiled(_: click.Context, __: click.Parameter, asked: bool) -> None:
+    """Exit with 2 if a compiled package was asked for and another would be measured."""
+    if asked and not COMPILED:
+        raise click.UsageError(
+            f"a compiled deadlined was asked for, and {Path(deadlined.__file__).parent} is not compiled: "
+            "pip install -e . with a C compiler"
+        )
+
+
+_COMPILED = click.option("--compiled", is_flag=True, envvar="DEADLINED_REQUIRE_COMPILED", callback=_require_compiled,
+                         expose_value=False, is_eager=True,
+                         help="Measure nothing unless the deadlined that is imported is compiled.")  # fmt: skip
 _QUICK = click.option("--quick", is_flag=True, help="Try everything in seconds. The figures mean nothing.")
 _ADD = click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run on this machine.")
 
@@ -58,6 +77,7 @@ def main() -> None:
     \b
       python -m loadtest check URL                   grade how any server treats slow clients
       python -m loadtest http URL --rate 500         latency of any server at a fixed rate
+      python -m loadtest churn URL                   connections that expire, reset and come back
       python -m loadtest slow                        attack the server with slow clients
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
@@ -66,7 +86,8 @@ def main() -> None:
       python -m loadtest document docs/performance.md
 
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
-    installed package, and what is measured is not compiled. Every table says which build was measured.
+    installed package, and what is measured is not compiled. Every table says which build was measured, and --compiled
+    (or DEADLINED_REQUIRE_COMPILED=1) refuses to measure another.
 
     Everything stays on this machine, unless you name another that you own, and is bounded in time. Commands that
     compare print both sides of one run and their ratio, because absolute figures of one machine say little.
@@ -86,6 +107,7 @@ def main() -> None:
 @click.option("--python", "pythons", metavar="PATH", multiple=True,
               help="With `instructions`: also measure the deadlined of this Python's environment. Can be "
                    "repeated.")  # fmt: skip
+@_COMPILED
 @_RESULTS
 @click.option("--list", "listing", is_flag=True, help="List benchmarks, cases, metrics and contestants; measure none.")
 def bench_command(
@@ -135,7 +157,9 @@ def bench_command(
             raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="NAMES")
     if listing:
         _finish(lambda: runner.listing(chosen))
-    _refuse_unknown("--only-contestant", "contestant", only, runner.contestants(chosen) if only else ())
+    contestants = runner.contestants(chosen) if only else {}
+    _refuse_unknown("--only-contestant", "contestant", only, contestants)
+    _refuse_missing(contestants[name] for name in only)
     _refuse_unknown("--case", "case", cases, runner.cases(chosen))
     plan = runner.Plan(only=only, cases=cases, **options)
     _finish(lambda: runner.run(chosen, plan, results))
@@ -145,6 +169,13 @@ def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iter
     """Exit with 2 if one of `given` is not known."""
     if unknown := set(given).difference(known):
         raise click.BadParameter(f"no {kind} {', '.join(sorted(unknown))} (see --list)", param_hint=parameter)
+
+
+def _refuse_missing(asked: Iterable[Contestant]) -> None:
+    """Exit with 2 if a contestant that was asked for cannot be measured: the others are no answer."""
+    for contestant in asked:
+        if contestant.missing is not None:
+            raise click.UsageError(f"{contestant.name} is missing: {contestant.missing}")
 
 
 @main.command("document", short_help="Rewrite a page's tables from the results.")
@@ -175,6 +206,7 @@ def document_command(file: Path, results: Path) -> None:
               help="Measure only this situation. Can be repeated.")  # fmt: skip
 @_ADD
 @_QUICK
+@_COMPILED
 @_RESULTS
 @_PICTURES
 def precision_command(
@@ -210,6 +242,7 @@ def precision_command(
               help="Skip a queue at sizes that would take longer.")  # fmt: skip
 @_ADD
 @_QUICK
+@_COMPILED
 @_RESULTS
 @_PICTURES
 def schemes_command(quick: bool, repetitions: int | None, results: Path, pictures: Path | None, **options: Any) -> None:
@@ -249,6 +282,7 @@ def slow_command(connections: int) -> None:
 main.add_command(check_command)
 main.add_command(http_command)
 main.add_command(scaling_command)
+main.add_command(churn_command)
 
 if __name__ == "__main__":
     main()

@@ -186,7 +186,8 @@ def test_the_package_and_its_types_are_all_installed() -> None:
     package = Path(deadlined.__file__).parent
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     rooms = {".".join(("deadlined", *path.parent.relative_to(package).parts)) for path in package.rglob("__init__.py")}
-    assert rooms == set(setuptools["packages"])
+    # tests/loadtest/test_installed.py has the packages of the load test
+    assert rooms == {name for name in setuptools["packages"] if name.partition(".")[0] == "deadlined"}
     assert (package / "py.typed").exists()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
+
+import deadlined
 
 from ..report import console, machine
 from .contest import Benchmark, Contestant, Metric, Results, Verdict
@@ -32,7 +35,7 @@ def header(go: str) -> None:
     console.print(
         f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
         f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
-        f"deadlined {facts['deadlined']} (installed: {facts['timers']})\n"
+        f"deadlined {facts['deadlined']} ({facts['timers']}, from {Path(deadlined.__file__).parent})\n"
         f"malloc: {facts['malloc']}; medians, least to most below",
         highlight=False,
     )

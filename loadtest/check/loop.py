@@ -5,7 +5,7 @@ Facts      A connection's end is seen when the process next polls and runs. Linu
 Hazard     On a busy machine the client's own lateness would be taken for the server's.
 Answer     Every event comes with the largest error of its time. If the poll did not find it at once, the process
            slept, and the error is what the kernel counted as waiting for a processor. If it did, the event came while
-           the process worked, and the error is the time since it polled before.
+           the process worked, and the error is the time since it polled before: each poll takes all that there is.
 Cost       Two polls and two reads of a file in /proc per turn. What a hypervisor takes away is not counted.
 """
 
@@ -64,14 +64,15 @@ class Loop:
 
     def turn(self, limit: float) -> None:
         """Wait until `limit` at most, call what is due, and handle the events of one poll."""
-        events = self._epoll.poll(0)
+        most = max(1, len(self._watched))
+        events = self._epoll.poll(0, most)
         before, error = self._polled, 0.0
         if not events:
             due = min(limit, self._timers[0][0]) if self._timers else limit
             delayed = self._delayed()
-            events = self._epoll.poll(max(0.0, due - monotonic()))
-            error = self._delayed() - delayed
+            events = self._epoll.poll(max(0.0, due - monotonic()), most)
             now = monotonic()
+            error = self._delayed() - delayed  # after the clock: what delays this process between the two counts, too
         else:
             now = monotonic()
             error = now - before

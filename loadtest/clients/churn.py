@@ -12,7 +12,6 @@ Answer     Requests are due by the clock, `RATE` per second in all. The share th
            so is the client's own use of its core.
 Cost       epoll's millisecond: a steady rate is a handful of requests each millisecond.
 
-Source addresses are of all of 127.0.0.0/8, so that ports do not run out.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import math
 import random
 import select
 import socket
-import struct
 import sys
 import time
 from collections import Counter, deque
@@ -32,6 +30,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..peers.churn_protocol import MOVE, REPLY, REQUEST
+from ..sources import bind, reset_on_close, source
 from .churn_account import PATIENCE, Account, Verdict
 from .churn_profiles import PROFILES, Move, Profile, Then
 
@@ -47,10 +46,6 @@ _SENDS: Final = 100
 _SWEEP: Final = 0.25
 # seconds of silence after the time of a cleared deadline, in which its firing would be received
 _QUIET: Final = 0.1
-# connections from one source address; a kernel has about 28,000 ports, and closed ones are kept for a minute
-_PER_ADDRESS: Final = 1000
-
-_LINGER_ZERO = struct.pack("ii", 1, 0)
 
 
 class Client:
@@ -94,8 +89,7 @@ class Crowd:
         while number > 0:
             batch = min(number, _BATCH)
             for _ in range(batch):
-                place = len(self._clients) // _PER_ADDRESS
-                self._send(self._connect(f"127.{1 + place // 250}.{place % 250}.1"), Move(MOVE, math.inf, Then.GO_ON))
+                self._send(self._connect(source(len(self._clients))), Move(MOVE, math.inf, Then.GO_ON))
             stalled = time.monotonic() + _STALLED
             while self._waiting:
                 if time.monotonic() > stalled:
@@ -146,10 +140,8 @@ class Crowd:
     def _connect(self, address: str) -> Client:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.settimeout(_STALLED)
-        # the port is chosen when connecting: it must be free for this pair of addresses only
-        sock.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.bind((address, 0))
+        bind(sock, address)
         sock.connect(("127.0.0.1", self._port))
         sock.setblocking(False)
         client = Client(sock, address, Account(self._patience))
@@ -244,7 +236,7 @@ class Crowd:
         """Close, every second time with a reset, and connect anew: the server reuses the descriptor's number."""
         self._closed += 1
         if self._closed % 2:
-            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+            reset_on_close(client.sock)
         self._epoll.unregister(client.sock)
         del self._clients[client.sock.fileno()]
         client.sock.close()

@@ -22,7 +22,7 @@ class Rule:
     fin, rst or 408; `idle`: seconds between requests; `large`: bytes of a response's body; `status` of it; `raw`:
     in place of any response; `stall`: the number of a request at which the whole server stops for so many seconds;
     `delay`: seconds before each response; `closes`: after each response; `breaks`: the number of connections after
-    which every response is 500.
+    which every response is 500; `drops`: the number of a connection's request that it closes upon without an answer.
     """
 
     kind: str = "none"
@@ -38,6 +38,7 @@ class Rule:
     delay: float = 0.0
     closes: bool = False
     breaks: float = math.inf
+    drops: int = 0
 
     def until(self, began: float, last: float, received: int) -> float:
         """Return the moment of the end: of what began then, with these bytes since, the last at that time."""
@@ -117,8 +118,11 @@ class SlowServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received = await self._until(reader, b"", b"\r\n\r\n")
+        received, number = await self._until(reader, b"", b"\r\n\r\n"), 0
         while received:
+            number += 1
+            if number == self._rule.drops:
+                return
             head, _, rest = received.partition(b"\r\n\r\n")
             if self._rule.raw is not None:
                 writer.write(self._rule.raw)

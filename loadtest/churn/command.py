@@ -1,0 +1,119 @@
+"""The command `churn`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from ..report import console
+from ..target import ForbiddenTargetError, UnusableTargetError, resolve
+from . import shown
+from .admin import Admin
+from .profiles import PROFILES
+from .result import Result
+from .run import Plan
+from .run import churn as run_churn
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("churn", short_help="Move, expire and reset keep-alive connections.")
+@click.argument("url")
+@click.option("--connections", metavar="N", type=click.IntRange(1, 200_000), default=1000, show_default=True)
+@click.option("--duration", metavar="SECONDS", type=click.FloatRange(0.5, 86_400), default=30.0, show_default=True)
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="steady", show_default=True,
+              help="The connections act evenly, rise in number, act in bursts, or at one instant.")  # fmt: skip
+@click.option("--deadline", metavar="SECONDS", type=click.FloatRange(0.3, 3600),
+              help="The server's keep-alive deadline.  [default: it is measured]")  # fmt: skip
+@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
+              help="Measure the deadline for so long before saying that there is none.")  # fmt: skip
+@click.option("--admin", "admin_url", metavar="URL", help="The server's admin listener: compare with what it says.")
+@click.option("--admin-token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A file whose first line is the admin listener's token.")  # fmt: skip
+@click.option(
+    "--processes", type=click.IntRange(1, 64), help="Client processes.  [default: one per 12,000 connections]"
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="What the connections' choices are drawn from.")
+@click.option("--json", "json_file", metavar="FILE", type=_FILE, help="Write the figures as JSON.")
+@click.option("--html", "html_file", metavar="FILE", type=_FILE, help="Write the tables as a page.")
+@click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
+              help="Churn at this name or address, which is not loopback. It is yours. Can be repeated.")  # fmt: skip
+def command(
+    url: str,
+    connections: int,
+    duration: float,
+    profile: str,
+    deadline: float | None,
+    limit: float,
+    admin_url: str | None,
+    admin_token_file: Path | None,
+    processes: int | None,
+    seed: int,
+    json_file: Path | None,
+    html_file: Path | None,
+    owned: tuple[str, ...],
+) -> None:
+    """Keep many connections to an HTTP server that ask, fall silent, are cut, leave, and come back.
+
+    \b
+      python -m loadtest churn http://127.0.0.1:8000/ --connections 20000 --duration 60
+      python -m loadtest churn http://127.0.0.1:8000/ --profile herd --admin http://127.0.0.1:9000/
+
+    First the server's keep-alive deadline is measured with a few connections. Then all of them churn: most ask again
+    before the deadline, some at the last moment; some wait until they are cut; some close or reset. Counted are cuts
+    before the deadline and how late the others come, requests that were sent in time and lost to a cut, and connections
+    that were never cut. docs/churn.md has more.
+
+    Only loopback addresses are used, unless --i-own-this-target names the target, as for `check`.
+
+    Exit codes: 0 all well; 1 the server did something wrong, or its admin listener says something else; 2 wrong
+    arguments, or a target that may not be used; 3 the target or its admin listener does not answer; 4 the client was
+    the bottleneck; 130 interrupted (the figures are those until then).
+    """
+    try:
+        admin = _admin(admin_url, admin_token_file, owned)
+        target = resolve(url, owned)
+        plan = Plan(target, connections, duration, profile, deadline, limit, processes or 0, admin, seed)
+        with shown.progress(console) as progress:
+            result = run_churn(plan, progress)
+    except ForbiddenTargetError as error:
+        raise click.UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    except UnusableTargetError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(3)
+    except KeyboardInterrupt:
+        click.echo("Interrupted before anything was measured.", err=True)
+        sys.exit(130)
+    shown.show(console, result)
+    _write(result, json_file, html_file)
+    sys.exit(130 if result.tally.interrupted else 4 if result.invalid else 1 if result.problems else 0)
+
+
+def _admin(url: str | None, token_file: Path | None, owned: tuple[str, ...]) -> Admin | None:
+    """Return the admin listener, if there is one."""
+    if url is None:
+        if token_file is not None:
+            raise click.UsageError("--admin-token-file needs --admin")
+        return None
+    target = resolve(url if "://" in url else f"http://{url}/", owned)
+    if target.tls:
+        raise click.UsageError("--admin is an http:// URL: the admin listener speaks plain HTTP")
+    lines = token_file.read_text(encoding="utf-8").splitlines() if token_file else []
+    return Admin(target, lines[0].strip() if lines else "")
+
+
+def _write(result: Result, json_file: Path | None, html_file: Path | None) -> None:
+    for path, text in (
+        (json_file, json.dumps(result.as_json(), indent=2) + "\n"),
+        (html_file, shown.page(result) if html_file else ""),
+    ):
+        if path is not None:
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error

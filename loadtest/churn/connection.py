@@ -1,0 +1,312 @@
+"""One keep-alive connection: it asks, is silent, and asks again, leaves, or is cut.
+
+Facts      The client sees a response a moment after the server's deadline began, and the end a moment after it passed.
+           If this process was busy, either moment may have been earlier than the time that it read (check/loop.py).
+Hazard     A response that was read late makes the silence after it look short, and a cut at its deadline look early.
+Answer     A cut is early only if it is so with the largest error of the time at which the response was read.
+Cost       A busy client misses small errors of the server. How wrong it may have been is in the report.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from time import monotonic
+from typing import NamedTuple
+
+import httptools
+
+from ..check.loop import Loop
+from ..sources import bind, reset_on_close, source
+from ..target import Target
+from ..wire import Answers
+from .profiles import Act, Steady
+from .tally import Tally, record
+
+# seconds for a connection, its handshake, and each response
+PATIENCE = 10.0
+# seconds before its deadline in which a connection is not closed at the end of a run: the server is about to end it
+ENDING = 1.0
+
+_READ = EPOLLIN | EPOLLRDHUP
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all connections of a run have in common.
+
+    `deadline`: seconds of silence after which the server ends a connection, give or take `tolerance`; None if it does
+    not. `overdue`: seconds of silence that are too long. `spread`: come from many addresses of the loopback interface.
+    """
+
+    target: Target
+    profile: str
+    deadline: float | None
+    tolerance: float
+    overdue: float
+    spread: bool
+
+
+class Silent(NamedTuple):
+    """A silent connection: the responses so far, and since when; that moment may have been `wrong` seconds earlier."""
+
+    requests: int
+    since: float
+    wrong: float
+
+
+class State(Enum):
+    """The states of a connection, in their order; SILENT and ASKING alternate."""
+
+    OPENING = auto()
+    ASKING = auto()
+    SILENT = auto()
+    ENDED = auto()
+
+
+@dataclass
+class Shared:
+    """What the connections of one process use. `finishing`: none does anything new. `ended` is called by each, once."""
+
+    rules: Rules
+    loop: Loop
+    tally: Tally
+    profile: Steady
+    request: bytes
+    context: ssl.SSLContext | None
+    ended: Callable[[Connection, float], None]
+    finishing: bool = False
+
+
+class Connection:
+    """One connection, from `start` to the call of `ended`.
+
+    `peer`: its own address as the server sees it; `refused`: the server did not want it, or it has failed.
+    """
+
+    __slots__ = (
+        "_answers", "_asked", "_shared", "_since", "_socket", "_state", "_turn", "_wrong", "number", "peer", "refused",
+    )  # fmt: skip
+
+    def __init__(self, number: int, shared: Shared) -> None:
+        self.number = number
+        self._state = State.OPENING
+        self.peer = ""
+        self.refused = False
+        # when the last response was read, and by how much earlier it may have come; 0 before the first
+        self._since = self._wrong = 0.0
+        self._asked = 0.0
+        self._turn = 0  # makes timers of an earlier state harmless
+        self._answers = Answers()
+        self._shared = shared
+        self._socket: socket.socket | None = None
+
+    def silent(self) -> Silent | None:
+        """Return what is known of this connection while it is silent; None while it is not."""
+        return Silent(self._answers.count, self._since, self._wrong) if self._state is State.SILENT else None
+
+    def start(self, now: float) -> None:
+        """Connect. A failure ends the connection."""
+        target = self._shared.rules.target
+        try:
+            self._socket = endpoint = socket.socket(target.family, socket.SOCK_STREAM)
+            endpoint.setblocking(False)
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._shared.rules.spread:
+                bind(endpoint, source(self.number))
+            code = endpoint.connect_ex(target.address)
+        except OSError as error:
+            code = error.errno or errno.EIO
+        if self._socket is None or code not in (0, errno.EINPROGRESS):
+            self._fail(os.strerror(code), now)
+            return
+        self._shared.loop.watch(self._socket.fileno(), EPOLLOUT, self._on_events)
+        self._later(now + PATIENCE, partial(self._fail, "no connection in time"))
+
+    def finish(self, now: float) -> None:
+        """Leave, or let the server end the connection if it is about to. What waits for an answer goes on waiting."""
+        if self._state is not State.SILENT:
+            return
+        deadline = self._shared.rules.deadline
+        if deadline is None or now < self._since + deadline - ENDING:
+            self._leave(Act.CLOSE, now)
+        else:
+            self._later(self._since + self._shared.rules.overdue, self._overdue)
+
+    def stop(self, now: float) -> None:
+        """Close at once, whatever the state, and count nothing."""
+        if self._state is not State.ENDED:
+            self._end(now)
+
+    # events
+
+    def _on_events(self, mask: int, now: float, wrong: float) -> None:
+        if self._state is State.OPENING:
+            self._open(now)
+        else:
+            self._read(now, wrong)
+
+    def _open(self, now: float) -> None:
+        """Go on with connecting, and with the handshake."""
+        endpoint, context, loop = self._endpoint(), self._shared.context, self._shared.loop
+        if code := endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._fail(os.strerror(code), now)
+            return
+        try:
+            if context is not None:
+                if not isinstance(endpoint, ssl.SSLSocket):
+                    name = self._shared.rules.target.host
+                    self._socket = endpoint = context.wrap_socket(
+                        endpoint, server_hostname=name, do_handshake_on_connect=False
+                    )
+                assert isinstance(endpoint, ssl.SSLSocket)
+                endpoint.do_handshake()
+            host, port = endpoint.getsockname()[:2]
+        except ssl.SSLWantReadError:
+            loop.watch(endpoint.fileno(), EPOLLIN, self._on_events)
+        except ssl.SSLWantWriteError:
+            loop.watch(endpoint.fileno(), EPOLLOUT, self._on_events)
+        except OSError as error:
+            self._fail(f"handshake: {error}", now)
+        else:
+            self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self._shared.tally.opened += 1
+            loop.watch(endpoint.fileno(), _READ, self._on_events)
+            self._speak(now)
+
+    def _speak(self, now: float) -> None:
+        """Ask; when all is to end, leave."""
+        if self._shared.finishing:
+            self._leave(Act.CLOSE, now)
+            return
+        self._state = State.ASKING
+        self._later(now + PATIENCE, partial(self._fail, "no answer in time"))
+        self._asked = monotonic()
+        self._shared.tally.requests += 1
+        with suppress(ConnectionError):  # the end is read, and counted, like any
+            try:
+                self._endpoint().send(self._shared.request)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self._fail("a request could not be sent", now)
+
+    def _read(self, now: float, wrong: float) -> None:
+        tally, endpoint, before = self._shared.tally, self._endpoint(), self._answers.count
+        try:
+            while data := endpoint.recv(65536):
+                tally.received += len(data)
+                self._answers.feed(data, now)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            if self._state is State.ASKING and self._answers.count > before:
+                self._answered(now, wrong)
+            return
+        except httptools.HttpParserError:
+            self._fail("no HTTP", now)
+            return
+        except OSError as error:
+            self._ended_by_server("fin" if error.errno == errno.EPIPE else "rst", now, wrong)
+            return
+        if self._state is State.ASKING and self._answers.count > before:
+            self._answered(now, wrong)
+        if self._state is not State.ENDED:
+            self._ended_by_server("response" if self._answers.count > before else "fin", now, wrong)
+
+    # what a connection does
+
+    def _answered(self, now: float, wrong: float) -> None:
+        """Be silent, and decide for how long."""
+        tally = self._shared.tally
+        record(tally.latency, now - self._asked)
+        tally.answered[self._answers.status or 0] += 1
+        self._state = State.SILENT
+        self._since, self._wrong = now, wrong
+        if not self._answers.keeps_alive:
+            tally.announced += 1
+            self.refused = True
+            self._end(now)
+            return
+        if self._shared.finishing:
+            self.finish(now)
+            return
+        act, when = self._shared.profile.next(now)
+        if act is Act.WAIT:
+            self._later(now + self._shared.rules.overdue, self._overdue)
+        else:
+            self._later(when, partial(self._act, act, when))
+
+    def _act(self, act: Act, when: float, now: float) -> None:
+        record(self._shared.tally.late, now - when)
+        if act is Act.SPEAK:
+            self._speak(now)
+        else:
+            self._leave(act, now)
+
+    def _leave(self, act: Act, now: float) -> None:
+        if act is Act.RESET:
+            self._shared.tally.reset += 1
+        else:
+            self._shared.tally.closed += 1
+        self._end(now, reset=act is Act.RESET)
+
+    def _ended_by_server(self, how: str, now: float, wrong: float) -> None:
+        """Judge an end that the server has made."""
+        tally, rules = self._shared.tally, self._shared.rules
+        silent = (now if self._state is State.SILENT else self._asked) - self._since
+        early = rules.deadline is not None and silent + self._wrong < rules.deadline - rules.tolerance
+        if self._state is State.SILENT:
+            tally.cut[how] += 1
+            record(tally.lateness, silent - (rules.deadline or 0.0))
+            record(tally.wrong, max(wrong, self._wrong))
+            if early and rules.deadline is not None:
+                tally.early += 1
+                tally.early_by = max(tally.early_by, rules.deadline - silent)
+        elif not self._answers.count:
+            tally.errors["closed without an answer"] += 1
+            self.refused = True
+        elif early or rules.deadline is None:
+            tally.lost += 1
+        else:
+            tally.raced += 1
+        self._end(now)
+
+    def _overdue(self, now: float) -> None:
+        self._shared.tally.overdue += 1
+        self._end(now, reset=True)
+
+    def _fail(self, kind: str, now: float) -> None:
+        self._shared.tally.errors[kind] += 1
+        self.refused = True
+        self._end(now, reset=True)
+
+    def _end(self, now: float, *, reset: bool = False) -> None:
+        self._state = State.ENDED
+        self._turn += 1
+        if self._socket is not None:
+            self._shared.loop.forget(self._socket.fileno())
+            with suppress(OSError):
+                if reset:
+                    reset_on_close(self._socket)
+            self._socket.close()
+        self._shared.ended(self, now)
+
+    def _later(self, when: float, call: Callable[[float], None]) -> None:
+        """Call this at `when`, in place of what was to be called before."""
+        self._turn += 1
+        turn = self._turn
+
+        def on_time(now: float) -> None:
+            if turn == self._turn:
+                call(now)
+
+        self._shared.loop.at(when, on_time)
+
+    def _endpoint(self) -> socket.socket:
+        assert self._socket is not None
+        return self._socket

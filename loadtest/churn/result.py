@@ -1,0 +1,182 @@
+"""What a churn found: the figures, whether the server's own agree with them, and what is wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..check.kinds import Deadline
+from ..openloop.result import bottleneck
+from .admin import Metrics, change
+from .connection import Silent
+from .tally import Tally, milliseconds
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that client and server both count."""
+
+    what: str
+    client: float
+    server: float
+    agree: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"what": self.what, "client": self.client, "server": self.server, "agree": self.agree}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Idle connections as the server lists them beside what their clients know. `differ`: one line for each."""
+
+    connections: int = 0
+    differ: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run. `deadline` is what `check` has found, or was told; `claims` and `listed` need an admin listener."""
+
+    url: str
+    server: str
+    profile: str
+    connections: int
+    duration: float
+    processes: int
+    deadline: Deadline
+    tally: Tally
+    at: str
+    claims: tuple[Claim, ...] = ()
+    listed: Compared | None = None
+    trouble: str = ""
+
+    @property
+    def invalid(self) -> str:
+        """Say why the figures are the client's; "" if they are the server's."""
+        late, latency = milliseconds(self.tally.late)["p99"] or 0.0, milliseconds(self.tally.latency)["p50"] or 0.0
+        return bottleneck(late, self.tally.busy, latency)
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what is wrong with the server, a line for each."""
+        tally = self.tally
+        found = {
+            f"connections were cut before their deadline, by up to {tally.early_by * 1000:.0f} ms": tally.early,
+            "requests were sent before the deadline, and the connection was cut without an answer": tally.lost,
+            "connections were not cut, long after their deadline": tally.overdue,
+            **{f"responses of {status}": number for status, number in tally.answered.items() if status >= 400},
+            **dict(tally.errors.most_common()),
+        }
+        lines = [f"{number} {text}" for text, number in found.items() if number]
+        lines += [_disagree(claim) for claim in self.claims if not claim.agree]
+        if self.listed:
+            lines += [f"/connections: {line}" for line in self.listed.differ[:10]]
+        return lines + ([f"the admin listener: {self.trouble}"] if self.trouble else [])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures; seconds are seconds, and `_ms` are milliseconds."""
+        tally = self.tally
+        return {
+            "target": self.url,
+            "server": self.server,
+            "at": self.at,
+            "profile": self.profile,
+            "connections": self.connections,
+            "duration": self.duration,
+            "seconds": round(tally.seconds, 3),
+            "interrupted": tally.interrupted,
+            "stopped": tally.stopped,
+            "deadline": {"kind": self.deadline.kind, "seconds": self.deadline.seconds, "spread": self.deadline.spread},
+            "opened": tally.opened,
+            "open_most": tally.most,
+            "requests": tally.requests,
+            "answered": {str(status): number for status, number in sorted(tally.answered.items())},
+            "latency_ms": milliseconds(tally.latency),
+            "cut": {"number": tally.cut.total(), "close": dict(tally.cut), "early": tally.early,
+                    "early_by_ms": round(tally.early_by * 1000, 3), "lateness_ms": milliseconds(tally.lateness),
+                    "clock_error_ms": milliseconds(tally.wrong)},
+            "overdue": tally.overdue,
+            "lost_requests": tally.lost,
+            "raced_requests": tally.raced,
+            "announced": tally.announced,
+            "closed": tally.closed,
+            "reset": tally.reset,
+            "errors": dict(tally.errors),
+            "received_bytes": tally.received,
+            "client": {"processes": self.processes, "busy": round(tally.busy, 3), "late_ms": milliseconds(tally.late)},
+            "admin": {
+                "claims": [claim.as_json() for claim in self.claims],
+                "compared": self.listed.connections,
+                "differ": list(self.listed.differ),
+            } if self.listed else None,
+            "problems": self.problems,
+            "valid": not self.invalid,
+            "invalid": self.invalid,
+        }  # fmt: skip
+
+
+def _disagree(claim: Claim) -> str:
+    return f"{claim.what}: the client says {claim.client:g}, the server {claim.server:g}"
+
+
+def claims(before: Metrics, after: Metrics, tally: Tally) -> Iterable[Claim]:
+    """Compare the counts. What a deadline ended while a request was on its way was idle to the server."""
+    closed = change(before, after, "deadlined_connections_closed_total")
+    requests = change(before, after, "deadlined_requests_total")
+    pairs = {
+        "connections opened": (tally.opened, change(before, after, "deadlined_connections_accepted_total").get("")),
+        "ended by the idle deadline": (tally.cut.total() + tally.lost + tally.raced, closed.get("idle_timeout")),
+        "closed by the client": (tally.closed, closed.get("client_closed")),
+        "reset by the client": (tally.reset + tally.overdue, closed.get("client_reset")),
+        **{f"responses of {code}": (number, requests.get(str(code))) for code, number in tally.answered.items()},
+    }
+    for what, (client, server) in pairs.items():
+        yield Claim(what, client, server or 0, client == (server or 0))
+    late = milliseconds(tally.lateness)["p99"]
+    if late is not None:
+        low, high = _bounds(change(before, after, "deadlined_deadline_lateness_seconds_bucket"), 0.99)
+        # what the server calls late has passed when the client sees it
+        wrong = milliseconds(tally.wrong)["max"] or 0.0
+        yield Claim("cut late by (p99, ms; the server: at most)", late, high * 1000, low * 1000 <= late + wrong)
+
+
+def _bounds(buckets: Mapping[str, float], part: float) -> tuple[float, float]:
+    """Return the bounds of the bucket, of a cumulative histogram, in which this part of the observations ends."""
+    below, total = 0.0, max(buckets.values(), default=0.0)
+    for bound, number in sorted((float(bound), number) for bound, number in buckets.items()):
+        if number >= part * total:
+            return below, bound
+        below = bound
+    return below, below
+
+
+def listed(
+    rows: Iterable[Mapping[str, Any]],
+    silent: Mapping[str, Silent],
+    asked: float,
+    answered: float,
+    deadline: float | None,
+    tolerance: float,
+) -> Compared:
+    """Compare the server's list with connections that were silent from before it was asked for until after it came.
+
+    `asked` and `answered`: when. `silent`: what is known of each, by its address.
+    """
+    found, differ = 0, []
+    for row in rows:
+        mine = silent.get(row["peer"])
+        if mine is None or mine.since >= asked:
+            continue
+        found += 1
+        requests, since, wrong = mine
+        if row["requests"] != requests:
+            differ.append(f"{row['peer']} has made {requests} requests, and the server says {row['requests']}")
+        elif deadline is not None and row["left"] is not None:
+            least, most = since - wrong + deadline - answered - tolerance, since + deadline - asked + tolerance
+            if not least <= row["left"] <= most:
+                differ.append(
+                    f"{row['peer']} has {least:.3f} to {most:.3f} s left, and the server says {row['left']:.3f}"
+                )
+    return Compared(found, tuple(differ))

@@ -1,0 +1,104 @@
+"""A churn for people: the progress while it is made, the tables, and the same as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from .result import Result
+from .run import OnProgress
+from .tally import milliseconds
+
+_PAGE = 110  # the page's width in letters
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[OnProgress]:
+    """Show a bar with the seconds that are left while the block runs; give what moves it."""
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("asking", total=1.0, left="")
+
+        def on_progress(what: str, done: float, total: float) -> None:
+            left = f"{total - done:.0f} s left" if done < total else "the last connections end"
+            bar.update(task, description=what, completed=min(max(done, 0.0), total), total=total, left=left)
+            bar.refresh()
+
+        yield on_progress
+
+
+def page(result: Result) -> str:
+    """Return the tables as an HTML page that needs no network."""
+    console = Console(record=True, width=_PAGE, file=StringIO())
+    show(console, result)
+    return console.export_html(inline_styles=True)
+
+
+def show(console: Console, result: Result) -> None:
+    """Print the result."""
+    tally = result.tally
+    table = Table(title=escape(f"{result.url} ({result.server}): {result.profile}"), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in _rows(result):
+        table.add_row(name, escape(text))
+    console.print(table)
+    if result.claims:
+        _show_claims(console, result)
+    for line in result.problems:
+        console.print(f"[red]Wrong:[/] {escape(line)}", highlight=False)
+    if result.invalid:
+        console.print(f"[yellow]Invalid: {escape(result.invalid)}.[/]", highlight=False)
+    if tally.stopped:
+        console.print(f"Stopped: {tally.stopped}.", highlight=False)
+    if tally.interrupted:
+        console.print("Interrupted: this is what was measured until then.")
+
+
+def _rows(result: Result) -> Iterator[tuple[str, str]]:
+    tally, deadline = result.tally, result.deadline
+    seconds = f"after {deadline.seconds:.3f} s" if deadline.seconds is not None else "not found: nothing is cut"
+    yield "keep-alive deadline", seconds
+    yield "connections", f"{result.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
+    answered = ", ".join(f"{number} of {status}" for status, number in sorted(tally.answered.items()))
+    yield "requests", f"{tally.requests}, {tally.requests / tally.seconds:.0f}/s; answered: {answered or 'none'}"
+    yield "latency", _quantiles(milliseconds(tally.latency))
+    ends = ", ".join(f"{number} by {how}" for how, number in tally.cut.most_common())
+    yield "cut in silence", f"{tally.cut.total()} ({ends or 'none'}); {tally.early} early, {tally.overdue} not in time"
+    if deadline.seconds is not None:
+        yield "  after the deadline", _quantiles(milliseconds(tally.lateness))
+        yield "  error of the clock", _quantiles(milliseconds(tally.wrong))
+    raced = f"; {tally.raced} more, which this client sent too late" if tally.raced else ""
+    yield "requests lost to a cut", f"{tally.lost}{raced}"
+    yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
+    if tally.announced:
+        yield "ended by a response", f"{tally.announced}"
+    late = milliseconds(tally.late)["p99"] or 0.0
+    used = f"{tally.busy:.0%} of a processor"
+    yield "the client", f"{result.processes} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
+
+
+def _quantiles(found: dict[str, float | None]) -> str:
+    return "  ".join(f"{name} {'-' if value is None else f'{value:.1f} ms'}" for name, value in found.items())
+
+
+def _show_claims(console: Console, result: Result) -> None:
+    table = Table("", title="What both sides count")
+    for side in ("client", "server", ""):
+        table.add_column(side, justify="right")
+    for claim in result.claims:
+        verdict = "[green]agree[/]" if claim.agree else "[red]differ[/]"
+        table.add_row(claim.what, f"{claim.client:.10g}", f"{claim.server:.10g}", verdict)
+    console.print(table)
+    if result.listed is not None:
+        found = result.listed
+        console.print(
+            f"/connections: {found.connections} silent connections compared, {len(found.differ)} differ",
+            highlight=False,
+        )

@@ -1,0 +1,91 @@
+"""What the connections of one process saw: counts, and histograms of microseconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
+
+from ..openloop.client import histogram
+
+_LONGEST = 3_600_000_000
+
+
+def record(into: HdrHistogram, seconds: float) -> None:
+    """Count a time; less than a microsecond counts as one."""
+    into.record_value(min(_LONGEST, max(1, round(seconds * 1e6))))
+
+
+@dataclass
+class Tally:
+    """The counts of a run.
+
+    `opened`: connections that were established, `most` of them at once. `cut`: by the server while they were silent, by
+    how it ended them; `early` of these before their deadline, `early_by` seconds at most; `overdue`: silent for so much
+    longer than the deadline that this client closed them. `lost`: requests that were sent before the deadline, and
+    answered by a cut; `raced`: the same when the client had spoken too late. `announced`: ended by the server with a
+    response that said so. `closed` and `reset`: by this client. `latency` of requests, `lateness` of cuts after their
+    deadline, `wrong`: the largest error of the client's clock for each cut, `late`: how late the client was to act.
+    """
+
+    opened: int = 0
+    most: int = 0
+    requests: int = 0
+    answered: Counter[int] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    early: int = 0
+    early_by: float = 0.0
+    overdue: int = 0
+    lost: int = 0
+    raced: int = 0
+    announced: int = 0
+    closed: int = 0
+    reset: int = 0
+    received: int = 0
+    latency: HdrHistogram = field(default_factory=histogram)
+    lateness: HdrHistogram = field(default_factory=histogram)
+    wrong: HdrHistogram = field(default_factory=histogram)
+    late: HdrHistogram = field(default_factory=histogram)
+    seconds: float = 0.0
+    busy: float = 0.0
+    interrupted: bool = False
+    stopped: str = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what goes to another process: the library's histograms go encoded only."""
+        return {name: value.encode() if name in _HISTOGRAMS else value for name, value in self.__dict__.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, HdrHistogram.decode(value) if name in _HISTOGRAMS else value)
+
+
+_HISTOGRAMS = ("latency", "lateness", "wrong", "late")
+_LARGEST = ("early_by", "seconds", "busy", "interrupted", "stopped")
+
+
+def together(tallies: Iterable[Tally]) -> Tally:
+    """Add the counts of several processes."""
+    total = Tally()
+    for tally in tallies:
+        for name in (one.name for one in fields(Tally)):
+            mine, theirs = getattr(total, name), getattr(tally, name)
+            if name in _HISTOGRAMS:
+                mine.add(theirs)
+            elif isinstance(mine, Counter):
+                mine.update(theirs)
+            else:
+                setattr(total, name, max(mine, theirs) if name in _LARGEST else mine + theirs)
+    return total
+
+
+def milliseconds(of: HdrHistogram) -> dict[str, float | None]:
+    """Return p50, p90, p99, p99.9 and the largest; None of nothing."""
+    if not of.get_total_count():
+        return dict.fromkeys(("p50", "p90", "p99", "p99.9", "max"))
+    points = {f"p{point:g}": of.get_value_at_percentile(point) / 1000 for point in (50, 90, 99, 99.9)}
+    return {**points, "max": of.get_max_value() / 1000}

@@ -1,0 +1,56 @@
+"""The command `deadlined-loadtest` of an installed package: the tools for any server, without the benchmarks.
+
+There the package's name is `deadlined_loadtest`. In a checkout `python -m loadtest` has the same commands and more.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+# what the extra `loadtest` brings, by the names that are imported
+_EXTRA = {"rich", "hdrh", "httptools", "locust", "gevent"}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="deadlined")
+def group() -> None:
+    """Measure how any HTTP server treats slow clients, load, and a churn of connections.
+
+    \b
+      deadlined-loadtest check URL                   grade how it treats slow clients
+      deadlined-loadtest http URL --rate 500         latency at a fixed rate
+      deadlined-loadtest churn URL                   connections that expire, reset and come back
+      locust -f "$(deadlined-loadtest locustfile)"   all of it from several processes or machines
+
+    Everything stays on this machine, unless you name another that you own, and is bounded in time.
+    """
+
+
+@group.command("locustfile")
+def locustfile() -> None:
+    """Print the path of the file that Locust is given.
+
+    \b
+      locust -f "$(deadlined-loadtest locustfile)" --host http://127.0.0.1:8000/ Attacker Honest Churner
+    """
+    click.echo(Path(__file__).with_name("locustfile.py"))
+
+
+def main() -> None:
+    """Run the command; if the extra is not installed, say so, and exit with 2."""
+    try:
+        from .check.command import command as check
+        from .churn.command import command as churn
+        from .openloop.command import command as http
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        click.echo(f"Error: {error.name} is not installed: pip install 'deadlined[loadtest]'", err=True)
+        sys.exit(2)
+    for command in (check, http, churn):
+        command.help = (command.help or "").replace("python -m loadtest", "deadlined-loadtest")
+        group.add_command(command)
+    group()
