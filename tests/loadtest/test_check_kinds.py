@@ -161,6 +161,65 @@ def test_a_silent_twin_tells_whether_an_unread_connection_was_reset(quiet: Close
     assert deadlines([twin, *poked])["slow-read"].close == close
 
 
+def unread(poked: float | None, dead_from: float) -> list[Seen]:
+    """Return what a slow read shows: four that poke, and those that send one byte, all dead from that moment on."""
+    once = [end(when if when > dead_from else None, 1 / when, attack="slow-read", role="once", close="rst")
+            for when in (10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)]  # fmt: skip
+    return [end(poked, attack="slow-read", role="poked", close="rst"), *once]
+
+
+def test_one_byte_each_agrees_with_pokes_that_change_nothing() -> None:
+    found = deadlines(unread(18.0, 18.0))["slow-read"]
+    assert (found.kind, found.seconds) == ("absolute", 18.0)
+
+
+@pytest.mark.parametrize(("dead_from", "kind", "seconds"), [(35.0, "idle", 40.0), (1000.0, "none", None)])
+def test_an_end_that_pokes_have_caused_is_not_believed(dead_from: float, kind: str, seconds: float | None) -> None:
+    found = deadlines(unread(11.0, dead_from))["slow-read"]
+    assert (found.kind, found.seconds) == (kind, seconds)
+
+
+def test_an_end_that_pokes_have_put_off_is_found_by_those_that_send_one_byte() -> None:
+    found = deadlines(unread(None, 22.0))["slow-read"]
+    assert (found.kind, found.seconds) == ("idle", 25.0)
+    assert deadlines(unread(None, 1000.0))["slow-read"].kind == "none"
+
+
+@pytest.mark.parametrize(
+    ("primed", "kind"), [(None, "idle"), (10.0, "absolute"), (12.0, "absolute"), (59.0, "idle")], ids=str
+)
+def test_a_deadline_that_holds_for_the_first_bytes_of_a_body_only_is_an_idle_timeout(
+    primed: float | None, kind: str
+) -> None:
+    dripped = [replace(one, attack="slow-body") for one in at_all_rates(10.0)]
+    found = deadlines([*stalled(10.0), *dripped, end(primed, 10.0, role="primed")])["slow-body"]
+    assert (found.kind, found.seconds) == (kind, 10.0)
+
+
+def test_what_bytes_have_paid_for_before_is_no_hole_in_a_minimum_rate() -> None:
+    seen = [*stalled(5.0), *with_minimum(5.0, 2000.0)]
+    # 40,000 bytes are 20 seconds more
+    for primed, kind in ((25.0, "min-rate"), (None, "idle")):
+        assert deadlines([*seen, end(primed, 10.0, role="primed")])["slow-body"].kind == kind
+
+
+def test_an_absolute_deadline_above_an_idle_timeout_is_seen_though_the_fast_ones_have_stopped() -> None:
+    # heads of 6,000 bytes, an idle timeout of 11 s and 30 s for all
+    ends = [end(30.0, rate, role="dripped") for rate in (10.0, 30.0, 100.0)]
+    stopped = [
+        replace(end(6000 / rate + 11, rate, role="dripped"), full=6000 / rate) for rate in (200.0, 300.0, 1000.0)
+    ]
+    found = of_dripped(stalled(11.0), [*ends, *stopped])
+    assert (found.kind, found.seconds, found.rate) == ("absolute", 30.0, None)
+    assert of_stalled(stalled(11.0), [*ends, *stopped]).kind == "idle"
+
+
+def test_a_minimum_rate_with_a_bound_counts_with_its_bound() -> None:
+    ends = [end(min(30.0, 10 + 10 * rate / 500), rate, role="dripped") for rate in RATES]
+    found = of_dripped(stalled(10.0), [replace(one, went=round(one.rate * 10)) for one in ends])
+    assert (found.kind, found.seconds, found.idle) == ("absolute", 30.0, pytest.approx(10.0015))
+
+
 def test_silence_is_compared_with_slow_heads() -> None:
     silent = [end(5.0, attack="silent")] * 4
     heads = [end(None, 10.0, attack="slow-header", role="dripped")]
