@@ -12,6 +12,7 @@ import click
 from . import bench, document, slow
 from .bench import runner
 from .check.command import command as check_command
+from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
 from .schemes import run as schemes
@@ -57,6 +58,7 @@ def main() -> None:
     \b
       python -m loadtest check URL                   grade how any server treats slow clients
       python -m loadtest http URL --rate 500         latency of any server at a fixed rate
+      python -m loadtest grid                        grade many servers, and write docs/grid.md
       python -m loadtest slow                        attack the server with slow clients
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
@@ -245,6 +247,7 @@ def slow_command(connections: int) -> None:
 
 
 main.add_command(check_command)
+main.add_command(grid_command)
 main.add_command(http_command)
 
 if __name__ == "__main__":

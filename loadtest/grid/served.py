@@ -1,0 +1,102 @@
+"""What every contestant in Python serves: it reads the whole body, and answers 256 KiB. Websockets are accepted.
+
+`python -m loadtest.grid.served SERVER PORT [NAME=VALUE ...]` runs those that have no command for their options.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+# bytes; more than the kernel and a server's own buffers take for a client that does not read
+BODY = b"x" * 262_144
+
+_TEXT = "text/plain"
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+async def asgi(scope: Message, receive: Receive, send: Send) -> None:
+    """Serve it as ASGI."""
+    if scope["type"] == "lifespan":
+        while (event := (await receive())["type"]) != "lifespan.shutdown":
+            await send({"type": f"{event}.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+    elif scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            continue
+    else:
+        message: Message = {"more_body": True}
+        while message.get("more_body", False):
+            message = await receive()
+        fields = [(b"content-type", _TEXT.encode()), (b"content-length", str(len(BODY)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body", "body": BODY})
+
+
+def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Serve it as WSGI."""
+    left = int(environ.get("CONTENT_LENGTH") or 0)
+    while left > 0 and (data := environ["wsgi.input"].read(min(left, 65536))):
+        left -= len(data)
+    start_response("200 OK", [("Content-Type", _TEXT), ("Content-Length", str(len(BODY)))])
+    return [BODY]
+
+
+def run_aiohttp(port: int, heartbeat: float | None = None, **options: Any) -> None:
+    """Run aiohttp's server; `heartbeat` is an option of its websockets."""
+    from aiohttp import web
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(heartbeat=heartbeat)
+        if socket.can_prepare(request):
+            await socket.prepare(request)
+            async for _ in socket:
+                continue
+            return socket
+        async for _ in request.content.iter_chunked(65536):
+            continue
+        return web.Response(body=BODY, content_type=_TEXT)
+
+    app = web.Application()
+    app.router.add_route("*", "/", answer)
+    web.run_app(app, host="127.0.0.1", port=port, access_log=None, **options)
+
+
+def run_sanic(port: int, **options: Any) -> None:
+    """Run Sanic. Its websockets have paths of their own, so this one has none."""
+    from sanic import Request, Sanic, response
+
+    app = Sanic("grid")
+    app.config.update(options)
+
+    async def answer(request: Request) -> response.HTTPResponse:
+        while await request.stream.read() is not None:  # type: ignore[union-attr]
+            continue
+        return response.raw(BODY, content_type=_TEXT)
+
+    app.add_route(answer, "/", methods=["GET", "POST"], stream=True)
+    app.run("127.0.0.1", port, single_process=True, access_log=False, motd=False)
+
+
+def run_fastpysgi(port: int, **options: Any) -> None:
+    """Run FastPySGI."""
+    import fastpysgi  # type: ignore[import-untyped,unused-ignore]
+
+    for name, value in options.items():
+        setattr(fastpysgi.server, name, value)
+    fastpysgi.run(asgi, host="127.0.0.1", port=port)
+
+
+if __name__ == "__main__":
+    _, name, given, *settings = sys.argv
+    pairs = (setting.partition("=") for setting in settings)
+    {"aiohttp": run_aiohttp, "sanic": run_sanic, "fastpysgi": run_fastpysgi}[name](
+        int(given), **{key: json.loads(value) for key, _, value in pairs}
+    )
