@@ -106,7 +106,7 @@ def _slow_read(of: Seen_) -> Deadline:
 def _at(dead: dict[float, Seen], moments: dict[float, Seen]) -> Deadline:
     """Return the deadline of those that stall, by the first that was found dead; none if all were alive."""
     if not dead:
-        return Deadline(connections=len(moments), watched=max(moments))
+        return Deadline(connections=len(moments), watched=min(one.watched for one in moments.values()))
     first = dead[min(dead)]
     assert first.seconds is not None
     return Deadline("idle", first.seconds, 0.0, first.error, close=first.close, status=first.status,

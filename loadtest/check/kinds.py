@@ -170,13 +170,17 @@ def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tupl
     ends, lived = _ended(others), _lived(others, when)
     if not ends or len({one.rate for one in others}) < 2:
         return None
-    calculated = _calculated(ends, when)
-    fastest = max(end.rate for end in ends)
-    if calculated is not None and calculated > fastest:
+    if (calculated := _calculated(ends, when)) is not None:
         return calculated, calculated
-    if lived and fastest < min(one.rate for one in lived):
-        return fastest, min(one.rate for one in lived)
+    fastest = max(map(_pace, ends))
+    if lived and fastest < min(map(_pace, lived)):
+        return fastest, min(map(_pace, lived))
     return None
+
+
+def _pace(one: Seen) -> float:
+    """Return the bytes per second that it has gone on with, which may be fewer than its script wants."""
+    return one.went / max(0.001, one.watched if one.full is None else one.full)
 
 
 def _calculated(ends: Sequence[Seen], when: float) -> float | None:

@@ -94,6 +94,14 @@ def test_a_minimum_rate_is_calculated_from_the_ends(least: float, tick: float) -
     assert low == high == pytest.approx(least, rel=0.01)
 
 
+def test_what_went_on_more_slowly_than_it_should_counts_with_its_own_rate() -> None:
+    # 1,000 bytes per second were wanted, and 450 were sent: 500 are asked for
+    late = end(200.0, 1000.0, role="dripped", went=90_000)
+    found = of_dripped(stalled(20.0), [*with_minimum(20.0, 500.0)[:5], late, end(None, 3000.0, role="dripped")])
+    assert found.rate is not None
+    assert (found.kind, *found.rate) == ("min-rate", pytest.approx(500, rel=0.01), pytest.approx(500, rel=0.01))
+
+
 def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     found = of_dripped(stalled(5.0), [end(5.01 if rate < 240 else None, rate, role="dripped") for rate in RATES])
     assert (found.kind, found.rate) == ("min-rate", (200.0, 300.0))
@@ -182,7 +190,8 @@ def test_an_end_that_pokes_have_caused_is_not_believed(dead_from: float, kind: s
 def test_an_end_that_pokes_have_put_off_is_found_by_those_that_send_one_byte() -> None:
     found = deadlines(unread(None, 22.0))["slow-read"]
     assert (found.kind, found.seconds) == ("idle", 25.0)
-    assert deadlines(unread(None, 1000.0))["slow-read"].kind == "none"
+    open_still = deadlines(unread(None, 1000.0))["slow-read"]
+    assert (open_still.kind, open_still.watched) == ("none", LIMIT)
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,23 @@ def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None)
     assert [one.close for one in seen] == ["rst"]
 
 
+def test_a_late_client_sends_what_was_due_meanwhile() -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        probe = Probe(Script("slow-body", "dripped", piece=b"a", interval=0.01), target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        while not probe.attacks:
+            loop.turn(0.0)
+        time.sleep(0.5)
+        loop.turn(0.0)
+        probe.stop(0.0)
+    loop.close()
+    # at the same speed as if it had been in time
+    assert seen[0].went >= 49
+
+
 def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
