@@ -61,6 +61,7 @@ def write(results: Sequence[Result]) -> str:
     parts.append("## Where deadlined is not the best\n\n" + "\n".join(_worse(results)) + "\n")
     parts.append("## The best settings\n\n" + _BEST + "\n".join(_settings(results)) + "\n")
     parts.append(f"## The rules\n\n```\n{RULES}\n```\n")
+    parts.append(_MADE)
     return "\n".join(parts)
 
 
@@ -128,7 +129,8 @@ def _table(rows: Sequence[Result]) -> Iterator[str]:
             continue
         found = _attacks(result)
         cells = [cell(attack, found[attack.name], result["report"]["limit"]) for attack in _COLUMNS]
-        yield f"| {name}{mark} | **{_grade(result)}** | " + " | ".join([*cells, _worst_honest(result)]) + " |"
+        end = ", died" if result["died"] else ""
+        yield f"| {name}{mark} | **{_grade(result)}**{end} | " + " | ".join([*cells, _worst_honest(result)]) + " |"
 
 
 def cell(attack: Attack, found: Result, limit: float) -> str:
@@ -153,7 +155,7 @@ def _held(attack: Attack, found: Result, held: str) -> str:
     text = "at once" if seconds < 0.1 else f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     if found["spread"] > max(1.0, _SCATTERED * seconds):
         text += f" ± {found['spread'] / 2:.0f} s"
-    if found["min_rate"]:
+    elif found["min_rate"]:
         low, high = found["min_rate"]
         text += f" + {low:.0f} B/s" if low == high else f" + {low:.0f} to {high:.0f} B/s"
     if held == "fail":
@@ -259,6 +261,22 @@ def _listed(names: Iterable[str]) -> str:
     more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
     return ", ".join(listed[:_NAMED]) + more
 
+
+_MADE = """\
+## How it is made
+
+```sh
+pip install -e '.[fast,grid]'
+apt-get install nginx haproxy caddy apache2 nodejs
+python -m loadtest grid --list     # the contestants, and what is not installed
+python -m loadtest grid            # 40 minutes; about one processor
+python -m loadtest grid nginx      # one server again
+```
+
+Groups of servers wait for their deadlines side by side; the crowds attack one server after the other. The files in
+docs/grid keep all that was measured, and this page is written from them. A server that fails to start, or is not
+installed, stays in the table with the reason.
+"""
 
 _BEST = """\
 What each server's documentation offers against slow clients, all to the same measure where they are numbers: 10 seconds

@@ -7,37 +7,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from ..apps import Message, Receive, Send, answer, lifespan
 
 # bytes; more than the kernel and a server's own buffers take for a client that does not read
 BODY = b"x" * 262_144
 
 _TEXT = "text/plain"
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 
 async def asgi(scope: Message, receive: Receive, send: Send) -> None:
     """Serve it as ASGI."""
     if scope["type"] == "lifespan":
-        while (event := (await receive())["type"]) != "lifespan.shutdown":
-            await send({"type": f"{event}.complete"})
-        await send({"type": "lifespan.shutdown.complete"})
+        await lifespan(receive, send)
     elif scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
         while (await receive())["type"] != "websocket.disconnect":
             continue
     else:
-        message: Message = {"more_body": True}
-        while message.get("more_body", False):
-            message = await receive()
-        fields = [(b"content-type", _TEXT.encode()), (b"content-length", str(len(BODY)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": fields})
-        await send({"type": "http.response.body", "body": BODY})
+        while (await receive()).get("more_body", False):
+            continue
+        await answer(send, BODY)
 
 
 def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -53,7 +46,7 @@ def run_aiohttp(port: int, heartbeat: float | None = None, **options: Any) -> No
     """Run aiohttp's server; `heartbeat` is an option of its websockets."""
     from aiohttp import web
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def page(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=heartbeat)
         if socket.can_prepare(request):
             await socket.prepare(request)
@@ -65,7 +58,7 @@ def run_aiohttp(port: int, heartbeat: float | None = None, **options: Any) -> No
         return web.Response(body=BODY, content_type=_TEXT)
 
     app = web.Application()
-    app.router.add_route("*", "/", answer)
+    app.router.add_route("*", "/", page)
     web.run_app(app, host="127.0.0.1", port=port, access_log=None, **options)
 
 
@@ -76,22 +69,22 @@ def run_sanic(port: int, **options: Any) -> None:
     app = Sanic("grid")
     app.config.update(options)
 
-    async def answer(request: Request) -> response.HTTPResponse:
+    async def page(request: Request) -> response.HTTPResponse:
         while await request.stream.read() is not None:  # type: ignore[union-attr]
             continue
         return response.raw(BODY, content_type=_TEXT)
 
-    app.add_route(answer, "/", methods=["GET", "POST"], stream=True)
+    app.add_route(page, "/", methods=["GET", "POST"], stream=True)
     app.run("127.0.0.1", port, single_process=True, access_log=False, motd=False)
 
 
 def run_fastpysgi(port: int, **options: Any) -> None:
-    """Run FastPySGI."""
+    """Run FastPySGI, as WSGI: as ASGI it crashes when several clients ask for this page."""
     import fastpysgi  # type: ignore[import-untyped,unused-ignore]
 
     for name, value in options.items():
         setattr(fastpysgi.server, name, value)
-    fastpysgi.run(asgi, host="127.0.0.1", port=port)
+    fastpysgi.run(wsgi, host="127.0.0.1", port=port)
 
 
 if __name__ == "__main__":

@@ -109,14 +109,18 @@ class Running:
         return f"it ended with {how} {self._said()}".rstrip()
 
     def stop(self) -> None:
-        """Ask it to end, and kill what is left of its group."""
+        """Ask it to end, kill what is left of its group, and return when that is gone."""
         if self._process.poll() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP)
+        until = time.monotonic() + STOP
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            while time.monotonic() < until:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+                # the others are init's children now: they are gone when the group is
+                time.sleep(_LOOK)
 
     def _said(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip()
