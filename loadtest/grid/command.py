@@ -11,7 +11,7 @@ from ..report import console
 from ..servers import ROOT
 from .contestants import CONTESTANTS, Contestant
 from .page import write
-from .run import Grid, measure, results
+from .run import Grid, measure, remarks, results
 from .starting import missing, version
 
 _PAGE = ROOT / "docs" / "grid.md"
@@ -72,7 +72,7 @@ def command(
     except OSError as error:
         raise click.ClickException(str(error)) from error
     try:
-        page.write_text(write(list(results(directory))), encoding="utf-8")
+        page.write_text(write(list(results(directory)), remarks(directory)), encoding="utf-8")
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"written: {page}")

@@ -44,13 +44,17 @@ same rules as all others, ours too. [docs/check.md](check.md) describes the atta
 """
 
 
-def write(results: Sequence[Result]) -> str:
-    """Return the page. ValueError if the results were not measured under the same conditions."""
+def write(results: Sequence[Result], remarks: str = "") -> str:
+    """Return the page. ValueError if the results were not measured under the same conditions.
+
+    `remarks`: what must be known of the measurement beside its results.
+    """
     _same_conditions(results)
     parts = [
         "# The grid: how servers treat slow clients\n",
         "<!-- written by `python -m loadtest grid --write` from the files in docs/grid; do not edit -->\n",
         _setup(results),
+        *([remarks] if remarks else []),
         _LEGEND,
     ]
     for settings in ("defaults", "best"):
@@ -76,8 +80,9 @@ def _setup(results: Sequence[Result]) -> str:
     machine, days = first["machine"], sorted({result["at"][:10] for result in results})
     commits = Counter(_commit(result) for result in results)
     date = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    others = [f"{name}: {_names(result for result in results if _commit(result) == name)}" for name in list(commits)]
-    at = f"at commit {next(iter(commits))}" if len(commits) == 1 else f"at several commits ({'; '.join(others)})"
+    (most, _), *others = commits.most_common()
+    rest = "; ".join(f"{name}: {_names(result for result in results if _commit(result) == name)}" for name, _ in others)
+    at = f"at commit {most}" + (f", but at {rest}" if rest else "")
     builds = {result["machine"]["timers"] for result in results if result["server"].startswith(OURS)}
     build = f", deadlined {' and '.join(sorted(builds))}" if builds else ""
     return (

@@ -148,3 +148,9 @@ def results(directory: Path) -> Iterator[Result]:
         raise ValueError(f"{directory} has no results: python -m loadtest grid")
     for file in files:
         yield json.loads(file.read_text(encoding="utf-8"))
+
+
+def remarks(directory: Path) -> str:
+    """Return what the one who measured has to say, remarks.md beside the results; "" for nothing."""
+    file = directory / "remarks.md"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
