@@ -17,6 +17,7 @@ from .bench import runner
 from .bench.contest import Contestant
 from .check.command import command as check_command
 from .churn.command import command as churn_command
+from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
 from .scaling import command as scaling_command
@@ -78,6 +79,7 @@ def main() -> None:
       python -m loadtest check URL                   grade how any server treats slow clients
       python -m loadtest http URL --rate 500         latency of any server at a fixed rate
       python -m loadtest churn URL                   connections that expire, reset and come back
+      python -m loadtest grid                        grade many servers, and write docs/grid.md
       python -m loadtest slow                        attack the server with slow clients
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
@@ -280,6 +282,7 @@ def slow_command(connections: int) -> None:
 
 
 main.add_command(check_command)
+main.add_command(grid_command)
 main.add_command(http_command)
 main.add_command(scaling_command)
 main.add_command(churn_command)

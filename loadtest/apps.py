@@ -18,7 +18,7 @@ _TEXT = (b"content-type", b"text/plain")
 async def hello(scope: Message, receive: Receive, send: Send) -> None:
     """Answer every request with 13 bytes."""
     if scope["type"] == "http":
-        await _answer(send, b"Hello, world!")
+        await answer(send, b"Hello, world!")
 
 
 async def target(scope: Message, receive: Receive, send: Send) -> None:
@@ -31,7 +31,7 @@ async def target(scope: Message, receive: Receive, send: Send) -> None:
             return
         if not message.get("more_body", False):
             break
-    await _answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
+    await answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
 
 
 # the answers of `web` by path; the same as in loadtest/peers/go/web
@@ -45,23 +45,23 @@ PAGES = {
 async def web(scope: Message, receive: Receive, send: Send) -> None:
     """Serve PAGES, and at /upload answer with the length of the body. The application of the benchmarks."""
     if scope["type"] == "lifespan":
-        await _lifespan(receive, send)
+        await lifespan(receive, send)
     elif scope["path"] == "/upload":
         size, more = 0, True
         while more:
             message = await receive()
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
-        await _answer(send, str(size).encode())
+        await answer(send, str(size).encode())
     else:
         kind, body = PAGES[scope["path"]]
-        await _answer(send, body, (b"content-type", kind))
+        await answer(send, body, (b"content-type", kind))
 
 
 async def echo(scope: Message, receive: Receive, send: Send) -> None:
     """Echo every message of a websocket."""
     if scope["type"] == "lifespan":
-        await _lifespan(receive, send)
+        await lifespan(receive, send)
     elif scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
@@ -69,7 +69,8 @@ async def echo(scope: Message, receive: Receive, send: Send) -> None:
             await send({"type": "websocket.send", "text": message["text"]})
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
+async def lifespan(receive: Receive, send: Send) -> None:
+    """Accept the startup and the shutdown."""
     while True:
         event = (await receive())["type"]
         await send({"type": f"{event}.complete"})
@@ -77,7 +78,8 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _answer(send: Send, body: bytes, kind: tuple[bytes, bytes] = _TEXT) -> None:
+async def answer(send: Send, body: bytes, kind: tuple[bytes, bytes] = _TEXT) -> None:
+    """Answer 200 with a body."""
     headers = [kind, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})

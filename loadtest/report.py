@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -52,6 +53,18 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "malloc": malloc(),
     }
+
+
+def revision() -> dict[str, Any]:
+    """Return the commit of this checkout, and if files differ from it; None and False where there is no git."""
+    git = ["git", "-C", str(Path(__file__).parent), "-c", "safe.directory=*"]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        status = [*git, "status", "--porcelain", "--untracked-files=no"]
+        dirty = bool(subprocess.run(status, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": False}
+    return {"commit": commit, "dirty": dirty}
 
 
 def malloc(environment: Mapping[str, str] = os.environ) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from .kinds import Deadline, Kind, of_dripped, of_stalled
+from .kinds import OUTLIVED, Deadline, Kind, of_dripped, of_stalled
 from .script import Seen
+from .scripts import PRIMED
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
@@ -17,6 +18,8 @@ PROMPT = 5.0
 BEFORE_REQUEST = 60.0
 IN_REQUEST = 120.0
 BETWEEN_REQUESTS = 180.0
+# seconds in which one byte finds out that a connection had ended
+FOUND = 1.0
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,46 @@ def _key(seen: Seen) -> tuple[str, str]:
 
 
 def _slow_read(of: Seen_) -> Deadline:
-    """Judge those that poke; a silent twin tells if the server had reset them by itself."""
+    """Judge those that poke; a silent twin tells if the server had reset them by itself.
+
+    Those that send one byte tell if the pokes changed the end. Then it is known as well as their moments are close.
+    """
     deadline = of_stalled(of("slow-read", "poked"), of("slow-read", "dripped"))
+    moments = {1 / one.rate: one for one in of("slow-read", "once")}
+    dead = {when: one for when, one in moments.items() if one.seconds is not None and one.seconds < when + FOUND}
+    lived = max((when for when in moments if when not in dead), default=0.0)
+    later = {when: one for when, one in dead.items() if when > lived}
+    end = deadline.seconds
+    if end is not None and lived > end * OUTLIVED:
+        # the pokes were taken for a slow head, and caused the end
+        deadline = _at(later, moments)
+    elif end is None and len(later) > 1:
+        # the pokes put it off
+        deadline = _at(later, moments)
     if deadline.close == "rst" and not any(one.close == "rst" for one in of("slow-read", "stalled")):
         return replace(deadline, close="fin")
+    return deadline
+
+
+def _at(dead: dict[float, Seen], moments: dict[float, Seen]) -> Deadline:
+    """Return the deadline of those that stall, by the first that was found dead; none if all were alive."""
+    if not dead:
+        return Deadline(connections=len(moments), watched=min(one.watched for one in moments.values()))
+    first = dead[min(dead)]
+    assert first.seconds is not None
+    return Deadline("idle", first.seconds, 0.0, first.error, close=first.close, status=first.status,
+                    connections=len(dead), watched=first.seconds)  # fmt: skip
+
+
+def _slow_body(of: Seen_) -> Deadline:
+    """Judge those that drip from the beginning; and those that drip after a good part, if they should have ended."""
+    deadline = of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped"))
+    if deadline.seconds is None:
+        return deadline
+    due = deadline.seconds + (PRIMED / deadline.rate[0] if deadline.rate else 0.0)
+    primed = of("slow-body", "primed")
+    if primed and all(one.watched > due * OUTLIVED for one in primed):
+        return replace(deadline, kind="idle", rate=None)
     return deadline
 
 
@@ -102,7 +141,7 @@ _RULES: dict[str, Callable[[Seen_], Deadline]] = {
     "tls-silent": lambda of: of_stalled(of("tls-silent", "stalled"), of("tls-silent", "dripped")),
     "slow-header": lambda of: of_dripped(of("slow-header", "stalled"), of("slow-header", "dripped")),
     "endless-header": _endless,
-    "slow-body": lambda of: of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped")),
+    "slow-body": _slow_body,
     "stalled-body": lambda of: of_stalled(of("slow-body", "stalled"), of("slow-body", "dripped")),
     "slow-read": _slow_read,
     "idle": lambda of: of_stalled(of("idle", "stalled"), of("idle", "fed")),

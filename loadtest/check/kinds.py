@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import linear_regression, median
 from typing import Literal
 
@@ -69,7 +69,7 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     alive = _lived(others, when)
     faster = [end for end in _ended(others) if _when(end) > when + same]
     if others and len(cut) < len(others) and (alive or faster):
-        fit = _rates(ends, others, when)
+        fit = None if _at_once(others) else _rates(ends, others, when)
         return _measured("min-rate" if fit else "idle", ends, rate=fit)
     return _measured("absolute", ends)
 
@@ -83,9 +83,11 @@ def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
         # nothing ends those that stall
         return _measured("absolute", ends) if dripped and len(ends) == len(dripped) else _none(dripped)
     deadline = of_stalled(stalled, dripped)
-    if deadline.kind == "idle" and ends and len(ends) == len(dripped):
+    if deadline.kind == "idle" and ends and (len(ends) == len(dripped) or _at_once(dripped)):
         # in the end all were cut: an absolute deadline above an idle timeout
-        return _measured("absolute", ends, idle=deadline.seconds)
+        above = _measured("absolute", ends, idle=deadline.seconds)
+        # a minimum rate may have put it off, up to a bound
+        return above if _at_once(dripped) else replace(above, seconds=max(_seconds(ends)))
     if deadline.kind == "absolute" and ends:
         return _measured("absolute", ends)
     return deadline
@@ -137,6 +139,14 @@ def _lived(seen: Sequence[Seen], when: float) -> list[Seen]:
     return [one for one in still if (one.watched > when if one.full is None else one.full > when * OUTLIVED)]
 
 
+def _at_once(others: Sequence[Seen]) -> bool:
+    """Tell if all that went on were ended at the same time, but for those that had stopped before."""
+    ends = _ended(others)
+    seconds = _seconds(ends)
+    together = bool(ends) and max(seconds) - min(seconds) <= max(SAME, SAME_PART * median(seconds))
+    return together and len({end.rate for end in ends}) > 1 and not _lived(others, max(seconds))
+
+
 def _when(end: Seen) -> float:
     assert end.seconds is not None
     return end.seconds
@@ -160,13 +170,17 @@ def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tupl
     ends, lived = _ended(others), _lived(others, when)
     if not ends or len({one.rate for one in others}) < 2:
         return None
-    calculated = _calculated(ends, when)
-    fastest = max(end.rate for end in ends)
-    if calculated is not None and calculated > fastest:
+    if (calculated := _calculated(ends, when)) is not None:
         return calculated, calculated
-    if lived and fastest < min(one.rate for one in lived):
-        return fastest, min(one.rate for one in lived)
+    fastest = max(map(_pace, ends))
+    if lived and fastest < min(map(_pace, lived)):
+        return fastest, min(map(_pace, lived))
     return None
+
+
+def _pace(one: Seen) -> float:
+    """Return the bytes per second that it has gone on with, which may be fewer than its script wants."""
+    return one.went / max(0.001, one.watched if one.full is None else one.full)
 
 
 def _calculated(ends: Sequence[Seen], when: float) -> float | None:

@@ -77,6 +77,7 @@ class Probe:
         self._error = 0.0
         self._full: float | None = None
         self._reset = False
+        self._ticks = 0
         self._began = monotonic()
         self._socket = socket.socket(target.family, socket.SOCK_STREAM)
         self._mask = 0
@@ -194,7 +195,9 @@ class Probe:
         if self.state is State.ATTACKING and self.script.piece and not self._out:
             self._send_piece(now)
         if self.state is State.ATTACKING:
-            self._loop.at(now + self.script.interval, self._tick)
+            # by the schedule: what this process was too late for follows at once, because the rate decides
+            self._ticks += 1
+            self._loop.at(self._began + (self._ticks + 1) * self.script.interval, self._tick)
 
     def _send_piece(self, now: float) -> None:
         if self._sent + len(self.script.piece) <= self.script.cap:

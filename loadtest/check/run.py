@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection, wait
 from time import monotonic, sleep
+from typing import Any
 
 from ..child import Child
 from ..openloop.client import Client, Load
@@ -67,35 +69,23 @@ def check(plan: Plan, progress: Progress) -> Report:
     UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
     descriptors for the plan.
     """
-    begun = monotonic()
-    baseline = ask(plan.target)
-    _need_descriptors(plan)
-    websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
-    facts = Facts(plan.target, max(baseline.size, 1), websocket, plan.limit)
-    run = _Run(plan, facts, progress)
-    with Child(attacker.main) as child:
+    with Check(plan, progress) as whole:
         try:
-            if plan.connections:
-                run.calm = run.honest()
-                _need_service(run.calm)
-            run.measure(child)
-            run.attack(child)
+            whole.prepare()
+            collect([whole])
+            whole.attack()
         except KeyboardInterrupt:
-            run.interrupt(child)
-    outcomes = tuple(run.outcomes(known(baseline.server, baseline.fields)))
-    gone = "" if run.interrupted else _gone(plan.target, run.paralysed)
-    return Report(
-        target=plan.target.url,
-        server=_shown(baseline),
-        grade="-" if run.interrupted else grade(outcomes, gone=bool(gone)),
-        limit=plan.limit,
-        outcomes=outcomes,
-        calm=run.calm,
-        seconds=monotonic() - begun,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        interrupted=run.interrupted,
-        gone=gone,
-    )
+            whole.interrupt()
+        return whole.report()
+
+
+def collect(checks: Iterable[Check]) -> None:
+    """Follow the few connections of several prepared checks side by side. RuntimeError if a measuring process ends."""
+    waiting = {one.watch(): one for one in checks}
+    while waiting:
+        for ready in wait(list(waiting)):
+            if isinstance(ready, Connection) and waiting[ready].hear():
+                del waiting[ready]
 
 
 def _gone(target: Target, paralysed: str) -> str:
@@ -136,21 +126,59 @@ def _need_descriptors(plan: Plan) -> None:
         )
 
 
-class _Run:
-    """A check while it runs: what was seen and felt so far."""
+class Check:
+    """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
-    def __init__(self, plan: Plan, facts: Facts, progress: Progress) -> None:
-        self.calm = Honest(0, 0, None)
-        self.interrupted = False
-        self.paralysed = ""
+    It asks once when it begins: UnusableTargetError if the target does not answer, ForbiddenTargetError if there are
+    too few descriptors. `interrupt` may come at any time.
+    """
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._begun = monotonic()
+        self._baseline = ask(plan.target)
+        _need_descriptors(plan)
+        websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
+        self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
         self._plan = plan
-        self._facts = facts
         self._progress = progress
+        self._calm = Honest(0, 0, None)
+        self._interrupted = False
+        self._paralysed = ""
         self._seen: list[Seen] = []
         self._felt: dict[str, tuple[Honest, int]] = {}
-        self._watching = False
+        self._watching: tuple[float, float] | None = None
+        self._child = Child(attacker.main)
 
-    def applies(self, attack: Attack) -> bool:
+    def __enter__(self) -> Check:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._child.__exit__(*exception)
+
+    def prepare(self) -> None:
+        """Ask as honest clients do before any attack. UnusableTargetError if the server is too slow for that."""
+        if self._plan.connections:
+            self._calm = self._honest()
+            _need_service(self._calm)
+
+    def report(self) -> Report:
+        """Judge what was measured so far."""
+        outcomes = tuple(self._outcomes(known(self._baseline.server, self._baseline.fields)))
+        gone = "" if self._interrupted else _gone(self._plan.target, self._paralysed)
+        return Report(
+            target=self._plan.target.url,
+            server=_shown(self._baseline),
+            grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)),
+            limit=self._plan.limit,
+            outcomes=outcomes,
+            calm=self._calm,
+            seconds=monotonic() - self._begun,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            interrupted=self._interrupted,
+            gone=gone,
+        )
+
+    def _applies(self, attack: Attack) -> bool:
         """Tell if the attack is possible."""
         if attack.enough is None and not self._plan.connections:
             return False
@@ -163,7 +191,7 @@ class _Run:
     def _chosen(self) -> list[Attack]:
         return [attack for attack in ATTACKS if attack.name in self._plan.names]
 
-    def honest(self) -> Honest:
+    def _honest(self) -> Honest:
         """Ask as honest clients do, each on a connection of its own, and say what they felt."""
         seconds = min(CROWD_MOST, max(CROWD_LEAST, CROWD_PART * self._plan.limit))
         schedule = Schedule(HONEST_RATE, seconds)
@@ -177,42 +205,49 @@ class _Run:
         p99 = tally.latency.get_value_at_percentile(99) / 1000 if ok else None
         return Honest(ok, tally.due - ok, p99)
 
-    def measure(self, child: Child) -> None:
-        """Follow all scripts of few connections at once."""
-        names = frozenset(attack.name for attack in self._chosen() if self.applies(attack))
+    def watch(self) -> Connection[Any, Any]:
+        """Order that all scripts of few connections are followed at once; return where its messages arrive."""
+        names = frozenset(attack.name for attack in self._chosen() if self._applies(attack))
         order = attacker.Watch(self._plan.target, scripts(self._facts, names), self._plan.limit)
-        length = self._plan.limit + len(order.scripts) * attacker.SPACING
-        begun = monotonic()
-        child.connection.send(order)
-        self._watching = True
-        while isinstance(message := child.receive(), int):
+        self._child.connection.send(order)
+        self._watching = monotonic(), self._plan.limit + len(order.scripts) * attacker.SPACING
+        return self._child.connection
+
+    def hear(self) -> bool:
+        """Take the next message of the measuring process; True if it was the last."""
+        assert self._watching is not None
+        begun, length = self._watching
+        message = self._child.receive()
+        if isinstance(message, int):
             self._progress(f"{message} connections are open", monotonic() - begun, length)
-        self._watching = False
+            return False
+        self._watching = None
         self._seen = message
         _need_ports(seen.trouble for seen in self._seen)
+        return True
 
-    def attack(self, child: Child) -> None:
+    def attack(self) -> None:
         """Let a crowd make each attack, and honest clients ask meanwhile."""
-        chosen = [attack for attack in self._chosen() if self.applies(attack)] if self._plan.connections else []
+        chosen = [attack for attack in self._chosen() if self._applies(attack)] if self._plan.connections else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
-            felt, standing = self._under(attack, child)
+            felt, standing = self._under(attack)
             self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
             if not self._recovered():
-                self.paralysed = attack.name
+                self._paralysed = attack.name
                 return
         self._progress("done", len(chosen), len(chosen))
 
-    def _under(self, attack: Attack, child: Child) -> tuple[Honest, attacker.Standing]:
+    def _under(self, attack: Attack) -> tuple[Honest, attacker.Standing]:
         """Ask while a crowd makes the attack."""
         size = crowd_size(self._facts, attack.name, self._plan.connections)
         script = crowd(self._facts, attack.name)
-        child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
-        child.receive()
+        self._child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
+        self._child.receive()
         sleep(_GATHERING)
-        felt = self.honest()
-        child.connection.send("enough")
-        standing: attacker.Standing = child.receive()
+        felt = self._honest()
+        self._child.connection.send("enough")
+        standing: attacker.Standing = self._child.receive()
         _need_ports(standing.failures)
         return felt, standing
 
@@ -227,26 +262,25 @@ class _Run:
             sleep(max(0.0, began + 0.1 - monotonic()))
         return False
 
-    def interrupt(self, child: Child) -> None:
-        """Take what the child has measured."""
-        self.interrupted = True
+    def interrupt(self) -> None:
+        """Take what the measuring process has seen; the report will say that it is not all."""
+        self._interrupted = True
         if self._watching:
-            child.connection.send("enough")
-            while isinstance(message := child.receive(), int):
+            self._child.connection.send("enough")
+            while not self.hear():
                 continue
-            self._seen = message
 
-    def outcomes(self, server: str) -> Iterable[Outcome]:
+    def _outcomes(self, server: str) -> Iterable[Outcome]:
         """Judge each attack that was asked for."""
         found = deadlines(self._seen)
         troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
         for attack in self._chosen():
-            if not self.applies(attack):
+            if not self._applies(attack):
                 yield Outcome(attack, Deadline(), "not applicable", self._why_not(attack))
                 continue
             honest, crowd = self._felt.get(attack.name, (None, 0))
             deadline = found.get(attack.name, Deadline())
-            outcome = Outcome(attack, deadline, *verdict(attack, deadline, honest, self.calm, self._plan.limit))
+            outcome = Outcome(attack, deadline, *verdict(attack, deadline, honest, self._calm, self._plan.limit))
             if attack.enough is not None and not deadline.connections and attack.name in troubles:
                 outcome = replace(outcome, verdict="fail", why=f"not measured: {troubles[attack.name]}")
             yield replace(outcome, honest=honest, crowd=crowd, advice=self._advice(server, outcome))

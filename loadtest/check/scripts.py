@@ -7,7 +7,10 @@ dripped    goes on at a given rate, in pieces every tenth of a second: an idle t
            deadline ends it like the stalled one, a minimum rate later the faster it is. All rates are tried at once, in
            steps of two or three, in place of one after another
 fed        does all that is asked: an idle timeout never ends it, an absolute one does
+primed     has sent a good part before it drips: it outlives a deadline that holds for the first bytes only
 poked      reads nothing and sends a byte every few milliseconds, so that a FIN is seen (probe.py)
+once       the same with one byte only, each at a time of its own: it tells if it is the bytes that put off the end, or
+           that cause it, because the server takes them for a slow head
 flood      sends as fast as it may: it finds limits of size, not of time
 """
 
@@ -49,8 +52,15 @@ _REQUESTS = 5_000
 # requests that a crowd which reads nothing makes in all: it holds on to a server, and must not keep it busy
 CROWD_REQUESTS = 20_000
 
+# when those that send one byte do: parts of the limit, each this part of the one before, and seconds at least
+_ONCE_LAST, _ONCE_NEXT, _ONCE_LEAST = 0.96, 0.8, 0.5
+# bytes of a body that are sent before it drips: more than a usual buffer
+PRIMED = 40_000
+
 _LINE = b"X-Endless: 1\r\n"
-_BODY = 1 << 30
+# Bytes of a body that never comes whole: below the limits of servers (nginx's is 1 MiB), which would refuse it at once,
+# and more than the fastest of RATES sends in five minutes
+_BODY = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,10 @@ def _endless_header(facts: Facts) -> Iterator[Script]:
 def _slow_body(facts: Facts) -> Iterator[Script]:
     kind = "Content-Type: application/octet-stream"
     opening = facts.target.head("POST", kind, f"Content-Length: {_BODY}") + b"\r\n"
-    yield from _stalled_and_dripped(Script("slow-body", "stalled", opening=opening), 1 << 20)
+    start = Script("slow-body", "stalled", opening=opening)
+    yield from _stalled_and_dripped(start, len(opening) + _BODY - 1)
+    primed = replace(start, role="primed", opening=opening + b"a" * PRIMED, piece=b"a", interval=DRIP, rate=1 / DRIP)
+    yield replace(primed, cap=len(opening) + _BODY - 1)
 
 
 def _slow_read(facts: Facts) -> Iterator[Script]:
@@ -136,6 +149,11 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
     yield start
     poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=PIPELINE * 2)
     yield from [poke] * 3
+    moment = _ONCE_LAST * facts.limit
+    while moment >= _ONCE_LEAST:
+        cap = len(start.opening) + 1
+        yield replace(start, role="once", interval=moment, piece=b"G", cap=cap, rate=1 / moment)
+        moment *= _ONCE_NEXT
     for rate in READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
         if number <= _REQUESTS and number * len(request) <= _LONG_PIPELINE:

@@ -94,6 +94,15 @@ def test_a_minimum_rate_is_calculated_from_the_ends(least: float, tick: float) -
     assert low == high == pytest.approx(least, rel=0.01)
 
 
+def test_what_went_on_more_slowly_than_it_should_counts_with_its_own_rate() -> None:
+    # 1,000 bytes per second were wanted, and 450 were sent: 500 are asked for
+    late = end(200.0, 1000.0, role="dripped", went=90_000)
+    found = of_dripped(stalled(20.0), [*with_minimum(20.0, 500.0)[:5], late, end(None, 3000.0, role="dripped")])
+    assert found.rate is not None
+    assert found.kind == "min-rate"
+    assert found.rate == pytest.approx((500.0, 500.0), rel=0.01)
+
+
 def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     found = of_dripped(stalled(5.0), [end(5.01 if rate < 240 else None, rate, role="dripped") for rate in RATES])
     assert (found.kind, found.rate) == ("min-rate", (200.0, 300.0))
@@ -159,6 +168,67 @@ def test_a_silent_twin_tells_whether_an_unread_connection_was_reset(quiet: Close
     twin = end(None if quiet is None else 1.0, attack="slow-read", close=quiet or "none")
     poked = [end(1.0, attack="slow-read", role="poked", close="rst")] * 2
     assert deadlines([twin, *poked])["slow-read"].close == close
+
+
+def unread(poked: float | None, dead_from: float) -> list[Seen]:
+    """Return what a slow read shows: four that poke, and those that send one byte, all dead from that moment on."""
+    once = [end(when if when > dead_from else None, 1 / when, attack="slow-read", role="once", close="rst")
+            for when in (10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)]  # fmt: skip
+    return [end(poked, attack="slow-read", role="poked", close="rst"), *once]
+
+
+def test_one_byte_each_agrees_with_pokes_that_change_nothing() -> None:
+    found = deadlines(unread(18.0, 18.0))["slow-read"]
+    assert (found.kind, found.seconds) == ("absolute", 18.0)
+
+
+@pytest.mark.parametrize(("dead_from", "kind", "seconds"), [(35.0, "idle", 40.0), (1000.0, "none", None)])
+def test_an_end_that_pokes_have_caused_is_not_believed(dead_from: float, kind: str, seconds: float | None) -> None:
+    found = deadlines(unread(11.0, dead_from))["slow-read"]
+    assert (found.kind, found.seconds) == (kind, seconds)
+
+
+def test_an_end_that_pokes_have_put_off_is_found_by_those_that_send_one_byte() -> None:
+    found = deadlines(unread(None, 22.0))["slow-read"]
+    assert (found.kind, found.seconds) == ("idle", 25.0)
+    open_still = deadlines(unread(None, 1000.0))["slow-read"]
+    assert (open_still.kind, open_still.watched) == ("none", LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("primed", "kind"), [(None, "idle"), (10.0, "absolute"), (12.0, "absolute"), (59.0, "idle")], ids=str
+)
+def test_a_deadline_that_holds_for_the_first_bytes_of_a_body_only_is_an_idle_timeout(
+    primed: float | None, kind: str
+) -> None:
+    dripped = [replace(one, attack="slow-body") for one in at_all_rates(10.0)]
+    found = deadlines([*stalled(10.0), *dripped, end(primed, 10.0, role="primed")])["slow-body"]
+    assert (found.kind, found.seconds) == (kind, 10.0)
+
+
+def test_what_bytes_have_paid_for_before_is_no_hole_in_a_minimum_rate() -> None:
+    seen = [*stalled(5.0), *with_minimum(5.0, 2000.0)]
+    # 40,000 bytes are 20 seconds more
+    for primed, kind in ((25.0, "min-rate"), (None, "idle")):
+        assert deadlines([*seen, end(primed, 10.0, role="primed")])["slow-body"].kind == kind
+
+
+def test_an_absolute_deadline_above_an_idle_timeout_is_seen_though_the_fast_ones_have_stopped() -> None:
+    # heads of 6,000 bytes, an idle timeout of 11 s and 30 s for all
+    ends = [end(30.0, rate, role="dripped") for rate in (10.0, 30.0, 100.0)]
+    stopped = [
+        replace(end(6000 / rate + 11, rate, role="dripped"), full=6000 / rate) for rate in (200.0, 300.0, 1000.0)
+    ]
+    found = of_dripped(stalled(11.0), [*ends, *stopped])
+    assert (found.kind, found.seconds, found.rate) == ("absolute", 30.0, None)
+    assert of_stalled(stalled(11.0), [*ends, *stopped]).kind == "idle"
+
+
+def test_a_minimum_rate_with_a_bound_counts_with_its_bound() -> None:
+    ends = [end(min(30.0, 10 + 10 * rate / 500), rate, role="dripped") for rate in RATES]
+    found = of_dripped(stalled(10.0), [replace(one, went=round(one.rate * 10)) for one in ends])
+    assert (found.kind, found.seconds) == ("absolute", 30.0)
+    assert found.idle == pytest.approx(10.0015)
 
 
 def test_silence_is_compared_with_slow_heads() -> None:

@@ -89,7 +89,10 @@ def test_a_minimum_rate_is_found() -> None:
         found = until_right(server.url, dict.fromkeys(["slow-body", "stalled-body"], ("min-rate", "fin", None)), 0.5)
     rate = found["slow-body"].deadline.rate
     assert rate is not None
-    assert 200 <= rate[0] <= rate[1] <= 800
+    # calculated, with a piece more or less of the nine that were sent until the end; or between two rates, as they
+    # were, if a busy machine has bent the line
+    assert rate[0] <= 480
+    assert 360 <= rate[1] <= 1100
 
 
 def test_no_deadline_is_said_after_the_limit_only() -> None:
@@ -373,6 +376,23 @@ def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None)
             loop.turn(0.0)
     loop.close()
     assert [one.close for one in seen] == ["rst"]
+
+
+def test_a_late_client_sends_what_was_due_meanwhile() -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        probe = Probe(Script("slow-body", "dripped", piece=b"a", interval=0.01), target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        while not probe.attacks:
+            loop.turn(0.0)
+        time.sleep(0.5)
+        loop.turn(0.0)
+        probe.stop(0.0)
+    loop.close()
+    # at the same speed as if it had been in time
+    assert seen[0].went >= 49
 
 
 def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:

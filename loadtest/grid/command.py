@@ -1,0 +1,90 @@
+"""The command `grid`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..report import console
+from ..servers import ROOT
+from .contestants import CONTESTANTS, Contestant
+from .page import write
+from .run import Grid, measure, remarks, results
+from .starting import missing, version
+
+_PAGE = ROOT / "docs" / "grid.md"
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("grid", short_help="Check deadlined and its peers, and write the page.")
+@click.argument("names", metavar="[NAMES]...", nargs=-1)
+@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=330.0, show_default=True,
+              help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
+@click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
+              help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+@click.option("--side", type=click.IntRange(1, 100), default=14, show_default=True,
+              help="How many contestants wait side by side. Crowds always attack one after the other.")  # fmt: skip
+@click.option("--results", "directory", metavar="DIR", type=_DIRECTORY, default=_PAGE.with_suffix(""),
+              help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip
+@click.option("--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default=_PAGE,
+              help="The page that is written from them.  [default: docs/grid.md]")  # fmt: skip
+@click.option("--write", "only_write", is_flag=True, help="Write the page from the files; measure nothing.")
+@click.option("--list", "listing", is_flag=True, help="List the contestants; measure nothing.")
+def command(
+    names: tuple[str, ...],
+    limit: float,
+    connections: int,
+    side: int,
+    directory: Path,
+    page: Path,
+    only_write: bool,
+    listing: bool,
+) -> None:
+    """Check deadlined and other servers, each with its defaults and with its best settings, and write docs/grid.md.
+
+    NAMES are contestants, such as nginx-best, or servers, such as nginx, for both; all without any. The results of the
+    others stay as they are.
+
+    \b
+      python -m loadtest grid
+      python -m loadtest grid uvicorn nginx-best --limit 20 --results /tmp/grid --page /tmp/grid.md
+
+    Groups of contestants wait side by side for at most --limit seconds, and then the crowds attack them one after the
+    other, half a minute each. What is not installed is listed as such. docs/check.md describes the attacks.
+
+    Exit codes: 0 all were measured; 1 one has failed, or a file cannot be written; 2 wrong arguments; 130 interrupted:
+    what was measured is kept.
+    """
+    if listing:
+        for contestant in CONTESTANTS.values():
+            click.echo(f"{contestant.name:28} {missing(contestant.server) or version(contestant.server)}")
+        return
+    chosen = _chosen(names)
+    code = 0
+    try:
+        if not only_write:
+            grid = Grid(limit, connections, side, directory)
+            code = 0 if measure(chosen, grid, lambda line: console.print(line, highlight=False, markup=False)) else 1
+    except KeyboardInterrupt:
+        code = 130
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        page.write_text(write(list(results(directory)), remarks(directory)), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"written: {page}")
+    sys.exit(code)
+
+
+def _chosen(names: tuple[str, ...]) -> list[Contestant]:
+    """Return the contestants of these names, in the order of the table."""
+    known = {name: {name} for name in CONTESTANTS}
+    for contestant in CONTESTANTS.values():
+        known.setdefault(contestant.server.name.replace(" ", "-"), set()).add(contestant.name)
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"no contestant {', '.join(unknown)} (see --list)", param_hint="NAMES")
+    wanted = set().union(*(known[name] for name in names)) if names else set(CONTESTANTS)
+    return [contestant for name, contestant in CONTESTANTS.items() if name in wanted]
