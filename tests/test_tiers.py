@@ -1,44 +1,49 @@
-"""What runs by default of the tests that are repeated for each event loop."""
+"""What runs by default of the tests that are repeated for each event loop, or for each parser."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.tiers import LOOPS, PEER, loop_of, turn
+from tests.support.parsers import PARSERS
+from tests.support.tiers import LOOPS, PEER, repetitions, turn
 
 
 @pytest.mark.parametrize(
     ("nodeid", "found"),
     [
-        ("tests/service/test_a.py::test_b[trio]", ("tests/service/test_a.py::test_b[]", "trio")),
-        ("tests/websockets/test_a.py::test_b[x-uvloop-y]", ("tests/websockets/test_a.py::test_b[x-y]", "uvloop")),
-        ("tests/applications/test_a.py::test_b[uvicorn]", ("tests/applications/test_a.py::test_b[]", "uvicorn")),
-        ("tests/applications/test_a.py::test_b", None),
-        ("tests/applications/test_a.py::test_b[trios]", None),
-        ("tests/http/test_a.py::test_b[trio]", None),
+        ("tests/service/test_a.py::test_b[trio]", [("tests/service/test_a.py::test_b[]trio", "trio")]),
+        ("tests/websockets/test_a.py::test_b[x-uvloop-y]", [("tests/websockets/test_a.py::test_b[x-y]trio", "uvloop")]),
+        ("tests/applications/test_a.py::test_b[uvicorn]", [("tests/applications/test_a.py::test_b[]trio", "uvicorn")]),
+        ("tests/asgi/test_a.py::test_b[h11-c]", [("tests/asgi/test_a.py::test_b[c]h11", "h11")]),
+        ("tests/applications/test_a.py::test_b", []),
+        ("tests/applications/test_a.py::test_b[trios]", []),
+        ("tests/http/test_a.py::test_b[trio-h11]", []),
+        ("tests/asgi/test_a.py::test_b[trio]", []),
     ],
 )
-def test_the_event_loop_of_a_test_is_one_of_its_parameters(nodeid: str, found: tuple[str, str] | None) -> None:
-    assert loop_of(nodeid) == found
+def test_a_choice_is_one_of_the_parameters(nodeid: str, found: list[tuple[str, str]]) -> None:
+    assert repetitions(nodeid) == found
 
 
 @pytest.mark.parametrize("folder", ["applications", "service", "websockets"])
 def test_each_event_loop_has_its_turn(folder: str) -> None:
-    turns = [turn(f"tests/{folder}/test_{number}.py::test[]", set(LOOPS)) for number in range(50)]
+    turns = [turn(f"tests/{folder}/test_{number}.py::test[]trio", set(LOOPS)) for number in range(50)]
     assert set(turns) == set(LOOPS)
 
 
+def test_each_parser_has_its_turn() -> None:
+    assert {turn(f"tests/asgi/test_a.py::test[{number}]h11", set(PARSERS)) for number in range(50)} == set(PARSERS)
+
+
 def test_the_tests_of_a_module_share_a_server_and_those_of_autobahn_do_not() -> None:
-    tests = [f"::test_a_case[{number}]" for number in range(50)]
+    tests = [f"::test_a_case[{number}]trio" for number in range(50)]
     assert len({turn(f"tests/websockets/test_floods.py{test}", set(LOOPS)) for test in tests}) == 1
     assert {turn(f"tests/websockets/test_autobahn.py{test}", set(LOOPS)) for test in tests} == set(LOOPS)
 
 
 @pytest.mark.parametrize("loops", [{"trio"}, {"uvloop"}, {"asyncio", "uvloop"}, {*LOOPS, PEER}, {PEER}])
-def test_a_test_runs_on_one_that_it_is_made_for_and_on_another_server_only_if_there_is_no_choice(
-    loops: set[str],
-) -> None:
+def test_another_server_is_chosen_only_if_there_is_no_other_choice(loops: set[str]) -> None:
     for number in range(50):
-        chosen = turn(f"tests/websockets/test_{number}.py::test[]", loops)
+        chosen = turn(f"tests/websockets/test_{number}.py::test[]trio", loops)
         assert chosen in loops
         assert chosen != PEER or loops == {PEER}

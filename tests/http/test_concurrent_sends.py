@@ -69,7 +69,7 @@ class Senders:
 
 @pytest.mark.parametrize("asgi", [False, True], ids=["exchange", "asgi"])
 @pytest.mark.parametrize("receive_buffer", [None, 65536], ids=["fast", "slow"])
-@pytest.mark.parametrize("framing", ["chunked", "length"])
+@pytest.mark.parametrize("framing", ["chunked", pytest.param("length", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("size", SIZES)
 async def test_pieces_arrive_complete_and_in_the_order_of_the_calls(
