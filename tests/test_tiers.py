@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.parsers import PARSERS
-from tests.support.tiers import LOOPS, PEER, repetitions, turn
+from tests.support.tiers import LOOPS, ONE_BY_DEFAULT, PEER, repetitions, turn
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,9 @@ def test_another_server_is_chosen_only_if_there_is_no_other_choice(loops: set[st
         chosen = turn(f"tests/websockets/test_{number}.py::test[]trio", loops)
         assert chosen in loops
         assert chosen != PEER or loops == {PEER}
+
+
+@pytest.mark.parametrize("test", ONE_BY_DEFAULT)
+def test_what_runs_once_by_default_is_there(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text()

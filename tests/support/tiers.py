@@ -9,7 +9,7 @@ each event loop and each parser serves some of them. A module's tests stay on on
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,8 +29,24 @@ LOOPS_BY_TEST = (
 )
 PARSERS_BY_TEST = ("tests/asgi/", "tests/service/")
 
+# each repetition starts a process of its own, and shows little that the others do not: one of them runs by default
+ONE_BY_DEFAULT = (
+    "tests/applications/test_wrong_loop.py::test_the_log_names_the_loop_that_is_needed_once",
+    "tests/service/admin/test_processes.py::test_a_start_that_fails_leaves_no_socket_behind",
+    "tests/service/admin/test_processes.py::test_wrong_arguments_are_one_line",
+    "tests/service/test_binding.py::test_a_place_that_does_not_exist_is_one_line_and_3",
+    "tests/service/test_output.py::test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code",
+    "tests/service/test_output.py::test_a_supervisor_with_a_broken_stdout_replaces_and_drains",
+    "tests/service/test_reloading.py::test_what_cannot_be_reloaded_ends_it_with_2",
+    "tests/service/test_terminal.py::test_a_startup_that_fails_is_shown_from_the_application_on",
+    "tests/service/test_terminal.py::test_colours_are_as_the_environment_wants",
+    "tests/service/test_workers.py::test_a_worker_that_has_ended_is_replaced",
+    "tests/test_cli.py::test_a_wrong_argument_ends_it_with_2",
+    "tests/test_cli.py::test_who_may_connect_to_the_unix_socket_is_an_option",
+)
 
-def mark_turns(items: Iterable[pytest.Item]) -> None:
+
+def mark_turns(items: Sequence[pytest.Item]) -> None:
     """Mark as thorough the repetitions of a test whose turn it is not."""
     repeated = [(item, test, choice) for item in items for test, choice in repetitions(item.nodeid)]
     choices: dict[str, set[str]] = {}
@@ -39,6 +55,13 @@ def mark_turns(items: Iterable[pytest.Item]) -> None:
     for item, test, choice in repeated:
         if choice != turn(test, choices[test]):
             item.add_marker(pytest.mark.thorough)
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if test in seen:
+            item.add_marker(pytest.mark.thorough)
+        elif test in ONE_BY_DEFAULT and item.get_closest_marker("thorough") is None:
+            seen.add(test)
 
 
 def repetitions(nodeid: str) -> list[tuple[str, str]]:
