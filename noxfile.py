@@ -24,11 +24,15 @@ ROOT = Path(__file__).parent
 SUPPORTED = ["3.11", "3.12", "3.13", "3.14"]
 SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 
-# What is compiled is the same source for all Pythons. Interpreted, the oldest (by the README's command) and the newest
-# run the whole suite, and each runs it compiled. A Python between them could still differ, interpreted only, in how it
-# runs frames, generators, tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C
-# arrives, what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and
-# all that are skipped where the package is compiled.
+# the tests that are marked `thorough`, too, and all examples of the property tests
+THOROUGH = ["-m", "not timed", "--hypothesis-profile=thorough"]
+
+# Every test runs once compiled and once interpreted on the newest Python: the thorough tier. What is compiled is the
+# same source for all Pythons, so the others run the default tier. Interpreted, the oldest runs that, too, by the
+# README's command. A Python between them could still differ, interpreted only, in how it runs frames, generators,
+# tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives, what a coroutine that
+# is driven by hand sees, what threads and forks find. These are the tests of that, and all that are skipped where the
+# package is compiled.
 BY_THE_INTERPRETER = [
     *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
@@ -85,19 +89,19 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
-    """Test the compiled wheel. The first Python draws all examples of the property tests, the others a quarter."""
+    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the others."""
     session.install(f"{wheel(session, compiled=True)}[test]")
-    profile = "thorough" if session.python == PYTHONS[0] else "repeatable"
-    options = [*SIDE_BY_SIDE, f"--hypothesis-profile={profile}"]
+    options = [*SIDE_BY_SIDE, *(THOROUGH if session.python == PYTHONS[-1] else [])]
     test(session, copy_without_package(session), options, compiled=True)
 
 
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
-    """Test the wheel that is not compiled: wholly on the oldest and the newest Python."""
+    """Test the wheel that is not compiled: the thorough tier on the newest Python, the default tier on the oldest."""
     session.install(f"{wheel(session, compiled=False)}[test]")
     between = session.python not in (PYTHONS[0], PYTHONS[-1]) and not session.posargs
-    options = [*SIDE_BY_SIDE, *(BY_THE_INTERPRETER if between else [])]
+    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else []
+    options = [*SIDE_BY_SIDE, *tier, *(BY_THE_INTERPRETER if between else [])]
     test(session, copy_without_package(session), options, compiled=False)
 
 

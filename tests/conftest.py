@@ -27,6 +27,7 @@ from deadlined.service import ServeConfig
 from deadlined.timers import COMPILED
 from tests.support.command import Starter, starter
 from tests.support.parsers import PARSERS, Choice
+from tests.support.tiers import mark_turns
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,6 +70,18 @@ def refuse_a_stale_build() -> None:
             f"the compiled modules are older than the sources ({', '.join(stale)}). Build again (pip install -e .) "
             "or interpret them (DEADLINED_PURE=1 pip install -e .)"
         )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three processes for two processors with `-n auto`: many tests wait for a process, a peer or the kernel."""
+    processors = len(os.sched_getaffinity(0))
+    return processors + processors // 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests before pytest selects by marks."""
+    mark_turns(items)
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.applications.daemons import postgresql, redis_server
 from tests.applications.running import ON_ASYNCIO, Server, deadlined
 
+pytestmark = pytest.mark.thorough
+
 ASKED = [{"method": "GET", "length": 0}, {"method": "POST", "length": 200_000}, 1000]
 
 

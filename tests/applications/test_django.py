@@ -10,6 +10,8 @@ import pytest
 
 from tests.applications.running import Server, deadlined
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module", params=["asyncio app", "asyncio channels_app", "uvloop app"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.applications.running import LOOPS, Server, deadlined
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module", params=LOOPS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -53,7 +53,7 @@ def after_accept(act: Act) -> App:
     return app
 
 
-async def test_the_scope_is_as_the_specification_says() -> None:
+async def test_the_scope_is_as_the_specification_says(autojump_clock: MockClock) -> None:
     told = Told()
     async with serving(AsgiHandler(told, {"pool": 1})) as site:
         client = await stranger(site)
@@ -74,7 +74,7 @@ async def test_the_scope_is_as_the_specification_says() -> None:
     assert "method" not in scope
 
 
-async def test_a_websocket_through_tls_has_its_scheme_and_echoes() -> None:
+async def test_a_websocket_through_tls_has_its_scheme_and_echoes(autojump_clock: MockClock) -> None:
     told = Told()
     async with serving(handler(told), tls=True) as site:
         client = await peer(site)
@@ -297,7 +297,9 @@ def test_without_the_library_an_upgrade_is_refused_and_the_log_names_the_extra_o
 # ends
 
 
-async def test_the_clients_close_is_told_with_code_and_reason_after_the_messages_before_it() -> None:
+async def test_the_clients_close_is_told_with_code_and_reason_after_the_messages_before_it(
+    autojump_clock: MockClock,
+) -> None:
     told = Told()
     told.echoes = False
     async with serving(handler(told)) as site:
@@ -365,7 +367,9 @@ async def test_an_application_that_returns_closes_with_1000_and_needs_no_task_fo
     assert ended.reason is Reason.CLOSE_TIMEOUT
 
 
-async def test_an_application_that_raises_after_accept_closes_with_1011(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_raises_after_accept_closes_with_1011(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
     async def act(receive: Receive, send: Send) -> None:
         await receive()
         raise ValueError("a mistake of the application")
@@ -379,7 +383,9 @@ async def test_an_application_that_raises_after_accept_closes_with_1011(caplog: 
     assert (failure.getMessage(), failure.levelno) == ("GET / failed", logging.ERROR)
 
 
-async def test_an_application_that_raises_before_accept_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_raises_before_accept_is_a_500(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
     async def act(receive: Receive, send: Send) -> None:
         raise ValueError("a mistake of the application")
 
@@ -536,7 +542,7 @@ class WebSocketDisconnect(Exception):  # noqa: N818, as frameworks call it
     ids=["disconnect", "group", "mixed", "other"],
 )
 async def test_a_frameworks_disconnect_that_is_not_caught_is_no_failure(
-    make: Callable[[], Exception], logged: int, caplog: pytest.LogCaptureFixture
+    make: Callable[[], Exception], logged: int, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     async def act(receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "websocket.disconnect":

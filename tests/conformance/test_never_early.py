@@ -70,7 +70,7 @@ async def _function(clock: Clock, due: float, seconds: float) -> float:
 
 
 @each_loop
-@pytest.mark.parametrize("precise", ["0", "1"])
+@pytest.mark.parametrize("precise", ["0", pytest.param("1", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("measure", [_read, _sleep, _timer, _function])
 def test_no_deadline_fires_early_in_a_busy_loop(
     loop: str,

@@ -33,8 +33,13 @@ BEFORE = {
 # how many polls that takes
 NUMBERS = pytest.mark.parametrize(
     ("number", "tls"),
-    [(1, False), (33, False), (100, False), (1, True), (33, True)],
-    ids=["1-plain", "33-plain", "100-plain", "1-tls", "33-tls"],
+    [
+        pytest.param(1, False, id="1-plain"),
+        pytest.param(33, False, id="33-plain"),
+        pytest.param(100, False, id="100-plain", marks=pytest.mark.thorough),
+        pytest.param(1, True, id="1-tls"),
+        pytest.param(33, True, id="33-tls", marks=pytest.mark.thorough),
+    ],
 )
 
 

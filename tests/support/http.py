@@ -204,7 +204,7 @@ class Client:
         reader.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
         reader.send(h11.EndOfMessage())
         head: h11.Response | None = None
-        body = b""
+        body = bytearray()
         informational = []
         while True:
             event = reader.next_event()
@@ -218,13 +218,13 @@ class Client:
             elif isinstance(event, h11.Response):
                 head = event
             elif isinstance(event, h11.Data):
-                body += bytes(event.data)
+                body += event.data
             else:
                 assert head is not None, event
                 break
         self._left = reader.trailing_data[0]
         headers = {name.decode("ascii"): value.decode("ascii") for name, value in head.headers}
-        return Response(head.status_code, headers, body, informational)
+        return Response(head.status_code, headers, bytes(body), informational)
 
     async def get(self, request: bytes = GET) -> Response:
         await self.send(request)
@@ -232,10 +232,10 @@ class Client:
 
     async def rest(self) -> bytes:
         """Return all bytes until the server closes. Raises BrokenResourceError if it resets."""
-        data = b""
+        data = bytearray()
         while piece := await self.receive():
             data += piece
-        return data
+        return bytes(data)
 
     async def end(self) -> str:
         """Read to the end: "eof" or "reset"."""

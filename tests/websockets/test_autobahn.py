@@ -18,6 +18,7 @@ def test_the_table_has_every_case_once() -> None:
     assert len([name for name in names if name.replace(".", "").isdigit()]) == 508
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_table_is_right_of_the_library(reference: Server, case: Case) -> None:
     run(case, reference.port)
@@ -28,6 +29,7 @@ def test_a_case(server: Server, case: Case) -> None:
     run(case, server.port)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", deflate.CASES, ids=[case.name for case in deflate.CASES])
 def test_the_table_of_compression_is_right_of_the_library(reference: Server, case: deflate.DeflateCase) -> None:
     deflate.run(case, reference.port)

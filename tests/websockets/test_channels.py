@@ -11,6 +11,8 @@ from tests.support.websocket_peer import FIN, Event, Peer
 
 from .running import ON_ASYNCIO, denial, is_uvicorn, serving, told
 
+pytestmark = pytest.mark.thorough
+
 ORIGIN = "Origin: http://a.example"
 
 

@@ -19,6 +19,8 @@ from tests.support.command import PATIENCE, kill_all
 
 from .running import SERVERS, serving
 
+pytestmark = pytest.mark.thorough
+
 # as root, and where there is no network, screen, or /dev/shm of a useful size
 OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"),

@@ -12,6 +12,8 @@ from tests.support.websocket_peer import FIN, Event, Peer
 
 from .running import SERVERS, denial, serving, told
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

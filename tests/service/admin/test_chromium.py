@@ -13,6 +13,8 @@ from tests.support.admin import AdminClient, admin_of
 from tests.support.chromium import Page, chromium
 from tests.support.command import Process, Starter
 
+pytestmark = pytest.mark.thorough
+
 ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.cells[2].textContent)"
 
 

@@ -20,6 +20,8 @@ from tests.applications.daemons import found, free_port, tied
 from tests.support.admin import admin_of
 from tests.support.command import PATIENCE, Process, Starter
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "examples" / "prometheus.yml"
 DASHBOARD = json.loads((ROOT / "examples" / "grafana" / "deadlined.json").read_text())

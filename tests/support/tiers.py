@@ -1,0 +1,95 @@
+"""Which tests run by default, and which in the thorough tier only: those that are marked `thorough`.
+
+Many tests are repeated: for each event loop, where a server that is a process costs a second of a processor for each,
+or for each parser, where they are not about what a parser reads. Those of the folders below run by default with one of
+them, and with all in the thorough tier. The modules, or the tests of a module, take turns, so that by default, too,
+each event loop and each parser serves some of them. A module's tests stay on one event loop if they share a server.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.parsers import PARSERS
+
+LOOPS = ("trio", "asyncio", "uvloop")
+
+# another server, with which ours is compared: never the only one that a test runs on by default
+PEER = "uvicorn"
+
+# who takes turns, by how their names begin
+LOOPS_BY_MODULE = ("tests/applications/", "tests/websockets/")
+LOOPS_BY_TEST = (
+    "tests/service/",
+    "tests/websockets/test_autobahn.py",
+    "tests/conformance/test_loops.py::test_ctrl_c_ends_a_run_in_order",
+)
+PARSERS_BY_TEST = ("tests/asgi/", "tests/service/")
+
+# each repetition starts a process of its own, and shows little that the others do not: one of them runs by default
+ONE_BY_DEFAULT = (
+    "tests/applications/test_wrong_loop.py::test_the_log_names_the_loop_that_is_needed_once",
+    "tests/service/admin/test_processes.py::test_a_start_that_fails_leaves_no_socket_behind",
+    "tests/service/admin/test_processes.py::test_wrong_arguments_are_one_line",
+    "tests/service/test_binding.py::test_a_place_that_does_not_exist_is_one_line_and_3",
+    "tests/service/test_output.py::test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code",
+    "tests/service/test_output.py::test_a_supervisor_with_a_broken_stdout_replaces_and_drains",
+    "tests/service/test_reloading.py::test_what_cannot_be_reloaded_ends_it_with_2",
+    "tests/service/test_terminal.py::test_a_startup_that_fails_is_shown_from_the_application_on",
+    "tests/service/test_terminal.py::test_colours_are_as_the_environment_wants",
+    "tests/service/test_workers.py::test_a_worker_that_has_ended_is_replaced",
+    "tests/test_cli.py::test_a_wrong_argument_ends_it_with_2",
+    "tests/test_cli.py::test_who_may_connect_to_the_unix_socket_is_an_option",
+)
+
+
+def mark_turns(items: Sequence[pytest.Item]) -> None:
+    """Mark as thorough the repetitions of a test whose turn it is not."""
+    repeated = [(item, test, choice) for item in items for test, choice in repetitions(item.nodeid)]
+    choices: dict[str, set[str]] = {}
+    for _, test, choice in repeated:
+        choices.setdefault(test, set()).add(choice)
+    for item, test, choice in repeated:
+        if choice != turn(test, choices[test]):
+            item.add_marker(pytest.mark.thorough)
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if test in seen:
+            item.add_marker(pytest.mark.thorough)
+        elif test in ONE_BY_DEFAULT and item.get_closest_marker("thorough") is None:
+            seen.add(test)
+
+
+def repetitions(nodeid: str) -> list[tuple[str, str]]:
+    """Return, for each choice that the test takes turns in, the test without it, and what this repetition has chosen.
+
+    The name of the test ends with the kind of the choice.
+    """
+    found = []
+    test, _, parameters = nodeid.rstrip("]").partition("[")
+    for prefixes, choices in (
+        (LOOPS_BY_MODULE + LOOPS_BY_TEST, (*LOOPS, PEER)),
+        (PARSERS_BY_TEST, PARSERS),
+    ):
+        each = parameters.split("-")
+        choice = next((name for name in each if name in choices), None)
+        if choice is not None and nodeid.startswith(prefixes):
+            each.remove(choice)
+            found.append((f"{test}[{'-'.join(each)}]{choices[0]}", choice))
+    return found
+
+
+def turn(test: str, choices: set[str]) -> str:
+    """Return the one of the choices, event loops or parsers, that the test runs with by default."""
+    order = PARSERS if choices & set(PARSERS) else LOOPS
+    by_module = order is LOOPS and not test.startswith(LOOPS_BY_TEST)
+    taker = test.partition("::")[0] if by_module else test
+    first = zlib.crc32(taker.encode()) % len(order)
+    for choice in (*order[first:], *order[:first]):
+        if choice in choices:
+            return choice
+    return PEER
