@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.parsers import PARSERS
-from tests.support.tiers import LOOPS, ONE_BY_DEFAULT, PEER, repetitions, turn
+from tests.support.tiers import LOOPS, ONE_BY_DEFAULT, PEER, THOROUGH, repetitions, turn
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,3 +57,8 @@ def test_another_server_is_chosen_only_if_there_is_no_other_choice(loops: set[st
 def test_what_runs_once_by_default_is_there(test: str) -> None:
     file, _, name = test.partition("::")
     assert f"def {name}(" in (ROOT / file).read_text()
+
+
+@pytest.mark.parametrize("file", THOROUGH)
+def test_a_file_that_does_not_run_by_default_is_there(file: str) -> None:
+    assert (ROOT / file).is_file()

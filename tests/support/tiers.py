@@ -29,6 +29,11 @@ LOOPS_BY_TEST = (
 )
 PARSERS_BY_TEST = ("tests/asgi/", "tests/service/")
 
+# the load test, which is no part of the package, against servers that it starts
+THOROUGH = tuple(
+    f"tests/loadtest/test_{name}.py" for name in ("bench_servers", "check_command", "check_servers", "openloop_servers")
+)
+
 # each repetition starts a process of its own, and shows little that the others do not: one of them runs by default
 ONE_BY_DEFAULT = (
     "tests/applications/test_wrong_loop.py::test_the_log_names_the_loop_that_is_needed_once",
@@ -47,7 +52,7 @@ ONE_BY_DEFAULT = (
 
 
 def mark_turns(items: Sequence[pytest.Item]) -> None:
-    """Mark as thorough the repetitions of a test whose turn it is not."""
+    """Mark as thorough the repetitions of a test whose turn it is not, and what is listed as such."""
     repeated = [(item, test, choice) for item in items for test, choice in repetitions(item.nodeid)]
     choices: dict[str, set[str]] = {}
     for _, test, choice in repeated:
@@ -58,7 +63,7 @@ def mark_turns(items: Sequence[pytest.Item]) -> None:
     seen: set[str] = set()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if test in seen:
+        if test in seen or test.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
         elif test in ONE_BY_DEFAULT and item.get_closest_marker("thorough") is None:
             seen.add(test)
