@@ -7,7 +7,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
 from ..poll import Clock
@@ -109,8 +109,7 @@ class ConnectionOwner:
         raise NotImplementedError
 
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
-        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, 0.0 if no
-        deadline did."""
+        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, or 0.0."""
         raise NotImplementedError
 
 
@@ -151,7 +150,7 @@ class ConnectionBase(ExchangeHost):
         # the server will not read
         self._last_response = b""
         self._unread = False
-        if not MYPY:
+        if TYPE_CHECKING and not MYPY:
             self.clock: Clock
             self.reader: RequestParser
             self.output: Output
@@ -190,8 +189,7 @@ class ConnectionBase(ExchangeHost):
 
     def _use(self, settings: Settings) -> None:
         self.settings = settings
-        self.timeouts = settings.timeouts
-        self.limits = settings.limits
+        self.timeouts, self.limits = settings.timeouts, settings.limits
         # `timeouts` and `limits` are those of a route
         self._has_choice = False
         self.keep_alive_line = settings.keep_alive_line
@@ -201,12 +199,10 @@ class ConnectionBase(ExchangeHost):
         self.drain_began = settings.draining
 
     def _use_choice(self, choice: Choice | None) -> None:
-        """Use the timeouts and limits of a route, or those of the server again. They hold until the first bytes of the
-        next request."""
+        """Use the timeouts and limits of a route, or the server's again, until the next request begins."""
         self._has_choice = choice is not None
         chosen = self.settings if choice is None else choice
-        self.timeouts = chosen.timeouts
-        self.limits = chosen.limits
+        self.timeouts, self.limits = chosen.timeouts, chosen.limits
         self.keep_alive_line = chosen.keep_alive_line
 
     def drain(self, now: float) -> None:
@@ -221,10 +217,8 @@ class ConnectionBase(ExchangeHost):
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     def close(self) -> None:
-        """Close the socket and report why the connection ended. Idempotent.
-
-        A connection that has no reason yet was cancelled with the server: it is reset, for DRAIN_TIMEOUT.
-        """
+        """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, the server was
+        cancelled: reset the connection, for DRAIN_TIMEOUT."""
         if self.state == CLOSED:
             return
         if self.reason is None:
@@ -374,11 +368,8 @@ class ConnectionBase(ExchangeHost):
         raise NotImplementedError
 
     def _tell_closed(self, reason: Reason, lateness: float) -> None:
-        """Tell the server that the connection is over. `lateness`: seconds by which the deadline that cut it was late,
-        0.0 if no deadline did."""
+        """Tell the server that the connection is over. `lateness` is that of `ConnectionOwner.closed`."""
         raise NotImplementedError
-
-    # records
 
     def _request_record(self, exchange: Exchange) -> RequestRecord:
         request = exchange.request

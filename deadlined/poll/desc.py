@@ -31,8 +31,8 @@ EXPIRED: Final = 2
 NOT_POLLABLE: Final = 3
 PARKED: Final = 4
 
-# mypy takes this name as true. What only other type checkers must read stands behind it: a field of a base class that
-# is declared again, which mypyc would make the garbage collector visit twice
+# mypy takes this name as true, and `TYPE_CHECKING and not MYPY` is true only for other type checkers. Behind it stand
+# fields of a base class that are declared again, which mypyc would make the garbage collector visit twice
 MYPY = False
 
 
@@ -58,7 +58,7 @@ class Half(Timer):
 
     def __init__(self, poller: Poller) -> None:
         super().__init__(_expire, self)
-        if not MYPY:
+        if TYPE_CHECKING and not MYPY:
             self.arg: Any
             self.seq: int
             self.when: float

@@ -15,9 +15,9 @@ class Backoff:
     """The delay before the next start. Times are absolute seconds of any clock."""
 
     def __init__(self) -> None:
-        self.delay = 0.0
+        self.delay: float = 0.0
         # when the next process may be started
-        self.until = -math.inf
+        self.until: float = -math.inf
 
     def ended(self, started: float, now: float) -> float:
         """Note that a process has ended which nobody has told to, and return the seconds before the next start."""

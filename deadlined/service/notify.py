@@ -26,7 +26,7 @@ class Notifier:
 
     def __init__(self, address: str = "", watchdog: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self.watchdog = watchdog if address else 0.0
+        self.watchdog: float = watchdog if address else 0.0
 
     def ready(self, status: str) -> None:
         """Say that the service serves, also after a reload. `status` is a line for people."""

@@ -33,7 +33,7 @@ class Configuration:
     `given`: as it came from there, `config` as the process uses it, for example with the ports that were chosen."""
 
     def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
-        self.config = given
+        self.config: ServeConfig = given
         self._given = given
         if sources is not None and sources.file is not None:
             # an application may change the current directory

@@ -93,7 +93,7 @@ class Service:
         self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
         # None until it is made
         self._http: HttpServer | None = None
-        self.exit_code = 0
+        self.exit_code: int = 0
 
     @property
     def _config(self) -> ServeConfig:

@@ -49,7 +49,7 @@ class SupervisorWatchdog:
         self._notifier = notifier
         self._log = log
         # absolute seconds of time.monotonic()
-        self.until = time.monotonic() if notifier.watchdog else math.inf
+        self.until: float = time.monotonic() if notifier.watchdog else math.inf
 
     def tick(self, workers: Mapping[int, WorkerProcess]) -> None:
         """Give a sign of life if it is time, ask the worker processes, and kill those that do not answer."""

@@ -26,7 +26,7 @@ class Foreign:
         self._function: Any = function
         self._argument: Any = argument
         # True once the function has returned, if it has never suspended
-        self.returned_at_once = False
+        self.returned_at_once: bool = False
 
     def __await__(self) -> Generator[Any, Any, None]:
         context: Any = self._origin.copy()
