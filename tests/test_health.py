@@ -209,4 +209,4 @@ def test_a_probe_of_a_real_service(start: Starter) -> None:
         assert (code, "draining" in said) == (1, True)
         assert probe("--live") == (0, "alive\n")
         process.signal()
-        assert process.end() == (0, "")
+        assert process.end() == (4, "")

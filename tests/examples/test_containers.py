@@ -75,6 +75,8 @@ def test_the_image_is_made_of_all_that_a_wheel_is_made_of() -> None:
     sources = {word.rstrip("/") for words in copied for word in shlex.split(words)}
     roots = PROJECT["tool"]["setuptools"].get("package-dir", {})
     packages = {name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]}
+    # the load test is no part of the image
+    packages.discard("deadlined_loadtest")
     needed = {roots.get(name, name) for name in packages} | {"pyproject.toml", "setup.py", PROJECT["project"]["readme"]}
     assert needed | set(PROJECT["project"]["license-files"]) == sources
     lines = (ROOT / ".dockerignore").read_text().splitlines()

@@ -26,8 +26,11 @@ from tests.support.deployment import (
 
 FOLDER = EXAMPLES / "kubernetes"
 ALL = [document for path in sorted(FOLDER.glob("*.yaml")) for document in documents(path)]
-BY_KIND = {document["kind"]: document for document in ALL if document["kind"] != "Service"}
-SERVICES = {document["metadata"]["name"]: document["spec"] for document in ALL if document["kind"] == "Service"}
+LOAD_TEST = documents(FOLDER / "loadtest.yaml")
+# those of the service
+OWN = [document for document in ALL if document not in LOAD_TEST]
+BY_KIND = {document["kind"]: document for document in OWN if document["kind"] != "Service"}
+SERVICES = {document["metadata"]["name"]: document["spec"] for document in OWN if document["kind"] == "Service"}
 
 # what Kubernetes itself has; a ServiceMonitor is the Prometheus operator's
 BUILT_IN = [document for document in ALL if document["kind"] != "ServiceMonitor"]
@@ -73,6 +76,10 @@ def test_the_files_have_what_they_should() -> None:
     assert set(BY_KIND) == {"Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget", "ServiceMonitor"}
     assert set(SERVICES) == {"shop", "shop-admin"}
     assert len({name(document) for document in ALL}) == len(ALL)
+    assert [name(document) for document in LOAD_TEST if document["kind"] == "Job"] == [
+        "Job-loadtest-master",
+        "Job-loadtest-workers",
+    ]
 
 
 def test_a_pod_is_not_killed_before_its_drain_has_ended() -> None:
@@ -127,7 +134,7 @@ def test_an_autoscaler_never_has_fewer_than_the_disruption_budget_needs() -> Non
 def test_the_monitor_finds_one_service_its_port_and_the_token() -> None:
     monitor = BY_KIND["ServiceMonitor"]["spec"]
     wanted = monitor["selector"]["matchLabels"].items()
-    services = [document for document in ALL if document["kind"] == "Service"]
+    services = [document for document in OWN if document["kind"] == "Service"]
     (found,) = [service for service in services if wanted <= service["metadata"]["labels"].items()]
     (endpoint,) = monitor["endpoints"]
     assert endpoint["port"] in {port["name"] for port in found["spec"]["ports"]}

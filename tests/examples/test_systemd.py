@@ -104,7 +104,7 @@ def test_wrong_arguments_are_not_tried_again() -> None:
 
 @contextmanager
 def activated(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Open a socket at `path` as systemd does, and start the service with it upon the first connection."""
+    """Open a socket at `path` soon, as systemd does, and start the service with it upon the first connection."""
     activate = [*tied(), found("systemd-socket-activate"), f"--listen={path}"]
     variables = [f"--setenv=PYTHONPATH={environment()['PYTHONPATH']}"]
     process = subprocess.Popen(
@@ -117,10 +117,6 @@ def activated(path: Path) -> Iterator[subprocess.Popen[str]]:
         start_new_session=True,
     )
     try:
-        end = time.monotonic() + PATIENCE
-        while not path.exists():
-            assert process.poll() is None
-            assert time.monotonic() < end
         yield process
     finally:
         kill_all(process)
@@ -132,7 +128,10 @@ def asking(path: Path, **fields: str) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection("shop.example", timeout=PATIENCE)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.settimeout(PATIENCE)
-    connection.sock.connect(str(path))
+    end = time.monotonic() + PATIENCE
+    while connection.sock.connect_ex(str(path)):
+        # the socket is bound before it listens
+        assert time.monotonic() < end
     connection.request("GET", "/client", headers={name.replace("_", "-"): value for name, value in fields.items()})
     return connection
 
