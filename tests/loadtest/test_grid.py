@@ -27,13 +27,14 @@ ROOT = Path(__file__).parents[2]
 
 # serves until it has accepted so many connections, then it is gone; its child, if it has one, sleeps on with its socket
 SCRIPT = """
-import os, socket, sys, threading
+import os, socket, sys, threading, time
 listener = socket.create_server(("127.0.0.1", @PORT@))
 if "fork" in sys.argv:
-    os.fork() or __import__("time").sleep(600)
+    os.fork() or time.sleep(600)
 def serve(connection):
     try:
         while connection.recv(65536):
+            time.sleep(0.5 if "slow" in sys.argv else 0)
             connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
     except OSError:
         pass
@@ -113,8 +114,8 @@ def test_a_server_that_dies_in_the_middle_is_graded_f_and_says_how(tmp_path: Pat
 def test_a_server_that_is_too_slow_for_honest_clients_is_kept_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loadtest.check.run.HONEST_PATIENCE", 0.0)
-    good, found = measured(tmp_path, scripted("slow"), connections=1)
+    monkeypatch.setattr("loadtest.check.run.HONEST_PATIENCE", 0.01)
+    good, found = measured(tmp_path, scripted("slow", arguments="slow"), connections=1)
     assert not good
     assert "cannot be graded" in found["slow"]["failed"]
 
