@@ -81,7 +81,7 @@ def run_sanic(port: int, **options: Any) -> None:
 
 def run_fastpysgi(port: int, **options: Any) -> None:
     """Run FastPySGI, as WSGI: as ASGI it crashes when several clients ask for this page."""
-    import fastpysgi  # type: ignore[import-untyped,unused-ignore]
+    import fastpysgi  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     for name, value in options.items():
         setattr(fastpysgi.server, name, value)

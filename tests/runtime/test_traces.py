@@ -128,20 +128,33 @@ def test_what_leaves_none(action: Callable[[], object]) -> None:
     assert asyncio.run(is_unchanged_by(action))
 
 
-def test_a_trace_that_was_there_before_is_none() -> None:
-    async def twice() -> list[bool]:
+def test_what_was_there_before_is_no_trace_but_what_the_task_refers_to() -> None:
+    async def twice(action: Callable[[], object]) -> list[bool]:
         traces = Traces(me())
         answers = []
         for _ in range(2):
             traces.remember()
-            kept.append(me())
+            action()
             answers.append(traces.none())
             traces.remember()
             answers.append(traces.none())
         return answers
 
     try:
-        assert asyncio.run(twice()) == [False, True, False, True]
+        assert asyncio.run(twice(lambda: kept.append(me()))) == [False, True, False, True]
+        assert asyncio.run(twice(lambda: me().set_name("mine"))) == [False] * 4
+    finally:
+        kept.clear()
+
+
+def test_with_another_callback_no_task_passes() -> None:
+    async def body() -> bool:
+        me().add_done_callback(kept.append)
+        traces = Traces(me())
+        return traces.none()
+
+    try:
+        assert not asyncio.run(body())
     finally:
         kept.clear()
 

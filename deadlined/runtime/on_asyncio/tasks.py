@@ -153,7 +153,7 @@ class AsyncioTask(ContainedTask):
 
     @property
     def runs_now(self) -> bool:
-        return _current_task() is self.task
+        return _current_task(self._tasks.loop) is self.task
 
     def close_generators(self) -> Awaitable[None] | None:
         """Return None: the event loop closes abandoned async generators in tasks of their own."""

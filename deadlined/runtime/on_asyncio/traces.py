@@ -32,7 +32,8 @@ _get_referents: Final[Any] = gc.get_referents
 
 
 class Traces:
-    """What foreign code could change of `task`, which has one callback for its end. Made by the task itself."""
+    """What foreign code could change of `task`, which has one callback for its end. Made by the task itself, before any
+    foreign code has run in it."""
 
     __slots__ = ("_references", "_referents", "_task", "_weak_references")
 
@@ -40,16 +41,18 @@ class Traces:
         self._task: Any = task
         # Python 3.12 makes the name when it is asked for, and each log record asks
         self._task.get_name()
+        # a second callback makes a list of them, which is another referent
+        self._referents: Any = _get_referents(task) if len(self._task._callbacks) == 1 else ()
+        self.remember()
 
     def remember(self) -> None:
-        """Note how the task is now."""
+        """Count the references now. Those of the event loop differ from step to step."""
         task = self._task
-        self._referents: Any = _get_referents(task)
         self._weak_references: int = _count_weak(task)
         self._references: int = _count(task)
 
     def none(self) -> bool:
-        """Return True if nobody can tell the task from what it was. Called in the same step as `remember`."""
+        """Return True if nobody can tell the task from a new one. Called in the same step as `remember`."""
         task = self._task
         return (
             _COMPARABLE
@@ -58,7 +61,5 @@ class Traces:
             and not task.cancelling()
             # `uncancel` does not take it back before Python 3.13
             and not task._must_cancel
-            # the one of the task's owner
-            and len(task._callbacks) == 1
             and bool(_get_referents(task) == self._referents)
         )
