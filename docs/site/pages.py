@@ -11,7 +11,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ["*.md", "LICENSE", "docs/**/*.md", "docs/**/*.png", "docs/site/*.css", "examples/**/*.*"]
+PATTERNS = ["*.md", "LICENSE", "Dockerfile", "docs/**/*.md", "docs/**/*.png", "docs/site/*.css", "examples/**/*"]
 
 
 def paths() -> list[str]:
