@@ -120,7 +120,9 @@ def test_a_storm_of_hangups_ends_with_the_last_code(start: Starter, tmp_path: Pa
     process = start("shop:app", "--workers", "2", "--no-access-log")
     with load_of(process).running() as load:
         for number in range(30):
-            (tmp_path / "shop.py").write_text(f"from apps import answer\nSAID = b'{number}'\n# {'x' * number}\n{APP}")
+            # at once, because a new process may be reading it
+            (tmp_path / "new").write_text(f"from apps import answer\nSAID = b'{number}'\n# {'x' * number}\n{APP}")
+            (tmp_path / "new").rename(tmp_path / "shop.py")
             process.signal(signal.SIGHUP)
             load.wait_for_more(20)
         process.wait_for("workers replaced")
