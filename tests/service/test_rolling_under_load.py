@@ -102,7 +102,7 @@ def test_connections_are_accepted_while_the_only_one_that_may_is_replaced(start:
 
 
 def test_one_that_hangs_is_replaced_by_a_reload(start: Starter) -> None:
-    process = serving(start, 2, "--drain", "0")
+    process = serving(start, 2, "--drain", "1s")
     victim, _ = (line["pid"] for line in process.events("listening"))
     os.kill(victim, signal.SIGSTOP)
     process.signal(signal.SIGHUP)
