@@ -195,18 +195,9 @@ class Service:
 
         def begin(name: str) -> None:
             nonlocal ends
-            drain = self._config.timeouts.drain
-            ends = current_time() + drain
-            now = server.statistics()
-            seconds = None if drain == float("inf") else drain
-            self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
+            ends = current_time() + self._config.timeouts.drain
+            self._begin_drain(server, name)
             report.begin(ends)
-            self._notifier.stopping(f"{name}: draining, {now.open} connections open")
-            server.shutdown()
-            if link is not None:
-                link.report_leaving()
-            if self._local is not None:
-                self._local.begin_drain()
 
         def end() -> None:
             nonlocal ends
@@ -245,6 +236,19 @@ class Service:
             watchdog.end()
             group.cancel()
         return ends
+
+    def _begin_drain(self, server: HttpServer, name: str) -> None:
+        """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
+        drain = self._config.timeouts.drain
+        now = server.statistics()
+        seconds = None if drain == float("inf") else drain
+        self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
+        self._notifier.stopping(f"{name}: draining, {now.open} connections open")
+        server.shutdown()
+        if self._link is not None:
+            self._link.report_leaving()
+        if self._local is not None:
+            self._local.begin_drain()
 
     def _greet(self, listeners: list[Listener]) -> None:
         """Say where this process listens, and for all processes once what they serve."""
