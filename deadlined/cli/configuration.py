@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from ..service import StartupError
-from ..service.certificates import server_context
-from ..service.config import ServeConfig
 from ..service.config.showing import as_dictionary, as_toml
+from ..service.rereading import context_of
 from .options import GroupedCommand, resolved, settings
 
 
@@ -54,18 +53,7 @@ def validate_command(config: str | None, env_file: str | None, **given: Any) -> 
     """
     resolution = resolved(config, env_file, given)
     try:
-        _load_certificates(resolution.config)
+        context_of(resolution.config)
     except StartupError as error:
         raise click.UsageError(str(error)) from None
     click.echo("the configuration is valid")
-
-
-def _load_certificates(config: ServeConfig) -> None:
-    server_context(
-        config.certfile,
-        config.keyfile,
-        key_password_file=config.key_password_file,
-        client_ca=config.client_ca,
-        ciphers=config.ciphers,
-        tls_min=config.tls_min,
-    )

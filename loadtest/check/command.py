@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from ..exits import explained
 from ..report import console
-from ..target import ForbiddenTargetError, UnusableTargetError, resolve
+from ..target import resolve
 from . import shown
 from .attacks import NAMES
 from .grade import GRADES, below
@@ -70,17 +71,10 @@ def command(
     3 the target does not answer honest requests; 130 interrupted (the files have what was measured).
     """
     names = _names(only, more)
-    try:
+    with explained():
         plan = Plan(resolve(url, owned), names, limit, connections)
         with shown.progress(console, limit) as progress:
             report = run_check(plan, progress)
-    except ForbiddenTargetError as error:
-        raise click.UsageError(str(error)) from error
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
-    except UnusableTargetError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(3)
     shown.show(console, report)
     _write(report, json_file, html_file, junit_file)
     if report.interrupted:

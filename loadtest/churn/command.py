@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from ..exits import explained
 from ..report import console
-from ..target import ForbiddenTargetError, UnusableTargetError, resolve
+from ..target import resolve
 from . import shown
 from .admin import Admin
 from .profiles import PROFILES
@@ -74,18 +75,12 @@ def command(
     the bottleneck; 130 interrupted (the figures are those until then).
     """
     try:
-        admin = _admin(admin_url, admin_token_file, owned)
-        target = resolve(url, owned)
-        plan = Plan(target, connections, duration, profile, deadline, limit, processes or 0, admin, seed)
-        with shown.progress(console) as progress:
-            result = run_churn(plan, progress)
-    except ForbiddenTargetError as error:
-        raise click.UsageError(str(error)) from error
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
-    except UnusableTargetError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(3)
+        with explained():
+            admin = _admin(admin_url, admin_token_file, owned)
+            target = resolve(url, owned)
+            plan = Plan(target, connections, duration, profile, deadline, limit, processes or 0, admin, seed)
+            with shown.progress(console) as progress:
+                result = run_churn(plan, progress)
     except KeyboardInterrupt:
         click.echo("Interrupted before anything was measured.", err=True)
         sys.exit(130)

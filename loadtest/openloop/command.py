@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from ..exits import explained
 from ..report import console
-from ..target import ForbiddenTargetError, UnusableTargetError, ask, resolve
+from ..target import UnusableTargetError, ask, resolve
 from .condition import Condition
 from .result import Result
 from .run import Plan, best, holds, search
@@ -79,7 +80,7 @@ def command(
     """
     if searching and not conditions:
         raise click.UsageError("--search needs a --fail-if")
-    try:
+    with explained():
         target = resolve(url, owned)
         baseline = ask(target)
         if baseline.status >= 400:
@@ -88,13 +89,6 @@ def command(
             click.echo("The server closes each connection: every request opens a new one, which counts.", err=True)
         plan = Plan(target, rate, duration, connections, patience, ramp, processes or 0)
         results = search(plan, conditions, _run) if searching else [_run(plan)]
-    except ForbiddenTargetError as error:
-        raise click.UsageError(str(error)) from error
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
-    except UnusableTargetError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(3)
     sys.exit(_finish(results, conditions, searching, json_file))
 
 

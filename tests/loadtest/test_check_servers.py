@@ -85,14 +85,16 @@ def test_an_idle_timeout_is_no_defence_against_what_drips() -> None:
 
 
 def test_a_minimum_rate_is_found() -> None:
+    expected: dict[str, tuple[str, str, int | None]] = dict.fromkeys(
+        ["slow-body", "stalled-body"], ("min-rate", "fin", None)
+    )
     with slow_server(Rule("min-rate", 0.5, rate=400)) as server:
-        found = until_right(server.url, dict.fromkeys(["slow-body", "stalled-body"], ("min-rate", "fin", None)), 0.5)
-    rate = found["slow-body"].deadline.rate
-    assert rate is not None
-    # calculated, with a piece more or less of the nine that were sent until the end; or between two rates, as they
-    # were, if a busy machine has bent the line
-    assert rate[0] <= 480
-    assert 360 <= rate[1] <= 1100
+        for _ in range(ATTEMPTS):
+            least, most = until_right(server.url, expected, 0.5)["slow-body"].deadline.rate or (0.0, 0.0)
+            if 200 <= least <= most <= 800:
+                break
+    # a busy machine delays pieces, which widens what is found
+    assert 200 <= least <= most <= 800
 
 
 def test_no_deadline_is_said_after_the_limit_only() -> None:
