@@ -107,6 +107,56 @@ async def test_a_hook_that_fails_is_logged_and_the_task_suspends(
     assert record.exc_info[0] is ZeroDivisionError
 
 
+@pytest.mark.parametrize("cancelled", ["in the hook", "by another task", "by itself"])
+async def test_a_hook_may_wake_the_task_which_is_then_cancelled(cancelled: str) -> None:
+    """Trio's loop must not abort a sleep that is over: it would schedule the task twice, and end the whole run."""
+    event = trio.Event()
+    seen: list[str] = []
+
+    async def task() -> None:
+        await event.wait()
+        seen.append("woken")
+        if cancelled == "by itself":
+            scope.cancel()
+        await trio.sleep_forever()
+
+    def wake() -> None:
+        event.set()
+        if cancelled == "in the hook":
+            scope.cancel()
+
+    async def run() -> None:
+        with scope:
+            await with_suspend_hook(task(), wake)
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        if cancelled == "by another task":
+            # this task runs in the same turn as the other one, before its second step
+            await trio.lowlevel.checkpoint()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert "woken" in seen
+
+
+async def test_what_trio_keeps_in_a_task_that_sleeps_is_left_alone() -> None:
+    """Trio's queues find themselves in the task when it is cancelled."""
+    sender, receiver = trio.open_memory_channel[int](0)
+
+    async def task() -> None:
+        with trio.move_on_after(0):
+            await receiver.receive()
+        with trio.move_on_after(0):
+            await sender.send(1)
+        lock = trio.Lock()
+        await lock.acquire()
+        lock.release()
+
+    await with_suspend_hook(task(), no_hook)
+    assert sender.statistics().tasks_waiting_send == receiver.statistics().tasks_waiting_receive == 0
+
+
 async def test_what_ended_a_suspension_is_not_kept_in_the_next() -> None:
     """An error is one with all its frames."""
     tasks: list[Task] = []

@@ -146,7 +146,7 @@ class YieldShielded:
 
     def __await__(self) -> Generator[Any, Any, None]:
         _reschedule(_current_task(), _WOKEN)
-        yield _UNABORTABLE
+        yield UNABORTABLE
 
 
 def capture_trap(coroutine: Coroutine[Any, Any, Any]) -> object:
@@ -160,5 +160,5 @@ def _refuse_abort(_: Any) -> Abort:
     return Abort.FAILED
 
 
-_UNABORTABLE: Final = capture_trap(wait_task_rescheduled(_refuse_abort))  # noqa: ASYNC105
+UNABORTABLE: Final = capture_trap(wait_task_rescheduled(_refuse_abort))  # noqa: ASYNC105
 yield_shielded: Final = YieldShielded()

@@ -16,11 +16,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, Final
 
-from trio.lowlevel import disable_ki_protection, enable_ki_protection
+from trio.lowlevel import current_task, disable_ki_protection, enable_ki_protection
+
+from .parking import UNABORTABLE
 
 _log = logging.getLogger("deadlined.runtime")
+
+# trio sets `Task.custom_sleep_data` to None when it schedules the task
+_ASLEEP: Final = object()
 
 
 async def with_suspend_hook(task: Coroutine[Any, Any, None], before_suspend: Callable[[], object]) -> None:
@@ -42,13 +47,18 @@ async def interruptible(awaitable: Awaitable[None]) -> None:
 @enable_ki_protection
 @coroutine
 def _drive(task: Coroutine[Any, Any, None], before_suspend: Callable[[], object]) -> Generator[Any, Any, None]:
+    this = current_task()
     try:
         trap = task.send(None)
         while True:
+            if this.custom_sleep_data is None:
+                this.custom_sleep_data = _ASLEEP
             try:
                 before_suspend()
             except Exception:
                 _log.exception("the hook of a task that suspends has failed")
+            if this.custom_sleep_data is None:
+                trap = UNABORTABLE
             try:
                 outcome = yield trap
             except BaseException as error:
