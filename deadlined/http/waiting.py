@@ -145,8 +145,10 @@ class WaitingConnection(PeerConnection):
         self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
 
     def _park_again(self) -> bool:
+        """Enter the idle phase without a task. Return False if bytes of the next request have come during the send."""
         self._expect_request()
-        return self._become_unattended()
+        # trying to be unattended would consume the readiness, and `_resume_idle` would wait for bytes that are here
+        return self.conn.drained and self._become_unattended()
 
     async def _wait_idle(self) -> None:
         """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""

@@ -228,3 +228,47 @@ async def test_a_last_request_of_one_that_rested_ends_it(autojump_clock: MockClo
         assert (await client.get(LAST_GET)).closes
         assert await client.end() == "eof"
         assert await site.reason() is Reason.DONE
+
+
+async def large(exchange: Exchange) -> None:
+    await answer(exchange, bytes(LARGE))
+
+
+# less than the server keeps for the end of a turn, so that the handler need not wait
+LARGE = 200 * 1024
+
+
+async def blocked_client(site: Site) -> tuple[Client, int]:
+    """A client that asks and does not read, until a response is pending and its connection in no task. Return it and
+    how often it has asked."""
+    client = await site.connect(receive_buffer=4096)
+    asked = 0
+    while not asked or site.server.connections()[0].phase is not Phase.WRITE:
+        await client.send(GET)
+        asked += 1
+        await wait_all_tasks_blocked()
+    return client, asked
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_request_that_comes_before_the_last_response_has_left_is_served(
+    tls: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(large, only(idle=10), tls=tls) as site:
+        client, asked = await blocked_client(site)
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        for _ in range(asked + 1):
+            assert len((await client.response()).body) == LARGE
+        assert trio.current_time() < 10
+
+
+async def test_a_client_that_leaves_before_the_last_response_has_left_is_noticed(autojump_clock: MockClock) -> None:
+    async with serving(large, only(idle=10)) as site:
+        client, asked = await blocked_client(site)
+        client.conn.shutdown_write()
+        await wait_all_tasks_blocked()
+        for _ in range(asked):
+            await client.response()
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        assert trio.current_time() < 10
