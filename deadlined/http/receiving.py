@@ -212,14 +212,25 @@ class ReceivingExchange:
         try:
             while self._link == LIVE and not self.writer.complete:
                 if host.reader.buffered > host.limits.max_head:
-                    # more than a head of further requests is buffered: read no more, so the peer's end goes unnoticed
-                    await self._wait_answered()
+                    await self._wait_without_reading()
                     return
                 host.reader.feed(await self._receive(INF, None))
         except Disconnected:
             return
         finally:
             self._watching = False
+
+    async def _wait_without_reading(self) -> None:
+        """Wait as `wait_disconnected` does, for a peer of whose further requests enough has come: read no more of them.
+        The kernel tells whether the peer has left. It does not tell that to a handler whose server leaves handlers
+        alone (`cancel_on_disconnect`) before the handler asks again."""
+        host = self._host
+        conn = host.transport.conn
+        if conn.peer_has_left:
+            self._raise_lost(Reason.CLIENT_RESET if conn.was_reset else Reason.CLIENT_CLOSED, None)
+        self._watching = False
+        host.watch_peer()
+        await self._wait_answered()
 
     async def discard_body(self) -> bool:
         """Read and discard the rest of the body after the response, at most DISCARD bytes. Return True if the

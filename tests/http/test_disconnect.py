@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.http import Exchange, Reason
+from deadlined.http import Exchange, Limits, Reason
 from deadlined.http.policy import DISCONNECT_GRACE
 from tests.support.http import GET, Client, Site, answer, hello, only, post, serving
 
@@ -130,6 +130,51 @@ async def test_a_handler_that_is_told_and_goes_on_is_cancelled_after_a_moment(au
         await leave_after(site, 4, close)
         assert await site.reason() is Reason.CLIENT_CLOSED
         assert handler.cancelled == [4 + DISCONNECT_GRACE]
+
+
+async def asks_once(exchange: Exchange) -> None:
+    await exchange.wait_disconnected()
+    # it was told, and goes on
+    await trio.sleep(HOUR)
+
+
+async def asks_again_and_again(exchange: Exchange) -> None:
+    """As an application does by Starlette's `request.is_disconnected()`."""
+    while True:
+        with trio.move_on_after(0):
+            await exchange.wait_disconnected()
+            return
+        await trio.sleep(0.25)
+
+
+# more than the server reads while a handler runs
+SMALL = Limits(max_head=4096)
+FURTHER = post(20_000) + bytes(20_000)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("act", [asks_once, asks_again_and_again])
+@pytest.mark.parametrize("leave", [close, Client.reset])
+async def test_a_client_that_leaves_is_noticed_behind_requests_that_are_not_read(
+    leave: Leave, act: Handler, tls: bool, autojump_clock: MockClock
+) -> None:
+    handler = Watched(act)
+    async with serving(handler, limits=SMALL, tls=tls) as site:
+        await leave_after(site, 4, leave, GET + FURTHER)
+        assert await site.reason() in {Reason.CLIENT_CLOSED, Reason.CLIENT_RESET}
+        await wait_all_tasks_blocked()
+        ended = handler.cancelled + handler.returned
+        assert 4 <= ended[0] <= 4 + DISCONNECT_GRACE
+        assert site.server.statistics().background == 0
+
+
+async def test_a_handler_that_is_left_alone_is_told_when_it_asks_again(autojump_clock: MockClock) -> None:
+    handler = Watched(asks_again_and_again)
+    async with serving(handler, limits=SMALL, cancel_on_disconnect=False) as site:
+        await leave_after(site, 4, close, GET + FURTHER)
+        await site.ended()
+        # at 4, or with the next question
+        assert (handler.cancelled, handler.returned) in [([], [4.0]), ([], [4.25])]
 
 
 async def test_what_a_handler_does_after_its_response_is_not_cancelled(autojump_clock: MockClock) -> None:
