@@ -29,6 +29,7 @@ from .output import guard_standard_streams
 from .page import LivePage
 from .rereading import Configuration, context_of
 from .running import Parent, Service, Voice, is_first
+from .starting import Starting
 
 if TYPE_CHECKING:
     from .admin.address import AdminSockets
@@ -63,8 +64,16 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         layout, unordered = open_log(config.log_format, config.log_level, out)
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
+    hangup = None if link is not None or config.reload else Hangup()
+    parent = Parent(link, hangup, manager, Starting(hangup.before if hangup else None))
     try:
-        return _serve(configuration, Voice(layout, log, unordered, access, out), link, manager, inherited)
+        return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
+    except KeyboardInterrupt:
+        if parent.starting.over:
+            raise
+        parent.starting.finish()
+        log("stopped before it served", signal=parent.starting.signal)
+        return 0
     except StartupError as error:
         # for those who collect the log; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
@@ -89,19 +98,16 @@ def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Lin
     return Supervisor(configuration, slots, log, overseer, manager).run()
 
 
-def _serve(
-    configuration: Configuration, voice: Voice, link: Link | None, manager: Notifier, inherited: AdminSockets | None
-) -> int:
+def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited: AdminSockets | None) -> int:
     """Serve in this process until a signal has drained it, and return the exit code. `inherited`: the sockets of the
     admin listener, if this process need not bind them."""
     config = configuration.config
-    hangup = None if link is not None or config.reload else Hangup()
     page = LivePage()
     if config.app_dir is not None:
         _search(config.app_dir)
     app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
     context = context_of(config)
-    if config.certfile is not None and is_first(link):
+    if config.certfile is not None and is_first(parent.link):
         warning = expiry.warning(config.certfile, datetime.now(UTC))
         if warning:
             voice.log(warning, level="warning", file=config.certfile)
@@ -109,20 +115,20 @@ def _serve(
     _require_loop(config.loop)
     admin = None
     # of several processes, none serves the listener itself
-    if link is None:
+    if parent.link is None:
         admin = admin_on(inherited or bind_admin(config.admin, config.admin_token_file), config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
         with hinting(config.loop, voice.log) as hint:
-            service = Service(configuration, voice, Parent(link, hangup, manager), hint, admin)
+            service = Service(configuration, voice, parent, hint, admin)
             run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
-        # Ctrl-C before the Stopper had the signals, in whichever task it arrived
+        # Ctrl-C, or SIGTERM, before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
 
 
