@@ -224,7 +224,10 @@ def _fork() -> int:
     # buffered output would be written by both processes
     sys.stdout.flush()
     sys.stderr.flush()
-    return os.fork()
+    try:
+        return os.fork()
+    except OSError as error:
+        raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
 
 
 def _end_with_parent() -> None:

@@ -247,3 +247,16 @@ def test_an_admin_listener_that_cannot_be_had_ends_the_parent_and_leaves_no_file
         port = other.getsockname()[1]
         assert_one_line(run("serve", *RELOAD, *where, "--admin", f"127.0.0.1:{port}", cwd=tmp_path), 3, "--admin")
     assert not (tmp_path / "socket").exists()
+
+
+def test_a_process_that_cannot_be_forked_is_one_line_and_leaves_no_file(file: Path, tmp_path: Path) -> None:
+    program = (
+        "import errno, os\n"
+        "def fork():\n    raise BlockingIOError(errno.EAGAIN, 'none is left')\n"
+        "os.fork = fork\n"
+        "from deadlined.__main__ import run\nrun()\n"
+    )
+    command = [COMMAND[0], "-c", program, "serve", *RELOAD, "--uds", "socket"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
+    assert_one_line(done, 1, "--reload: cannot start a process: none is left")
+    assert not (tmp_path / "socket").exists()
