@@ -65,14 +65,15 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
     hangup = None if link is not None or config.reload else Hangup()
-    parent = Parent(link, hangup, manager, Starting(hangup.before if hangup else None))
+    starting = Starting(hangup.before if hangup else None, supervised=hangup is None)
+    parent = Parent(link, hangup, manager, starting)
     try:
         return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
     except KeyboardInterrupt:
-        if parent.starting.over:
+        if starting.over:
             raise
-        parent.starting.finish()
-        log("stopped before it served", signal=parent.starting.signal)
+        starting.finish()
+        log("stopped before it served", signal=starting.signal)
         return 0
     except StartupError as error:
         # for those who collect the log; the command says it on stderr

@@ -6,7 +6,8 @@ Hazard     A service that is stopped while it starts counts as one that has fail
            application has begun to start is not undone.
 Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the application's own `finally` and `async
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
-           as well.
+           as well. A process that has a supervisor is signalled by that and by the service manager, so a second SIGTERM
+           does nothing there.
 Cost       A start that is busy in C code, an import for example, hears of the signal when it comes back.
 """
 
@@ -30,13 +31,17 @@ class Starting:
     """The handler of SIGTERM, from construction on, until another one takes its place. For the main thread.
 
     `before`: the handler that it has replaced, which children of the application get, beside `hangup`, that of SIGHUP.
-    `signal`: the name of the signal that has ended the start, if one has. `over`: the process serves, or has served.
+    `supervised`: another process has started this one, and ends it. `signal`: the name of the signal that has ended the
+    start, if one has. `over`: the process serves, or has served.
     """
 
-    def __init__(self, hangup: Any = None, end: Callable[[int], object] = os._exit) -> None:
+    def __init__(
+        self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = os._exit
+    ) -> None:
         self.before: Any = signal.getsignal(signal.SIGTERM)
         self.signal = signal.SIGINT.name
         self.over = False
+        self._supervised = supervised
         self._end = end
         others = {} if hangup is None else {signal.SIGHUP: hangup}
         children_get({signal.SIGTERM: self.before, **others})
@@ -47,9 +52,13 @@ class Starting:
         if isinstance(sys.exc_info()[1], KeyboardInterrupt):
             # it is ending: a supervisor signals its processes after the terminal has done so
             return
+        if self.signal == signal.SIGTERM.name:
+            if not self._supervised:
+                self._end(0)
+            return
         interrupt = signal.getsignal(signal.SIGINT)
-        # a shell starts its background jobs with SIGINT ignored
-        if self.signal == signal.SIGTERM.name or not callable(interrupt):
+        if not callable(interrupt):
+            # a shell starts its background jobs with SIGINT ignored
             self._end(0)
         self.signal = signal.SIGTERM.name
         try:

@@ -116,7 +116,7 @@ class Ended(BaseException):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Starting]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
     """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     watchdogs: list[tuple[float, Callable[..., object], tuple[int]]] = []
@@ -132,14 +132,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Starting]]:
         raise Ended(code)
 
     monkeypatch.setattr(threading, "Timer", Timer)
-    yield lambda: Starting(end=end)
+    yield lambda **options: Starting(end=end, **options)
     for number, handler in before.items():
         signal.signal(number, handler)
     children_get({})
     assert all(watchdog[0] == 2.0 for watchdog in watchdogs)
 
 
-def test_the_second_one_ends_the_process_at_once(made: Callable[[], Starting]) -> None:
+def test_the_second_one_ends_the_process_at_once(made: Callable[..., Starting]) -> None:
     starting = made()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
@@ -148,7 +148,15 @@ def test_the_second_one_ends_the_process_at_once(made: Callable[[], Starting]) -
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callable[[], Starting]) -> None:
+def test_the_second_one_does_nothing_where_a_supervisor_signals_as_well(made: Callable[..., Starting]) -> None:
+    starting = made(supervised=True)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    assert starting.signal == "SIGTERM"
+
+
+def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callable[..., Starting]) -> None:
     starting = made()
     try:
         signal.raise_signal(signal.SIGINT)
@@ -159,7 +167,7 @@ def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callab
     assert starting.signal == "SIGINT"
 
 
-def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable[[], Starting]) -> None:
+def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable[..., Starting]) -> None:
     def before(number: int, frame: FrameType | None) -> None:
         raise NotImplementedError
 
@@ -169,7 +177,7 @@ def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable
     assert replaced_by(signal.SIG_DFL) == signal.SIG_DFL
 
 
-def test_a_child_of_the_application_is_ended_by_the_signal(made: Callable[[], Starting]) -> None:
+def test_a_child_of_the_application_is_ended_by_the_signal(made: Callable[..., Starting]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     made()
     pid = os.fork()
