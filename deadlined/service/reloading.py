@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 # seconds that a serving process has to drain: a person waits for it
 DRAIN: Final = 2.0
 
-_STOPS = (signal.SIGTERM, signal.SIGINT)
+# a closed terminal sends SIGHUP, to all processes
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 # of prctl(2)
@@ -112,7 +113,9 @@ class Reloader:
         self._selector.register(self._changes, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
-            signal.signal(number, _do_nothing)
+            # nohup ignores SIGHUP, and so do its children
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _do_nothing)
 
     def _start_watcher(self) -> None:
         pid = _fork()
@@ -142,8 +145,9 @@ class Reloader:
             return None
         self._is_parent = False
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+            if signal.getsignal(number) is _do_nothing:
+                signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _end_with_parent()
@@ -167,7 +171,7 @@ class Reloader:
                 stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in _STOPS]
                 self._reap()
                 if stops:
-                    self._stop(stops[0].name)
+                    self._stop(stops[0])
 
     def _changed(self, message: bytes) -> None:
         """Begin the next serving process. The first message tells that files are watched, and names none."""
@@ -195,9 +199,12 @@ class Reloader:
             # it has said why
             self._log("the application has ended; waiting for a change", code=code)
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         """End the serving process, and at the second signal kill it."""
-        self._log("stopping", signal=name)
+        if self._stopping and number == signal.SIGHUP:
+            # a terminal and a shell send it both
+            return
+        self._log("stopping", signal=number.name)
         self._kill(signal.SIGKILL if self._stopping else signal.SIGTERM)
         self._stopping = True
         self._code = 0

@@ -130,6 +130,25 @@ def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
         process.connect()
 
 
+@pytest.mark.parametrize("everybody", [False, True], ids=["the parent", "all"])
+def test_a_hangup_ends_it_in_order_however_often_it_comes(
+    start: Starter, file: Path, tmp_path: Path, everybody: bool
+) -> None:
+    file.write_text(ENDLESS)
+    process = start(*RELOAD, "--uds", "socket", "--drain", "1s")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "socket"))
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        process.wait_until_busy()
+        for _ in range(10):
+            os.killpg(process.pid, signal.SIGHUP) if everybody else process.signal(signal.SIGHUP)
+        process.wait_for("draining")
+        # the drain has cut it, and no second signal
+        assert process.end() == (4, "")
+    assert [line["signal"] for line in process.events("stopping")] == ["SIGHUP"]
+    assert not (tmp_path / "socket").exists()
+
+
 def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Path) -> None:
     file.write_text(ENDLESS)
     process = start(*RELOAD, "--drain", "1h")
