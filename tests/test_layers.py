@@ -356,10 +356,11 @@ print(*sorted(new - set(sys.stdlib_module_names)))
 """
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["deadlined", "deadlined.net", "deadlined.http", "deadlined.timers", "deadlined.timing", "deadlined.threads"],
-)
+ROOMS = ("asgi", "http", "net", "poll", "runtime", "threads", "timers", "timing")
+
+
+# each of them is the first one that is loaded
+@pytest.mark.parametrize("module", ["deadlined", *(f"deadlined.{name}" for name in ROOMS)])
 def test_importing_the_library_loads_trio_and_h11_and_no_more(module: str) -> None:
     program = LOADED_BY.format(module=module)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
