@@ -15,9 +15,14 @@ A name is loaded, with trio, when it is first used: a probe, which has none, sta
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from . import freshness as _freshness  # noqa: F401, warns before a compiled module fails that does not fit the others
+
+if sys.platform == "win32":
+    # says at once what is needed
+    from . import runtime as _runtime  # noqa: F401
 
 if TYPE_CHECKING:
     from .errors import DeadlineExceeded
