@@ -194,8 +194,9 @@ def wheel(session: nox.Session, *, compiled: bool) -> Path:
 
 def digest() -> str:
     """Return a short name for the contents of what a wheel is made of."""
+    suffixes = {".css", ".h", ".html", ".js", ".py"}
     inside = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.*"))]
-    files = [*(ROOT / name for name in SOURCES), *(path for path in inside if path.suffix in {".py", ".h", ".html"})]
+    files = [*(ROOT / name for name in SOURCES), *(path for path in inside if path.suffix in suffixes)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 

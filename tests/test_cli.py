@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import py_compile
 import re
 import shutil
 import signal
@@ -30,7 +31,6 @@ from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
 from tests.support.command import (
     APPS,
-    COMMAND,
     PATIENCE,
     Process,
     Starter,
@@ -472,18 +472,19 @@ def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> Non
         assert process.end() == (4, "ending\n")
 
 
-def test_ctrl_c_during_a_startup_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "apps.py").write_text(APPS)
-    with subprocess.Popen(
-        [*COMMAND, "serve", "apps:hesitant", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "starting\n"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err.strip()) == (1, "Aborted!")
+def test_bytecode_that_was_cut_off_is_told_as_such(tmp_path: Path) -> None:
+    """Python leaves half a file if the disk is full when it writes bytecode, and fails when it reads that."""
+    (tmp_path / "whole.py").write_text("number = 5\n")
+    code = py_compile.compile(str(tmp_path / "whole.py"), str(tmp_path / "half.pyc"))
+    assert code is not None
+    Path(code).write_bytes(Path(code).read_bytes()[:40])
+    # in the place of a module of the server
+    program = (
+        "import sys, types; from deadlined.__main__ import run; import deadlined.service as service\n"
+        "def serve(*_):\n    import half\n"
+        "service.serve = serve\nrun()\n"
+    )
+    command = [sys.executable, "-c", program, "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
+    assert_error(done, 1, "unexpected end of data", "disk")
+    assert "EOFError: marshal data too short" in done.stderr

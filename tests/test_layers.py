@@ -356,15 +356,30 @@ print(*sorted(new - set(sys.stdlib_module_names)))
 """
 
 
-@pytest.mark.parametrize(
-    "module", ["deadlined", "deadlined.http", "deadlined.timers", "deadlined.timing", "deadlined.threads"]
-)
+ROOMS = ("asgi", "http", "net", "poll", "runtime", "threads", "timers", "timing")
+
+
+# each of them is the first one that is loaded
+@pytest.mark.parametrize("module", ["deadlined", *(f"deadlined.{name}" for name in ROOMS)])
 def test_importing_the_library_loads_trio_and_h11_and_no_more(module: str) -> None:
     program = LOADED_BY.format(module=module)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = set(result.stdout.split())
     assert "deadlined" in loaded
     assert {name for name in loaded - LOADED if not name.endswith("__mypyc") and not name.startswith("_cffi")} == set()
+
+
+def test_a_name_of_the_library_is_loaded_when_it_is_used_and_can_be_seen_before() -> None:
+    program = (
+        "import sys, deadlined\n"
+        "assert set(deadlined.__all__) | {'net', 'timers'} <= set(dir(deadlined))\n"
+        "assert 'trio' not in sys.modules and not hasattr(deadlined, 'no_such_name')\n"
+        "from deadlined import *\n"
+        "assert open_udp is deadlined.open_udp is deadlined.net.open_udp and 'trio' in sys.modules\n"
+        "print(*sorted(name for name in deadlined.__all__ if name not in vars(deadlined)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout == "\n"
 
 
 # The checker itself, both ways.

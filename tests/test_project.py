@@ -184,7 +184,9 @@ def test_the_files_that_the_architecture_points_to_exist() -> None:
 def test_the_package_and_its_types_are_all_installed() -> None:
     package = Path(deadlined.__file__).parent
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    rooms = {".".join(("deadlined", *path.parent.relative_to(package).parts)) for path in package.rglob("__init__.py")}
+    folders = {path.parent for path in package.rglob("*") if path.is_file() and path.parent.name != "__pycache__"}
+    # setuptools warns of a folder that has files and is not among its packages
+    rooms = {".".join(("deadlined", *folder.relative_to(package).parts)) for folder in folders}
     # tests/loadtest/test_installed.py has the packages of the load test
     assert rooms == {name for name in setuptools["packages"] if name.partition(".")[0] == "deadlined"}
     assert (package / "py.typed").exists()

@@ -81,6 +81,8 @@ class Lifespan:
         try:
             await self._app(scope, self._receive, self._send)
         except KeyboardInterrupt:
+            # who waits for the startup must not go on; this error reaches it first
+            self._failure = "it was interrupted"
             raise
         except BaseException as error:
             if self._ending or is_loops_cancellation(error):

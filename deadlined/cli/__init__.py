@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -121,6 +122,10 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
         context.exit(serve(resolution.config, resolution.sources))
     except StartupError as error:
         raise _Failure(error) from error
+    except EOFError as error:
+        # click would say "Aborted!", as if somebody had ended the input of a question
+        why = f"unexpected end of data: {error}; was the disk full when Python wrote its bytecode?"
+        raise _Failure(StartupError(why, details=traceback.format_exc())) from error
 
 
 @main.command(

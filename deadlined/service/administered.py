@@ -13,20 +13,29 @@ from .overseer import Overseer
 from .rereading import Reloaded
 
 if TYPE_CHECKING:
+    from .admin.address import AdminSockets
     from .admin.hosting import Admin
     from .admin.local import LocalService
 
 
-def open_admin(address: str | None, token_file: str | None, config: object, log: Log) -> Admin | None:
-    """Bind the listener, before a process or an event loop is started; None without an address. It shows `config`."""
+def bind_admin(address: str | None, token_file: str | None) -> AdminSockets | None:
+    """Bind the listener, before a process or an event loop is started; None without an address."""
     if address is None:
         if token_file is not None:
             raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
         return None
     from .admin.address import open_admin
+
+    return open_admin(address, token_file)
+
+
+def admin_on(sockets: AdminSockets | None, config: object, log: Log) -> Admin | None:
+    """Return the listener on sockets that are bound. It shows `config`."""
+    if sockets is None:
+        return None
     from .admin.hosting import Admin
 
-    return Admin(open_admin(address, token_file), config, log)
+    return Admin(sockets, config, log)
 
 
 def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:

@@ -5,10 +5,10 @@ Facts      A write to a pipe without a reader fails, and so does a write to a fu
            exits, and turns the exit code into 120. O_NONBLOCK belongs to every process that shares the descriptor.
 Hazard     A log line that cannot be written ends requests, or the server. One that blocks holds every deadline. A queue
            of lines for a reader that has stopped grows, and is lost as well when the process is killed.
-Answer     A stream drops what cannot be written and counts the lines. When writing works again, it first writes one
-           line that says how many were lost, and why. It waits for a reader that lags PATIENCE in all; after a loss it
-           does not wait until a second has passed and a write has succeeded. So a reader that has stopped holds the
-           event loop once, and one that lags all the time for 5 % of it at most.
+Answer     A stream drops what cannot be written and counts the lines. When writing works again, it first ends a line
+           that was torn, and writes one that says how many were lost, and why. It waits for a reader that lags PATIENCE
+           in all; after a loss it does not wait until a second has passed and a write has succeeded. So a reader that
+           has stopped holds the event loop once, and one that lags all the time for 5 % of it at most.
 Cost       A system call per write more. Lines are lost where they would have been late. A write to a regular file
            blocks for as long as its file system does.
 """
@@ -95,7 +95,7 @@ class _Output(io.RawIOBase):
     def _reported(self, limit: float) -> bool:
         """Report what was lost, if anything was; return False if that is not possible now."""
         if self._lost:
-            notice = (b"\n" if self._in_line else b"") + self._notice(self._lost, self._why)
+            notice = (b"\n" if self._is_torn() else b"") + self._notice(self._lost, self._why)
             if self._write(notice, limit) < len(notice):
                 return False
             self._lost = 0
@@ -120,6 +120,24 @@ class _Output(io.RawIOBase):
             self._in_line = chunk[written - 1 : written] != b"\n"
             self._stuck = False
         return written
+
+    def _is_torn(self) -> bool:
+        """Return True if the last line has no end. In a file that may be one of another process, whose disk was full in
+        the middle of it."""
+        try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                return self._in_line
+            # the descriptor itself may be for writing only
+            fd = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY)
+        except OSError:
+            return self._in_line
+        try:
+            size = os.fstat(fd).st_size
+            return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        except OSError:
+            return self._in_line
+        finally:
+            os.close(fd)
 
     def fileno(self) -> int:
         return self._shared_fd

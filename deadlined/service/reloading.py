@@ -4,10 +4,11 @@ Facts      Python cannot import a changed program anew in the same process. A pr
            broken for a while.
 Hazard     Clients that come while nothing listens are refused. A parent that ends with its broken child has to be
            started again by hand. Ctrl-C in a terminal is a signal to all processes of it.
-Answer     The parent has the listening sockets and never imports the application; it forks a serving process, which
-           inherits them. When files change, that process drains, for DRAIN seconds at most, and the next one is forked.
-           Connections that come meanwhile wait in the sockets' queues. If the process ends by itself, the parent waits
-           for the next change. Signals after the first do nothing to the serving process (`stopping.py`).
+Answer     The parent has the listening sockets, those of the admin listener too, and never imports the application;
+           it forks a serving process, which inherits them. When files change, that process drains, for DRAIN seconds at
+           most, and the next one is forked. Connections that come meanwhile wait in the sockets' queues. If the process
+           ends by itself, the parent waits for the next change. Signals after the first do nothing to the serving
+           process (`stopping.py`).
 Cost       Two processes that sleep.
 """
 
@@ -24,20 +25,25 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from .administered import bind_admin
 from .config import ServeConfig
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .listening import open_sockets
 from .logs import Log
 from .watching import CHANGED, LONGEST, watch
 
+if TYPE_CHECKING:
+    from .admin.address import AdminSockets
+
 # seconds that a serving process has to drain: a person waits for it
 DRAIN: Final = 2.0
 
-_STOPS = (signal.SIGTERM, signal.SIGINT)
+# a closed terminal sends SIGHUP, to all processes
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 # of prctl(2)
@@ -45,7 +51,8 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Reloader:
-    """The parent of the serving process. For the main thread of a process without other threads.
+    """The parent of the serving process. For the main thread of a process without other threads. `admin`: in a serving
+    process the sockets of the admin listener, if there is one, whose file is the parent's.
 
     StartupError if it cannot listen, or watch.
     """
@@ -55,7 +62,9 @@ class Reloader:
         self._log = log
         self._directories = _directories(config)
         self._sockets: list[socket.socket] = []
-        self._unlinks: list[Callable[[], None]] = []
+        self._unlinks: list[Callable[[], object]] = []
+        self.admin: AdminSockets | None = None
+        self._is_parent = True
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._changes, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -69,10 +78,10 @@ class Reloader:
 
     def run(self) -> ServeConfig | int:
         """Serve and reload until a signal. Returns the exit code, and in each serving process its configuration."""
-        self._sockets, self._unlinks = open_sockets(self._config)
-        self._install_signal_handlers()
-        self._start_watcher()
         try:
+            self._open()
+            self._install_signal_handlers()
+            self._start_watcher()
             while not (self._stopping and not self._serving):
                 if self._wanted and not self._serving:
                     self._wanted = False
@@ -83,9 +92,19 @@ class Reloader:
             self._kill(signal.SIGTERM)
             raise
         finally:
-            if self._watcher:
+            if self._is_parent:
                 self._close()
         return self._code
+
+    def _open(self) -> None:
+        """Listen everywhere."""
+        self._sockets, unlinks = open_sockets(self._config)
+        self._unlinks += unlinks
+        if admin := bind_admin(self._config.admin, self._config.admin_token_file):
+            if admin.unlink is not None:
+                self._unlinks.append(admin.unlink)
+            # a serving process must not remove the file
+            self.admin = replace(admin, unlink=None)
 
     def _install_signal_handlers(self) -> None:
         for end in (self._woken, self._waker, self._changes):
@@ -94,13 +113,15 @@ class Reloader:
         self._selector.register(self._changes, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
-            signal.signal(number, _do_nothing)
+            # nohup ignores SIGHUP, and so do its children
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _do_nothing)
 
     def _start_watcher(self) -> None:
         pid = _fork()
         if not pid:
             signal.set_wakeup_fd(-1)
-            for found in (*self._sockets, self._changes):
+            for found in (*self._sockets, self._changes, *(self.admin.sockets if self.admin else ())):
                 found.close()
             watch(self._directories, self._theirs)
         self._watcher = pid
@@ -108,8 +129,9 @@ class Reloader:
 
     def _close(self) -> None:
         """End the watcher, and remove the files of unix sockets. The sockets are closed with the process."""
-        os.kill(self._watcher, signal.SIGKILL)
-        os.waitpid(self._watcher, 0)
+        if self._watcher:
+            os.kill(self._watcher, signal.SIGKILL)
+            os.waitpid(self._watcher, 0)
         for unlink in self._unlinks:
             unlink()
 
@@ -121,10 +143,11 @@ class Reloader:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._serving = pid
             return None
-        self._watcher = 0
+        self._is_parent = False
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+            if signal.getsignal(number) is _do_nothing:
+                signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _end_with_parent()
@@ -148,7 +171,7 @@ class Reloader:
                 stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in _STOPS]
                 self._reap()
                 if stops:
-                    self._stop(stops[0].name)
+                    self._stop(stops[0])
 
     def _changed(self, message: bytes) -> None:
         """Begin the next serving process. The first message tells that files are watched, and names none."""
@@ -176,9 +199,12 @@ class Reloader:
             # it has said why
             self._log("the application has ended; waiting for a change", code=code)
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         """End the serving process, and at the second signal kill it."""
-        self._log("stopping", signal=name)
+        if self._stopping and number == signal.SIGHUP:
+            # a terminal and a shell send it both
+            return
+        self._log("stopping", signal=number.name)
         self._kill(signal.SIGKILL if self._stopping else signal.SIGTERM)
         self._stopping = True
         self._code = 0
@@ -205,7 +231,10 @@ def _fork() -> int:
     # buffered output would be written by both processes
     sys.stdout.flush()
     sys.stderr.flush()
-    return os.fork()
+    try:
+        return os.fork()
+    except OSError as error:
+        raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
 
 
 def _end_with_parent() -> None:

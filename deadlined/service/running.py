@@ -34,6 +34,7 @@ from .output import write_last_lines_to
 from .page import LivePage
 from .rereading import Configuration, Reloaded, context_of, refused
 from .stalls import StallWatch
+from .starting import Starting
 from .stopping import Stopper
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
@@ -67,11 +68,12 @@ def is_first(link: Link | None) -> bool:
 class Parent:
     """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
     of SIGHUP, of a process that serves alone. Both are None below `--reload`. `notifier` of a process that serves alone
-    tells the service manager what it does."""
+    tells the service manager what it does. `starting` is told when the start is over."""
 
     link: Link | None
     hangup: Hangup | None
     notifier: Notifier
+    starting: Starting
 
 
 class Service:
@@ -87,6 +89,7 @@ class Service:
         self._link = parent.link
         self._hangup = parent.hangup
         self._notifier = parent.notifier
+        self._starting = parent.starting
         self._hint = hint
         self._admin = admin
         # a supervisor that has an admin listener asks its worker processes
@@ -215,6 +218,7 @@ class Service:
                 lambda: self._reload("SIGHUP"),
             )
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
+                self._starting.over = True
 
                 def started() -> None:
                     # logged once signals are handled: a reader of the line may send one at once

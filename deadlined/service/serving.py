@@ -7,6 +7,7 @@ import resource
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..asgi import App
 from ..http import head_parser
@@ -14,7 +15,7 @@ from ..runtime import require_loop, run
 from ..timing import after_func
 from . import expiry
 from .access import AccessLog
-from .administered import open_admin, overseer_for
+from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
 from .errors import WRONG_ARGUMENTS, StartupError
 from .hangup import Hangup
@@ -28,6 +29,10 @@ from .output import guard_standard_streams
 from .page import LivePage
 from .rereading import Configuration, context_of
 from .running import Parent, Service, Voice, is_first
+from .starting import Starting
+
+if TYPE_CHECKING:
+    from .admin.address import AdminSockets
 
 
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
@@ -40,6 +45,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     out = guard_standard_streams()
     layout, unordered = open_log(config.log_format, config.log_level, out)
     link: Link | None = None
+    inherited: AdminSockets | None = None
     if config.workers > 1:
         role = _supervise(configuration, unordered, manager)
         if isinstance(role, int):
@@ -49,15 +55,26 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     elif config.reload:
         from .reloading import Reloader
 
-        reloaded = Reloader(config, unordered).run()
+        reloader = Reloader(config, unordered)
+        reloaded = reloader.run()
         if isinstance(reloaded, int):
             return reloaded
-        config = configuration.config = reloaded
+        config, inherited = reloaded, reloader.admin
+        configuration.config = config
         layout, unordered = open_log(config.log_format, config.log_level, out)
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
+    hangup = None if link is not None or config.reload else Hangup()
+    starting = Starting(hangup.before if hangup else None, supervised=hangup is None)
+    parent = Parent(link, hangup, manager, starting)
     try:
-        return _serve(configuration, Voice(layout, log, unordered, access, out), link, manager)
+        return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
+    except KeyboardInterrupt:
+        if starting.over:
+            raise
+        starting.finish()
+        log("stopped before it served", signal=starting.signal)
+        return 0
     except StartupError as error:
         # for those who collect the log; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
@@ -74,7 +91,7 @@ def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Lin
     config = configuration.config = with_chosen_ports(configuration.config, free_port)
     slots = Slots(config, config.workers)
     try:
-        admin = open_admin(config.admin, config.admin_token_file, config, log)
+        admin = admin_on(bind_admin(config.admin, config.admin_token_file), config, log)
     except StartupError:
         slots.close()
         raise
@@ -82,35 +99,37 @@ def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Lin
     return Supervisor(configuration, slots, log, overseer, manager).run()
 
 
-def _serve(configuration: Configuration, voice: Voice, link: Link | None, manager: Notifier) -> int:
-    """Serve in this process until a signal has drained it, and return the exit code."""
+def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited: AdminSockets | None) -> int:
+    """Serve in this process until a signal has drained it, and return the exit code. `inherited`: the sockets of the
+    admin listener, if this process need not bind them."""
     config = configuration.config
-    hangup = None if link is not None or config.reload else Hangup()
     page = LivePage()
     if config.app_dir is not None:
         _search(config.app_dir)
     app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
     context = context_of(config)
-    if config.certfile is not None and is_first(link):
+    if config.certfile is not None and is_first(parent.link):
         warning = expiry.warning(config.certfile, datetime.now(UTC))
         if warning:
             voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
     _require_loop(config.loop)
+    admin = None
     # of several processes, none serves the listener itself
-    admin = open_admin(config.admin, config.admin_token_file, config, voice.log) if link is None else None
+    if parent.link is None:
+        admin = admin_on(inherited or bind_admin(config.admin, config.admin_token_file), config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
         with hinting(config.loop, voice.log) as hint:
-            service = Service(configuration, voice, Parent(link, hangup, manager), hint, admin)
+            service = Service(configuration, voice, parent, hint, admin)
             run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
-        # Ctrl-C before the Stopper had the signals, in whichever task it arrived
+        # Ctrl-C, or SIGTERM, before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from ..runtime import call_soon
 from .children import children_get
 from .hangup import Hangup
+from .starting import replaced_by
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
@@ -67,7 +68,7 @@ class Stopper:
     def __enter__(self) -> Stopper:
         for number in _SIGNALS if self._end is not None else _SUPERVISED:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._on_signal)
+                self._before[number] = replaced_by(signal.signal(number, self._on_signal))
         hangup = {} if self._hangup is None else {signal.SIGHUP: self._hangup.before}
         children_get(self._before | hangup)
         if self._hangup is not None and self._reload is not None:

@@ -29,7 +29,7 @@ def watch(directories: list[str], end: socket.socket) -> None:
     """Send a message to `end` for each change of Python files in `directories`, until its peer or the parent is gone.
     For a forked process; ends it."""
     # the parent ends this process: a Ctrl-C, or a signal to all processes, must not look as if watching had failed
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent = os.getppid()
     try:

@@ -354,8 +354,8 @@ class Supervisor:
         del self._workers[pid]
         self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
         if self._stopping:
-            # one that did not serve yet has no handler of SIGTERM, and cuts nothing
-            unborn = self._was_ready and not worker.ready and code == -signal.SIGTERM
+            # one that did not serve yet has cut nothing, however its start has ended, unless it had to be killed
+            unborn = not worker.ready and code != -signal.SIGKILL
             self._code = worse(self._code, 0 if unborn else code)
         elif not self._was_ready:
             # it has written the reason itself

@@ -188,3 +188,16 @@ async def test_a_startup_that_hangs_can_be_cancelled(autojump_clock: MockClock) 
         async with Lifespan(app):
             pytest.fail("it was served")
     assert scope.cancelled_caught
+
+
+async def test_ctrl_c_in_the_startup_does_not_begin_to_serve() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        raise KeyboardInterrupt
+
+    served = False
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with Lifespan(app):
+            served = True
+    assert caught.value.subgroup(KeyboardInterrupt) is not None
+    assert not served

@@ -167,12 +167,25 @@ def test_others_than_the_container_need_a_token(start: Starter, tmp_path: Path, 
     assert admin.get("/readyz").status == 200
 
 
-def test_process_1_can_be_ended_while_its_application_starts(tmp_path: Path) -> None:
+# what the command does before it starts the application, in a module that takes its place
+LOADING = """
+import signal, sys, types
+def main(prog_name):
+    print("starting", file=sys.stderr, flush=True)
+    signal.pause()
+sys.modules["deadlined.cli"] = types.SimpleNamespace(main=main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [("", 0), (LOADING, 128 + signal.SIGTERM)], ids=["the application", "the command"]
+)
+def test_process_1_can_be_ended_while_it_starts(tmp_path: Path, before: str, code: int) -> None:
     """To the kernel it is not process 1, so that without a handler it would end by the signal itself."""
     (tmp_path / "apps.py").write_text(APPS)
-    code = "import os; os.getpid = lambda: 1; from deadlined.__main__ import run; run()"
+    program = before + "import os; os.getpid = lambda: 1; from deadlined.__main__ import run; run()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", "apps:hesitant", "--port", "0"],
+        [sys.executable, "-c", program, "serve", "apps:hesitant", "--port", "0"],
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.PIPE,
@@ -182,4 +195,4 @@ def test_process_1_can_be_ended_while_its_application_starts(tmp_path: Path) -> 
         assert process.stderr is not None
         assert process.stderr.readline() == "starting\n"
         process.terminate()
-        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == code

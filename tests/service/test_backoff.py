@@ -5,6 +5,13 @@ from __future__ import annotations
 from deadlined.service.backoff import LONG_LIFE, Backoff
 
 
+def test_the_first_death_delays_its_replacement_by_a_tenth_of_a_second_at_most() -> None:
+    """So a killed one is replaced within a second: the supervisor sleeps in a selector that SIGCHLD wakes, and what is
+    left of the second is for a fork, which has imported the server already, and the application's start."""
+    for lived in (0.0, 1.0, LONG_LIFE - 0.001, LONG_LIFE, 86400.0):
+        assert Backoff().ended(1000.0, 1000.0 + lived) <= 0.1
+
+
 def test_the_delay_doubles_from_round_to_round_and_counts_those_that_end_together_once() -> None:
     backoff, now, delays = Backoff(), 1000.0, []
     for _ in range(9):

@@ -338,7 +338,7 @@ def test_ctrl_c_during_the_startup_ends_it_without_a_traceback(tmp_path: Path, l
     with starting(tmp_path, loop) as process:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err.strip()) == (1, "Aborted!")
+    assert (process.returncode, err) == (0, "")
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -6,6 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,6 +130,25 @@ def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
         process.connect()
 
 
+@pytest.mark.parametrize("everybody", [False, True], ids=["the parent", "all"])
+def test_a_hangup_ends_it_in_order_however_often_it_comes(
+    start: Starter, file: Path, tmp_path: Path, everybody: bool
+) -> None:
+    file.write_text(ENDLESS)
+    process = start(*RELOAD, "--uds", "socket", "--drain", "1s")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "socket"))
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        process.wait_until_busy()
+        for _ in range(10):
+            os.killpg(process.pid, signal.SIGHUP) if everybody else process.signal(signal.SIGHUP)
+        process.wait_for("draining")
+        # the drain has cut it, and no second signal
+        assert process.end() == (4, "")
+    assert [line["signal"] for line in process.events("stopping")] == ["SIGHUP"]
+    assert not (tmp_path / "socket").exists()
+
+
 def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Path) -> None:
     file.write_text(ENDLESS)
     process = start(*RELOAD, "--drain", "1h")
@@ -173,3 +196,86 @@ def test_a_port_in_use_ends_the_parent_with_3(file: Path, tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         assert_one_line(run("serve", *RELOAD, "--port", port, cwd=tmp_path), 3, "another process has it")
+
+
+class Poller:
+    """A client that asks the admin listener without pause, each time on a new connection, and counts the answers and
+    what else happens."""
+
+    def __init__(self, address: object, family: socket.AddressFamily) -> None:
+        self.seen: Counter[str] = Counter()
+        self._address, self._family = address, family
+        self._done = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[Poller]:
+        thread = threading.Thread(target=self._ask_on)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._done.set()
+            thread.join(PATIENCE)
+
+    def _ask_on(self) -> None:
+        while not self._done.is_set():
+            try:
+                self.seen[self._ask()] += 1
+            except OSError as error:
+                self.seen[type(error).__name__] += 1
+
+    def _ask(self) -> str:
+        with socket.socket(self._family) as client:
+            client.settimeout(PATIENCE)
+            client.connect(self._address)  # type: ignore[arg-type]
+            client.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            return read_all(client).partition("\r\n")[0]
+
+
+@pytest.mark.parametrize("unix", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["tcp", "unix"])
+def test_the_admin_listener_refuses_nobody_while_the_application_is_edited_and_broken(
+    start: Starter, file: Path, tmp_path: Path, unix: bool
+) -> None:
+    process = start(*RELOAD, "--admin", "unix:admin" if unix else "127.0.0.1:0")
+    url = process.events("admin listening")[0]["url"]
+    address = str(tmp_path / "admin") if unix else ("127.0.0.1", int(url.rpartition(":")[2]))
+    with Poller(address, socket.AF_UNIX if unix else socket.AF_INET).running() as poller:
+        for number in range(3):
+            edit(process, file, APP.format(said=f"{number}"))
+            # the same port again, though the kernel has chosen it
+            assert process.wait_for("admin listening")["url"] == url
+            process.wait_for("listening")
+        edit(process, file, "1 / 0\n")
+        process.wait_for("the application has ended; waiting for a change")
+        edit(process, file, APP.format(said="mended"))
+        process.wait_for("listening")
+        assert process.get().endswith("mended")
+    assert set(poller.seen) == {"HTTP/1.1 200 OK"}
+    assert poller.seen.total() >= 5
+    process.signal()
+    assert process.end()[0] == 0
+    assert not (tmp_path / "admin").exists()
+
+
+@pytest.mark.parametrize("uds", [True, False])
+def test_an_admin_listener_that_cannot_be_had_ends_the_parent_and_leaves_no_file(
+    file: Path, tmp_path: Path, uds: bool
+) -> None:
+    where = ("--uds", "socket") if uds else ("--port", "0")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert_one_line(run("serve", *RELOAD, *where, "--admin", f"127.0.0.1:{port}", cwd=tmp_path), 3, "--admin")
+    assert not (tmp_path / "socket").exists()
+
+
+def test_a_process_that_cannot_be_forked_is_one_line_and_leaves_no_file(file: Path, tmp_path: Path) -> None:
+    program = (
+        "import errno, os\n"
+        "def fork():\n    raise BlockingIOError(errno.EAGAIN, 'none is left')\n"
+        "os.fork = fork\n"
+        "from deadlined.__main__ import run\nrun()\n"
+    )
+    command = [COMMAND[0], "-c", program, "serve", *RELOAD, "--uds", "socket"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
+    assert_one_line(done, 1, "--reload: cannot start a process: none is left")
+    assert not (tmp_path / "socket").exists()

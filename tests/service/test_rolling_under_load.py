@@ -79,10 +79,18 @@ def test_one_that_is_killed_takes_only_its_own_connections_along(start: Starter)
     with load_of(process).running() as load:
         for _ in range(3):
             load.wait_for_more(300)
-            os.kill(process.events("listening")[-1]["pid"], signal.SIGKILL)
-            process.wait_for("worker ended")
-            process.wait_for("listening")
+            victim = process.events("listening")[-1]
+            os.kill(victim["pid"], signal.SIGKILL)
+            # what its replacement waits for, which is most of the second that it may take: see test_backoff.py
+            assert process.wait_for("worker ended")["replaced_in"] <= 0.4
+            # nothing else comes between
+            successor = process.next_line()
+            while successor["event"] != "listening":
+                assert successor["worker"] == victim["worker"]
+                successor = process.next_line()
+            assert successor["worker"] == victim["worker"]
         load.wait_for_more(300)
+    assert process.events("worker ended")[0]["replaced_in"] == 0.1
     # nothing is refused, and a client loses what it had with the dead one: one connection each at most
     assert not [what for what in load.failures if "refused" in what]
     assert load.failures.total() <= 3 * (KEPT + FRESH)

@@ -8,7 +8,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,10 @@ from deadlined.service.slots import Slots
 from deadlined.service.workers import Supervisor
 from tests.support.command import (
     APPS,
-    COMMAND,
-    PATIENCE,
     Process,
     Starter,
     assert_error,
     assert_one_line,
-    environment,
     read_all,
     run,
 )
@@ -318,23 +314,3 @@ def test_nobody_is_started_again_during_a_drain(start: Starter) -> None:
             signal_unless_drained(pid, signal.SIGKILL)
         assert process.end() == (1, "")
     assert pids(process) == {first, second}
-
-
-def test_ctrl_c_before_a_worker_is_ready_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "apps.py").write_text(APPS)
-    with subprocess.Popen(
-        [*COMMAND, "serve", "apps:hesitant", "--workers", "2", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-        start_new_session=True,
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "starting\n"
-        # a terminal signals all that run in it
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
-    assert "Traceback" not in err

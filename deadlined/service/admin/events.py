@@ -44,10 +44,12 @@ class Streams:
         try:
             exchange.set_handler_deadline(float("inf"))
             while not exchange.draining.is_set():
+                begun = current_time()
                 event = await self._event(question)
                 exchange.set_write_deadline(current_time() + _PATIENCE)
                 await exchange.send(event, more=True)
-                await sleep(PERIOD)
+                # what an event has taken is part of its second
+                await sleep(max(begun + PERIOD - current_time(), 0.0))
             await exchange.send(b"", more=False)
         finally:
             self._open -= 1

@@ -123,18 +123,20 @@ class AdminProcess(Overseer):
     def _start(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        ours, theirs = stdlib.socketpair()
+        ends: tuple[stdlib.socket, ...] = ()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [*_IGNORED, signal.SIGCHLD])
         try:
+            ours, theirs = ends = stdlib.socketpair()
             pid = os.fork()
             if not pid:
                 ours.close()
                 self._run(theirs)
         except OSError as error:
-            ours.close()
-            theirs.close()
+            # no descriptors or no processes are left
+            for end in ends:
+                end.close()
             self._start_at = time.monotonic() + _PAUSE
-            self._log("cannot start the admin process", why=error.strerror, again_in=_PAUSE)
+            self._log("cannot start the admin process", level="error", why=error.strerror, again_in=_PAUSE)
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 import deadlined.service.admin
 from deadlined.http import Phase, Reason, Timeouts
 from deadlined.service.admin.events import MOST
+from deadlined.service.admin.picture import Picture
 from tests.support.admin import Asker, Still, answer, asking, local, picture
 from tests.support.http import GET, serving
 
@@ -113,6 +114,21 @@ async def test_an_event_a_second_shows_the_service_and_the_connections_that_were
     assert [event["connections"]["matching"] for event in (first, second)] == [0, 2]
     assert len(second["connections"]["connections"]) == 1
     assert second["statistics"]["phases"]["idle"] == 2
+
+
+async def test_a_service_that_takes_its_time_to_answer_is_shown_each_second_too(autojump_clock: MockClock) -> None:
+    class Slow(Still):
+        async def ask(self, question: object) -> Picture:
+            await trio.sleep(0.4)
+            return self.picture
+
+    async with asking(Slow(picture(answer()))) as admin:
+        stream = await events(admin)
+        begun = trio.current_time()
+        for _ in range(11):
+            await stream.event()
+        await stream.aclose()
+    assert trio.current_time() - begun == pytest.approx(10.4, abs=0.3)
 
 
 async def test_a_query_that_makes_no_sense_is_refused(autojump_clock: MockClock) -> None:
