@@ -164,7 +164,7 @@ def bench_command(
     _refuse_missing(contestants[name] for name in only)
     _refuse_unknown("--case", "case", cases, runner.cases(chosen))
     plan = runner.Plan(only=only, cases=cases, **options)
-    _finish(lambda: runner.run(chosen, plan, results))
+    _finish(lambda: runner.run([runner.load(name) for name in chosen], plan, results))
 
 
 def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -28,8 +28,9 @@ import deadlined
 from ..report import save
 from ..servers import pin, raise_file_limit
 from . import builds, golang
-from .contest import Benchmark, Contestant, Metric, Results, Target
+from .contest import Benchmark, Contestant, Metric, Target
 from .processes import SERVER_CORE, run
+from .results import Results
 
 TRIO: Final = "trio sleep_until"
 ASYNCIO: Final = "asyncio call_at"

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from .contest import Results
+from .results import Results
 
 # milliseconds; smaller and negative values are drawn here, at the edge of the logarithmic scale
 _LEAST = 0.001

@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from ..report import machine
-from .contest import Results
+from .results import Results
 
 # above this many times the least, the bars of a panel are drawn on a logarithmic scale
 _WIDE = 20.0
 
 
 def bars(title: str, results: Results, path: Path) -> None:
-    """Draw grouped bars: a panel per metric, a group per case, a bar per contestant with least and most as whiskers.
+    """Draw grouped bars: a panel per metric, a group per case, a bar per contestant with its interval as whiskers.
 
     The footer names contestants without figures.
     """
@@ -53,7 +53,7 @@ def _panel(axes: Axes, results: Results, metric: str) -> None:
         found = [(group, results.spread(name, case, metric)) for group, case in enumerate(cases)]
         spreads = [(group, spread) for group, spread in found if spread is not None]
         heights = [spread.median for _, spread in spreads]
-        whiskers = [[s.median - s.least for _, s in spreads], [s.most - s.median for _, s in spreads]]
+        whiskers = [[s.median - s.low for _, s in spreads], [s.high - s.median for _, s in spreads]]
         places = [group + (place - (len(names) - 1) / 2) * width for group, _ in spreads]
         axes.bar(places, heights, width, yerr=whiskers, label=name, color=colour, error_kw={"linewidth": 0.8})
         drawn += heights

@@ -78,6 +78,8 @@ class Tls(Benchmark):
         Target(MAIN, "rate", OURS_H11, HYPERCORN, at_least=3),
     )
 
+    repetitions = 10
+
     def __init__(self, seconds: int = 3, idle: int = 1000) -> None:
         self._seconds = seconds
         self._idle = idle

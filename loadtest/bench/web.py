@@ -84,6 +84,9 @@ class Web(Benchmark):
         Target(MAIN, "tax", web_servers.TAX_H11, "", at_most=2.0),
     )
 
+    repetitions = 10
+    bare: Mapping[str, str] = {OURS: OURS_OFF, OURS_H11: OURS_H11_OFF}
+
     def __init__(self, warm: int = 1, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
         self._warm = warm
         self._seconds = seconds

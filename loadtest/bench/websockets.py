@@ -91,6 +91,8 @@ class Websockets(Benchmark):
     metrics = METRICS
     targets = tuple(Target(size, "rate", OURS, UVICORN, at_least=1.2) for size in SIZES)
 
+    repetitions = 10
+
     def __init__(self, seconds: float = 3.0, idle: int = 1000) -> None:
         self._seconds = seconds
         self._idle = idle

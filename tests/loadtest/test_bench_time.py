@@ -18,10 +18,11 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from loadtest.bench import builds, runner
 from loadtest.bench.churn import AS_IT_COMES, ASYNCIO, TRIO, Churn
-from loadtest.bench.contest import Benchmark, ContestantError, Results
+from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.lateness import ASYNCIO as CALL_AT
 from loadtest.bench.lateness import CONN, TICKER, Lateness, busy
 from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
+from loadtest.bench.results import Results
 from loadtest.clients.churn import Crowd, steps
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
 from loadtest.clients.churn_profiles import PROFILES, Burst, Herd, Move, Profile, Steady, Then
