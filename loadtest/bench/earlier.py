@@ -7,7 +7,7 @@ measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ from .results import Results
 Earlier = Mapping[str, Any]
 
 
-def recall(path: Path) -> Earlier:
+def recall(path: Path, metrics: Iterable[str]) -> Earlier:
     """Read the results in `path`; empty if there is no such file.
 
     ValueError if they are of a quick run, of another machine, of another build of Python or deadlined, of another
-    commit, of files that differ from the commit in another way, or of other versions of the peers.
+    commit, of files that differ from the commit in another way, of other versions of the peers, or of other metrics.
     """
     if not path.exists():
         return {}
     read: Earlier = json.loads(path.read_text(encoding="utf-8"))
     if read["quick"]:
         raise ValueError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
+    if set(read["metrics"]) != set(metrics):
+        raise ValueError(f"{path} has other metrics, or other sizes ({', '.join(read['metrics'])}): run without --add")
     here, then = {**machine(), **revision()}, {**read["machine"], **{name: read.get(name) for name in revision()}}
     here["versions"], then["versions"] = versions(), read.get("versions")
     if others := [f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name]]:

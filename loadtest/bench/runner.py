@@ -186,7 +186,7 @@ def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earli
     if not plan.add:
         return {}
     try:
-        return earlier.recall(directory / f"{benchmark.file}.json")
+        return earlier.recall(directory / f"{benchmark.file}.json", benchmark.metrics)
     except ValueError as error:
         raise RuntimeError(str(error)) from error
 

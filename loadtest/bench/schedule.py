@@ -44,7 +44,7 @@ class Rule:
     def text(self) -> str:
         """The rule for people."""
         if self.least == self.most:
-            return f"{self.least} starts each"
+            return f"{self.least} start{'s' if self.least > 1 else ''} each"
         return f"{self.least} starts each, up to {self.most} until the interval is within {PRECISE:.0%} of the median"
 
 
