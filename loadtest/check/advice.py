@@ -76,16 +76,59 @@ _OPTIONS: dict[str, dict[str, str]] = {
         "slow-read": "Limits.MinResponseDataRate",
         "idle": "Limits.KeepAliveTimeout",
     },
+    # its one timeout runs while a head is awaited, so that it also ends what is idle; not before the first byte
+    "granian": {
+        "slow-header": "--http1-header-read-timeout (milliseconds)",
+        "endless-header": "--http1-header-read-timeout (milliseconds)",
+        "pipelined": "--http1-header-read-timeout (milliseconds)",
+        "idle": "--http1-header-read-timeout (milliseconds), which also ends what is idle",
+        "": "has no such option beside --http1-header-read-timeout; put a guard in front that has this deadline",
+    },
+    # the 60 seconds are Twisted's; --http-timeout waits for the application, not for the client
+    "daphne": {
+        "websocket-silent": "--ping-interval, --ping-timeout",
+        "": "has no such option: it waits 60 seconds between two reads or writes; put a guard in front",
+    },
+    "fastpysgi": {
+        "silent": "fastpysgi.server.read_req_timeout (milliseconds, off by default)",
+        "slow-header": "fastpysgi.server.curr_req_timeout (milliseconds, off by default)",
+        "endless-header": "fastpysgi.server.curr_req_timeout, max_headers_num",
+        "slow-body": "fastpysgi.server.curr_req_timeout (milliseconds, off by default), max_content_length",
+        "stalled-body": "fastpysgi.server.read_req_timeout (milliseconds, off by default)",
+        "idle": "fastpysgi.server.next_req_timeout (milliseconds, off by default)",
+        "pipelined": "fastpysgi.server.next_req_timeout, read_req_timeout (milliseconds, off by default)",
+    },
+    "haproxy": {
+        "silent": "timeout http-request",
+        "tls-silent": "timeout http-request",
+        "slow-header": "timeout http-request",
+        "endless-header": "timeout http-request",
+        "pipelined": "timeout http-request",
+        "slow-body": "option http-buffer-request, with which timeout http-request also bounds the part of a body that "
+        "fits its buffer (tune.bufsize); beyond that only timeout client, which does not end what drips",
+        "stalled-body": "timeout client; option http-buffer-request with timeout http-request",
+        "slow-read": "timeout client, which is between two pieces: it does not end what reads slowly",
+        "idle": "timeout http-keep-alive",
+        "websocket-silent": "timeout tunnel",
+        "connection-flood": "maxconn; a stick-table with conn_cur or conn_rate, and tcp-request connection reject",
+    },
     "waitress": {"idle": "channel_timeout", "silent": "channel_timeout", "stalled-body": "channel_timeout"},
     "cheroot": {"": "has one timeout for every wait (server.timeout)"},
 }
 
 
-def known(server: str, fields: Mapping[str, str]) -> str:
+# what HAProxy, which names itself nowhere, answers to what is no HTTP
+_HAPROXY = b"<h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"
+
+
+def known(server: str, fields: Mapping[str, str], refusal: bytes = b"") -> str:
     """Return the name of the server that an honest response shows, as this module knows it; "" if it does not.
 
-    deadlined sends no Server field, and its Keep-Alive field with a timeout and nothing else.
+    deadlined sends no Server field, and its Keep-Alive field with a timeout and nothing else. `refusal`: what was
+    answered to what is no HTTP; it shows a proxy in front, whose responses name the server behind it.
     """
+    if _HAPROXY in refusal:
+        return "haproxy"
     name = server.lower()
     for prefix in _OPTIONS:
         if name.startswith((prefix, f"{prefix}/")) or (prefix == "hypercorn" and name.startswith("hypercorn-")):

@@ -26,7 +26,7 @@ from ..child import Child
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
 from ..servers import raise_file_limit
-from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, speaks_websocket
+from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
 from .attacks import ATTACKS, Attack, deadlines
@@ -48,6 +48,8 @@ _GATHERING = 0.2
 RECOVERY = 15.0
 # descriptors of a process beside its connections
 _SPARE = 100
+# seconds that a server gets to refuse what is no HTTP
+_REFUSAL_PATIENCE = 1.0
 
 # called with what is being done, the seconds done and the seconds in all of this part
 Progress = Callable[[str, float, float], None]
@@ -99,8 +101,10 @@ def _gone(target: Target, paralysed: str) -> str:
     return ""
 
 
-def _shown(baseline: Baseline) -> str:
-    return baseline.server or known("", baseline.fields) or "unknown"
+def _shown(baseline: Baseline, server: str) -> str:
+    if server == "haproxy":
+        return f"HAProxy, in front of {baseline.server or 'an unknown server'}"
+    return baseline.server or server or "unknown"
 
 
 def _need_service(calm: Honest) -> None:
@@ -136,6 +140,7 @@ class Check:
     def __init__(self, plan: Plan, progress: Progress) -> None:
         self._begun = monotonic()
         self._baseline = ask(plan.target)
+        self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         _need_descriptors(plan)
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
         self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
@@ -163,11 +168,11 @@ class Check:
 
     def report(self) -> Report:
         """Judge what was measured so far."""
-        outcomes = tuple(self._outcomes(known(self._baseline.server, self._baseline.fields)))
+        outcomes = tuple(self._outcomes(self._server))
         gone = "" if self._interrupted else _gone(self._plan.target, self._paralysed)
         return Report(
             target=self._plan.target.url,
-            server=_shown(self._baseline),
+            server=_shown(self._baseline, self._server),
             grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)),
             limit=self._plan.limit,
             outcomes=outcomes,
