@@ -25,6 +25,8 @@ from rich.table import Table
 import deadlined
 from deadlined.timers import COMPILED
 
+from .histogram import histogram, milliseconds, record
+
 # what is measured, and what it is measured with
 _PEERS = (
     "uvicorn", "hypercorn", "granian", "trio", "uvloop", "h11", "httptools", "websockets", "starlette", "fastapi",
@@ -146,8 +148,8 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Return p50, p90, p99 and max; all are 0 if there are no values."""
-    ordered = sorted(values) or [0.0]
-    last = len(ordered) - 1
-    points = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {name: ordered[round(point * last)] for name, point in points.items()}
+    """Return p50, p90, p99 and max of seconds, to three digits; all are 0 if there are no values."""
+    found = histogram()
+    for value in values:
+        record(found, value)
+    return {name: (value or 0.0) / 1000 for name, value in milliseconds(found, (50, 90, 99)).items()}

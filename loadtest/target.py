@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
+from . import dial
 from .wire import Answers
 
 # seconds for the first, honest request
@@ -72,16 +73,7 @@ class Target:
 
     def connect(self, timeout: float = PATIENCE) -> socket.socket:
         """Return a blocking connection, with TLS if the URL says so."""
-        plain = socket.socket(self.family, socket.SOCK_STREAM)
-        try:
-            plain.settimeout(timeout)
-            plain.connect(self.address)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = self.context()
-            return plain if context is None else context.wrap_socket(plain, server_hostname=self.host)
-        except BaseException:
-            plain.close()
-            raise
+        return dial.blocking(self, timeout)
 
 
 def parse(url: str) -> SplitResult:

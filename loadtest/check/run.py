@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from ..child import Child
+from ..commands import OnProgress
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
 from ..servers import raise_file_limit
@@ -51,9 +52,6 @@ _SPARE = 100
 # seconds that a server gets to refuse what is no HTTP
 _REFUSAL_PATIENCE = 1.0
 
-# called with what is being done, the seconds done and the seconds in all of this part
-Progress = Callable[[str, float, float], None]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -65,7 +63,7 @@ class Plan:
     connections: int
 
 
-def check(plan: Plan, progress: Progress) -> Report:
+def check(plan: Plan, progress: OnProgress) -> Report:
     """Check the target. Ctrl-C ends it early: the report says so, and has what was measured.
 
     UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
@@ -137,7 +135,7 @@ class Check:
     too few descriptors. `interrupt` may come at any time.
     """
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(self, plan: Plan, progress: OnProgress) -> None:
         self._begun = monotonic()
         self._baseline = ask(plan.target)
         self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
