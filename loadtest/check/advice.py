@@ -2,120 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 from .attacks import Attack
 
 GUARD = "has no such option; put a guard in front (a proxy that has this deadline)"
 CROWDED = "limit connections per address in front, or add worker processes: honest clients wait"
 
-# by the beginning of the Server field: the options, by attack. "" is for what is not named.
-_OPTIONS: dict[str, dict[str, str]] = {
-    "uvicorn": {
-        "idle": "--timeout-keep-alive",
-        "websocket-silent": "--ws-ping-interval, --ws-ping-timeout",
-        "connection-flood": "--limit-concurrency",
-    },
-    "hypercorn": {
-        "idle": "keep_alive_timeout",
-        "silent": "read_timeout",
-        "slow-header": "read_timeout, which is an idle timeout: it does not end what drips",
-        "stalled-body": "read_timeout",
-        "websocket-silent": "websocket_ping_interval",
-        "handshake-flood": "ssl_handshake_timeout",
-    },
-    "deadlined": {
-        "silent": "--read-header (--handshake before the handshake)",
-        "tls-silent": "--read-header",
-        "slow-header": "--read-header",
-        "endless-header": "--read-header, --max-head",
-        "slow-body": "--body-grace, --body-min-rate, --read",
-        "stalled-body": "--body-grace, --body-min-rate",
-        "slow-read": "--write-grace, --write-min-rate, --write",
-        "idle": "--idle",
-        "pipelined": "--read-header",
-    },
-    "nginx": {
-        "silent": "client_header_timeout",
-        "slow-header": "client_header_timeout",
-        "endless-header": "client_header_timeout, large_client_header_buffers",
-        "slow-body": "client_body_timeout, which is between two reads: it does not end what drips",
-        "stalled-body": "client_body_timeout",
-        "slow-read": "send_timeout, reset_timedout_connection",
-        "idle": "keepalive_timeout",
-        "pipelined": "client_header_timeout",
-        "connection-flood": "limit_conn, limit_req",
-    },
-    "apache": {
-        "silent": "RequestReadTimeout header= (mod_reqtimeout), Timeout",
-        "slow-header": "RequestReadTimeout header=20-40,MinRate=500",
-        "endless-header": "RequestReadTimeout, LimitRequestFields",
-        "slow-body": "RequestReadTimeout body=20,MinRate=500",
-        "stalled-body": "RequestReadTimeout body=",
-        "slow-read": "Timeout",
-        "idle": "KeepAliveTimeout",
-        "pipelined": "RequestReadTimeout header=",
-    },
-    "gunicorn": {
-        "idle": "--keep-alive",
-        "": "has no such option for this kind of worker; its documentation asks for nginx in front",
-    },
-    "caddy": {
-        "silent": "servers { timeouts { read_header } }",
-        "slow-header": "servers { timeouts { read_header } }",
-        "slow-body": "servers { timeouts { read_body } }",
-        "stalled-body": "servers { timeouts { read_body } }",
-        "slow-read": "servers { timeouts { write } }",
-        "idle": "servers { timeouts { idle } }",
-    },
-    "kestrel": {
-        "silent": "Limits.RequestHeadersTimeout, Limits.KeepAliveTimeout",
-        "slow-header": "Limits.RequestHeadersTimeout",
-        "slow-body": "Limits.MinRequestBodyDataRate",
-        "stalled-body": "Limits.MinRequestBodyDataRate",
-        "slow-read": "Limits.MinResponseDataRate",
-        "idle": "Limits.KeepAliveTimeout",
-    },
-    # its one timeout runs while a head is awaited, so that it also ends what is idle; not before the first byte
-    "granian": {
-        "slow-header": "--http1-header-read-timeout (milliseconds)",
-        "endless-header": "--http1-header-read-timeout (milliseconds)",
-        "pipelined": "--http1-header-read-timeout (milliseconds)",
-        "idle": "--http1-header-read-timeout (milliseconds), which also ends what is idle",
-        "": "has no such option beside --http1-header-read-timeout; put a guard in front that has this deadline",
-    },
-    # the 60 seconds are Twisted's; --http-timeout waits for the application, not for the client
-    "daphne": {
-        "websocket-silent": "--ping-interval, --ping-timeout",
-        "": "has no such option: it waits 60 seconds between two reads or writes; put a guard in front",
-    },
-    "fastpysgi": {
-        "silent": "fastpysgi.server.read_req_timeout (milliseconds, off by default)",
-        "slow-header": "fastpysgi.server.curr_req_timeout (milliseconds, off by default)",
-        "endless-header": "fastpysgi.server.curr_req_timeout, max_headers_num",
-        "slow-body": "fastpysgi.server.curr_req_timeout (milliseconds, off by default), max_content_length",
-        "stalled-body": "fastpysgi.server.read_req_timeout (milliseconds, off by default)",
-        "idle": "fastpysgi.server.next_req_timeout (milliseconds, off by default)",
-        "pipelined": "fastpysgi.server.next_req_timeout, read_req_timeout (milliseconds, off by default)",
-    },
-    "haproxy": {
-        "silent": "timeout http-request",
-        "tls-silent": "timeout http-request",
-        "slow-header": "timeout http-request",
-        "endless-header": "timeout http-request",
-        "pipelined": "timeout http-request",
-        "slow-body": "option http-buffer-request, with which timeout http-request also bounds the part of a body that "
-        "fits its buffer (tune.bufsize); beyond that only timeout client, which does not end what drips",
-        "stalled-body": "timeout client; option http-buffer-request with timeout http-request",
-        "slow-read": "timeout client, which is between two pieces: it does not end what reads slowly",
-        "idle": "timeout http-keep-alive",
-        "websocket-silent": "timeout tunnel",
-        "connection-flood": "maxconn; a stick-table with conn_cur or conn_rate, and tcp-request connection reject",
-    },
-    "waitress": {"idle": "channel_timeout", "silent": "channel_timeout", "stalled-body": "channel_timeout"},
-    "cheroot": {"": "has one timeout for every wait (server.timeout)"},
-}
-
+# the options by attack, by the beginning of the Server field; "" is for what is not named
+_OPTIONS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("advice.toml").read_text(encoding="utf-8"))
 
 # what HAProxy, which names itself nowhere, answers to what is no HTTP
 _HAPROXY = b"<h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"

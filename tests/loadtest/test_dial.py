@@ -81,8 +81,12 @@ def test_tls_opens_in_steps() -> None:
 
 
 def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 no TLS\r\n\r\n")
+
     # the leak check sees what is not closed
-    with accepting(lambda connection: connection.sendall(b"HTTP/1.1 400 no TLS\r\n\r\n")) as plain:
+    with accepting(serve) as plain:
         target = replace(plain, tls=True)
         with pytest.raises(ssl.SSLError) as refused:
             opened(target, target.context())
