@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from ..frameworks import ANSWERS
 from ..servers import START, Server, deadlined_command, running
 from . import builds, golang
 from .contest import Contestant, ContestantError
+from .loaded import wait_for_answer
 from .processes import SERVER_CORE
 
 APP: Final = "loadtest.apps:web"
@@ -167,16 +166,12 @@ def serving(entry: Entry, environment: Mapping[str, str], app: str = APP) -> Ite
 
 
 def _expect(server: Server, path: str, body: bytes, data: bytes | None = None) -> None:
-    """Request once; retry while the connection is refused (granian reports its port before its worker listens)."""
-    end = time.monotonic() + START
-    while True:
-        try:
-            with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
-                found = response.read()
-            break
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > end:
-                raise ContestantError(f"{path}: {error}\n{''.join(server.output)}") from error
-            time.sleep(0.05)
-    if found != body:
-        raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
+    """Request once; retry while the connection is refused."""
+
+    def ask() -> None:
+        with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
+            found = response.read()
+        if found != body:
+            raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
+
+    wait_for_answer(server, ask)

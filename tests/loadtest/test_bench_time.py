@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from loadtest.bench import builds, runner
 from loadtest.bench.churn import AS_IT_COMES, ASYNCIO, TRIO, Churn
-from loadtest.bench.contest import Benchmark, ContestantError
+from loadtest.bench.contest import Benchmark
 from loadtest.bench.lateness import ASYNCIO as CALL_AT
 from loadtest.bench.lateness import CONN, SLEEP, THREAD, TICKER, Lateness
 from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
@@ -270,7 +270,7 @@ class TestChurn:
 
     def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("loadtest.bench.churn.sys.executable", "/bin/echo")
-        with pytest.raises(ContestantError, match=r"does not listen\n-m loadtest\.peers\.churn_server"):
+        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_server"):
             Churn().quick().measure(builds.PURE, "steady")
 
     def test_a_soak_is_asked_for_by_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
