@@ -191,7 +191,7 @@ def document_command(file: Path, results: Path) -> None:
       python -m loadtest document docs/performance.md
 
     The text between <!-- table ... -->, <!-- targets ... --> or <!-- setup ... --> and <!-- end --> is replaced; the
-    rest of FILE stays. Pictures go to the directory img beside FILE.
+    rest of FILE stays. Pictures go to the directory img beside FILE, and the results to one of FILE's name.
 
     Exit codes: 0 written; 1 a result is missing, or the measurements are of different machines (FILE is unchanged).
     """

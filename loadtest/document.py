@@ -48,6 +48,10 @@ class Results:
             self._read[name] = json.loads(file.read_text(encoding="utf-8"))
         return self._read[name]
 
+    def files(self) -> list[Path]:
+        """Return the files that were read."""
+        return [self._directory / f"bench-{name}.json" for name in self._read]
+
     def pictures(self) -> list[Path]:
         """Return the pictures of all benchmarks that were read."""
         return [file for name in self._read if (file := self._directory / f"bench-{name}.png").exists()]
@@ -67,12 +71,18 @@ def fill(text: str, results: Results) -> str:
 
 
 def update(document: Path, directory: Path) -> list[Path]:
-    """Rewrite a document's blocks, copy its pictures into `img` beside it, and return the files written."""
+    """Rewrite a document's blocks, and return the files written.
+
+    Its pictures are copied into `img` beside it, and the results that it was written from into a folder of its name.
+    """
     results = Results(directory)
     document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
     pictures = document.parent / "img"
     pictures.mkdir(exist_ok=True)
-    return [document, *(Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures())]
+    kept = document.with_suffix("")
+    kept.mkdir(exist_ok=True)
+    written = [Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures()]
+    return [document, *written, *(Path(shutil.copy(file, kept / file.name)) for file in results.files())]
 
 
 def _table(asked: str, results: Results) -> Iterator[str]:

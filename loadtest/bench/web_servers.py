@@ -2,7 +2,8 @@
 
 All serve the application of the case (Go: the pages of `loadtest.apps:web`), in one process on one core, without an
 access log. The timeouts that a server has are on and long, so that nothing is cut during a measurement. Peers write no
-fields that ours does not write, and read none that ours does not read.
+fields that ours does not write, and read none that ours does not read. Their garbage collector is set as ours, but in
+granian's worker processes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _ours(*flags: str) -> Callable[[str], list[str]]:
 
 
 def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
-    return lambda app: module_command(
+    return lambda app: tuned_command(
         "uvicorn", app, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log", "--no-proxy-headers",
         "--no-server-header", "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
@@ -78,7 +79,7 @@ def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
 
 def _hypercorn(app: str) -> list[str]:
     # no worker processes: it serves in the first one
-    return module_command(
+    return tuned_command(
         "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", app
     )
 
@@ -89,6 +90,11 @@ def _granian(*flags: str) -> Callable[[str], list[str]]:
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
         "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), *flags, app,
     )  # fmt: skip
+
+
+def tuned_command(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a server with the garbage collector as ours."""
+    return module_command("loadtest.peers.tuned", name, *arguments)
 
 
 def module_command(name: str, *arguments: str) -> list[str]:

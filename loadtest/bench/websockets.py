@@ -22,7 +22,7 @@ from . import builds, loaded
 from .contest import Benchmark, Contestant, Metric, Target
 from .echo import environment
 from .processes import SERVER_CORE
-from .web_servers import Entry, free_port, module_command
+from .web_servers import Entry, free_port, module_command, tuned_command
 
 CONNECTIONS: Final = 64
 MAIN: Final = "16 B"
@@ -52,7 +52,7 @@ def _ours(loop: str) -> list[str]:
 
 
 def _uvicorn(library: str) -> list[str]:
-    return module_command(
+    return tuned_command(
         "uvicorn", _APP, "--http", "httptools", "--loop", "uvloop", "--ws", library, "--no-access-log",
         "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip

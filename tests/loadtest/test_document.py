@@ -144,6 +144,14 @@ def test_pictures_of_what_is_told_go_beside_the_document(desk: Desk) -> None:
     assert [file.read_bytes() for file in (desk.directory / "img").iterdir()] == [b"echo"]
 
 
+def test_what_the_tables_were_written_from_is_kept_beside_the_document(desk: Desk) -> None:
+    desk.leave("heap")
+    desk.fill("<!-- targets echo -->\n<!-- end -->\n")
+    kept = list((desk.directory / "document").iterdir())
+    assert [file.name for file in kept] == ["bench-echo.json"]
+    assert kept[0].read_text() == (desk.directory / "bench-echo.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
