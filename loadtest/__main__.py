@@ -13,7 +13,7 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from . import bench, document, slow
-from .bench import runner
+from .bench import clocks, lateness, runner
 from .bench.contest import Contestant
 from .check.command import command as check_command
 from .churn.command import command as churn_command
@@ -21,7 +21,7 @@ from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
 from .scaling import command as scaling_command
-from .schemes import run as schemes
+from .schemes import benchmark as schemes
 from .schemes.subjects import SUBJECTS
 from .servers import ToolMissingError
 
@@ -164,7 +164,7 @@ def bench_command(
     _refuse_missing(contestants[name] for name in only)
     _refuse_unknown("--case", "case", cases, runner.cases(chosen))
     plan = runner.Plan(only=only, cases=cases, **options)
-    _finish(lambda: runner.run(chosen, plan, results))
+    _finish(lambda: runner.run([runner.load(name) for name in chosen], plan, results))
 
 
 def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -191,7 +191,7 @@ def document_command(file: Path, results: Path) -> None:
       python -m loadtest document docs/performance.md
 
     The text between <!-- table ... -->, <!-- targets ... --> or <!-- setup ... --> and <!-- end --> is replaced; the
-    rest of FILE stays. Pictures go to the directory img beside FILE.
+    rest of FILE stays. Pictures go to the directory img beside FILE, and the results to one of FILE's name.
 
     Exit codes: 0 written; 1 a result is missing, or the measurements are of different machines (FILE is unchanged).
     """
@@ -226,12 +226,8 @@ def precision_command(
 
     Exit codes: 0 none of deadlined's timers fired early; 1 one did, or a driver failed; 2 something is missing.
     """
-    try:
-        from .precision import run as precision  # only this command needs hdrhistogram
-    except ImportError as error:
-        raise click.UsageError(f"{error} (pip install -e '.[fast,bench]')") from error
-    plan = precision.Plan(repetitions or (1 if quick else precision.REPETITIONS), quick, only, add)
-    _finish(lambda: precision.run(plan, results, pictures))
+    plan = runner.Plan(repetitions=repetitions, quick=quick, add=add)
+    _finish(lambda: runner.run([lateness.Precision(only=only), clocks.BENCHMARK], plan, results, pictures))
 
 
 @main.command("schemes", short_help="Measure the timer queues.")
@@ -247,7 +243,16 @@ def precision_command(
 @_COMPILED
 @_RESULTS
 @_PICTURES
-def schemes_command(quick: bool, repetitions: int | None, results: Path, pictures: Path | None, **options: Any) -> None:
+def schemes_command(
+    repetitions: int | None,
+    most: int,
+    only: tuple[str, ...],
+    patience: float,
+    add: bool,
+    quick: bool,
+    results: Path,
+    pictures: Path | None,
+) -> None:
     """Measure START, STOP, check and extract of each timer queue, from ten timers to a million.
 
     \b
@@ -259,8 +264,8 @@ def schemes_command(quick: bool, repetitions: int | None, results: Path, picture
 
     Exit codes: 0 all measured; 1 a queue failed; 2 wrong arguments.
     """
-    plan = schemes.Plan(repetitions or (1 if quick else schemes.REPETITIONS), quick=quick, **options)
-    _finish(lambda: schemes.run(plan, results, pictures))
+    plan = runner.Plan(repetitions=repetitions, quick=quick, only=only, add=add)
+    _finish(lambda: runner.run([schemes.Schemes(most, patience)], plan, results, pictures))
 
 
 @main.command("slow", short_help="Attack the server with slow clients.")

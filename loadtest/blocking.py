@@ -9,7 +9,6 @@ Cost       Times are as exact as the process is idle; nothing tells by how much 
 
 from __future__ import annotations
 
-import errno
 import socket
 import ssl
 from contextlib import suppress
@@ -17,8 +16,8 @@ from time import monotonic, sleep
 
 import httptools
 
+from . import dial
 from .check.script import Close, Script, Seen
-from .sources import reset_on_close
 from .target import PATIENCE, Target
 from .wire import Answers
 
@@ -81,10 +80,7 @@ class Talk:
 
     def close(self, *, reset: bool = False) -> None:
         """Close, with an RST if `reset`."""
-        with suppress(OSError):
-            if reset:
-                reset_on_close(self._socket)
-        self._socket.close()
+        dial.close(self._socket, reset=reset)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -105,27 +101,14 @@ def follow(script: Script, target: Target, limit: float) -> Seen:
     """
     began = monotonic()
     try:
-        endpoint = target.connect() if script.shake else _plain(target)
+        endpoint = dial.blocking(target, PATIENCE, tls=script.shake)
     except OSError as error:
         return Seen(script.attack, script.role, script.rate, None, 0.0, trouble=f"no connection: {error}")
     followed = _Followed(script, endpoint, began)
     try:
         return followed.run(limit)
     finally:
-        with suppress(OSError):
-            reset_on_close(endpoint)
-        endpoint.close()
-
-
-def _plain(target: Target) -> socket.socket:
-    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
-    endpoint.settimeout(PATIENCE)
-    try:
-        endpoint.connect(target.address)
-    except BaseException:
-        endpoint.close()
-        raise
-    return endpoint
+        dial.close(endpoint, reset=True)
 
 
 class _Followed:
@@ -208,4 +191,4 @@ class _Followed:
 
 
 def _how(error: OSError) -> Close:
-    return "rst" if error.errno == errno.ECONNRESET and not isinstance(error, ssl.SSLError) else "fin"
+    return "rst" if dial.was_reset(error) else "fin"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ _BLOCK = re.compile(
 )
 
 _REACHED = {True: "reached", False: "**missed**", None: "not measured"}
+# of two results whose figures may stand side by side these are the same
+_SAME = ("commit", "changes", "machine", "versions", "go")
 
 
 class Results:
@@ -45,6 +47,10 @@ class Results:
                 raise ValueError(f"there is no {file}; run: python -m loadtest bench {name}")
             self._read[name] = json.loads(file.read_text(encoding="utf-8"))
         return self._read[name]
+
+    def files(self) -> list[Path]:
+        """Return the files that were read."""
+        return [self._directory / f"bench-{name}.json" for name in self._read]
 
     def pictures(self) -> list[Path]:
         """Return the pictures of all benchmarks that were read."""
@@ -65,12 +71,18 @@ def fill(text: str, results: Results) -> str:
 
 
 def update(document: Path, directory: Path) -> list[Path]:
-    """Rewrite a document's blocks, copy its pictures into `img` beside it, and return the files written."""
+    """Rewrite a document's blocks, and return the files written.
+
+    Its pictures are copied into `img` beside it, and the results that it was written from into a folder of its name.
+    """
     results = Results(directory)
     document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
     pictures = document.parent / "img"
     pictures.mkdir(exist_ok=True)
-    return [document, *(Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures())]
+    kept = document.with_suffix("")
+    kept.mkdir(exist_ok=True)
+    written = [Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures()]
+    return [document, *written, *(Path(shutil.copy(file, kept / file.name)) for file in results.files())]
 
 
 def _table(asked: str, results: Results) -> Iterator[str]:
@@ -85,40 +97,74 @@ def _table(asked: str, results: Results) -> Iterator[str]:
     yield _row("", *(head or metric for metric, _, head in heads))
     yield "|---|" + "---:|" * len(metrics)
     medians = {
-        (figure["contestant"], figure["metric"]): number(figure["median"])
+        (figure["contestant"], figure["metric"]): _figure(*(figure[name] for name in ("median", "low", "high")))
         for figure in result["figures"]
         if figure["case"] == case
     }
+    reasons = _reasons(result, case)
     for contestant in result["contestants"]:
-        cells = [medians.get((contestant["name"], metric), "-") for metric in metrics]
+        name = contestant["name"]
+        cells = [medians.get((name, metric), "-") for metric in metrics]
         if contestant["missing"]:
             cells[0] = f"missing: {contestant['missing']}"
+        elif name in reasons:
+            cells[0] = f"{reasons[name]}" if cells[0] == "-" else f"{cells[0]}; {reasons[name]}"
         elif set(cells) == {"-"}:
             continue
-        yield _row(contestant["name"], *cells)
+        yield _row(name, *cells)
+
+
+def _figure(median: float, low: float, high: float) -> str:
+    """Format a median with its interval, which one start has not."""
+    return number(median) + ("" if low == high else f" ({number(low)} to {number(high)})")
+
+
+def _reasons(result: Result, case: str) -> dict[str, str]:
+    """Return why figures of a contestant do not count, or why there are none, in a line of a table."""
+    failures = [one for one in result["failures"] if one["case"] == case]
+    invalid = [one for one in result["invalid"] if one["case"] == case]
+    return {
+        **{one["contestant"]: f"failed: {_first_line(one['output'])}" for one in failures},
+        **{one["contestant"]: f"**invalid**: {one['why']}" for one in invalid},
+    }
+
+
+def _first_line(text: str) -> str:
+    return (text.splitlines() or ["?"])[0].replace("|", "\\|")
 
 
 def _targets(asked: str, results: Results) -> Iterator[str]:
     yield _row("", "wanted", "found", "")
     yield "|---|---|---:|---|"
+    _require_same(asked.split(), results)
     for name in asked.split():
         for target in results.of(name)["targets"]:
             what = f"`{name}`, {target['case']}: {target['metric']}, {target['ours']}"
             against = f" : {target['theirs']}" if target["theirs"] else ""
             least, most, found = target["at_least"], target["at_most"], target["value"]
             wanted = f"≥ {number(least)}" if least is not None else f"≤ {number(most)}"
-            yield _row(what + against, wanted, "-" if found is None else number(found), _REACHED[target["reached"]])
+            label = "**invalid**" if target["invalid"] else _REACHED[target["reached"]]
+            yield _row(what + against, wanted, "-" if found is None else _figure(found, *target["interval"]), label)
+
+
+def _require_same(names: Sequence[str], results: Results) -> None:
+    """ValueError if the results are not of one commit, one machine, and the same peers."""
+    for key in _SAME:
+        if len({json.dumps(results.of(name).get(key), sort_keys=True) for name in names}) > 1:
+            what = {"machine": "on one machine, or not under the same conditions"}.get(key, f"with the same {key}")
+            raise ValueError(f"{', '.join(names)} were not measured {what}")
 
 
 def _setup(asked: str, results: Results) -> Iterator[str]:
     names = asked.split()
-    machines = {json.dumps(results.of(name)["machine"], sort_keys=True) for name in names}
-    if len(machines) > 1:
-        raise ValueError(f"{', '.join(names)} were not measured on one machine, or not under the same conditions")
-    machine = results.of(names[0])["machine"]
-    go = results.of(names[0])["go"].removeprefix("go")
-    yield f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']} ({machine['python build']}),"
-    yield f"Go {go}. Repetitions:"
+    _require_same(names, results)
+    first = results.of(names[0])
+    machine = first["machine"]
+    yield f"{machine['processor']}, {machine['cores']} cores, governor {machine['governor']}, SMT {machine['smt']},"
+    yield f"Python {machine['python']} ({machine['python build']}), Go {first['go'].removeprefix('go')}; commit"
+    yield f"{(first['commit'] or 'unknown')[:10]}{' with changes' if first['dirty'] else ''}. Peers:"
+    yield ", ".join(f"{name} {version}" for name, version in first["versions"].items()) + "."
+    yield f"Medians of starts, and their {first['confidence']:.0%} intervals by the bootstrap. Starts:"
     yield ", ".join(f"{name} {results.of(name)['repetitions']}" for name in names) + "."
 
 

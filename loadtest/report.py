@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import importlib.metadata
 import json
 import os
 import platform
-import statistics
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +24,13 @@ from rich.table import Table
 
 import deadlined
 from deadlined.timers import COMPILED
+
+from .histogram import histogram, milliseconds, record
+
+# what is measured, and what it is measured with
+_PEERS = (
+    "uvicorn", "hypercorn", "granian", "trio", "uvloop", "h11", "httptools", "websockets", "starlette", "fastapi",
+)  # fmt: skip
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -51,20 +62,38 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "governor": _kernel_says("cpu0/cpufreq/scaling_governor"),
+        "smt": {"0": "off", "1": "on"}.get(_kernel_says("smt/active"), "unknown"),
         "malloc": malloc(),
     }
 
 
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return the versions of all peers and of what both sides use, as far as they are installed; and of wrk."""
+    found = {}
+    for name in _PEERS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    if wrk := shutil.which("wrk"):
+        told = subprocess.run([wrk, "-v"], capture_output=True, text=True, check=False)
+        found["wrk"] = (re.findall(r"wrk (\S+)", told.stdout + told.stderr) or ["unknown"])[0]
+    return found
+
+
 def revision() -> dict[str, Any]:
-    """Return the commit of this checkout, and if files differ from it; None and False where there is no git."""
+    """Return the commit of this checkout, if files differ from it (`dirty`), and a digest of how (`changes`).
+
+    None, False and "" where there is no git.
+    """
     git = ["git", "-C", str(Path(__file__).parent), "-c", "safe.directory=*"]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        status = [*git, "status", "--porcelain", "--untracked-files=no"]
-        dirty = bool(subprocess.run(status, capture_output=True, text=True, check=True).stdout)
+        changes = subprocess.run([*git, "diff", "HEAD"], capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "dirty": False}
-    return {"commit": commit, "dirty": dirty}
+        return {"commit": None, "dirty": False, "changes": ""}
+    digest = hashlib.sha256(changes).hexdigest()[:12] if changes else ""
+    return {"commit": commit, "dirty": bool(changes), "changes": digest}
 
 
 def malloc(environment: Mapping[str, str] = os.environ) -> str:
@@ -86,12 +115,23 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def _kernel_says(path: str) -> str:
+    """Return what Linux says of its processors; "unknown" where it does not, as in many virtual machines."""
+    with contextlib.suppress(OSError):
+        return Path("/sys/devices/system/cpu", path).read_text(encoding="utf-8").strip()
+    return "unknown"
+
+
 def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
-    """Write `result`, with the machine and the time, to `directory`/`name`.json and return that path."""
+    """Write `result`, with the machine, the commit, the versions of all peers and the time; return the path.
+
+    That is `directory`/`name`.json.
+    """
     directory.mkdir(exist_ok=True)
     path = directory / f"{name}.json"
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    path.write_text(json.dumps({"at": stamp, "machine": machine(), **result}, indent=2) + "\n", encoding="utf-8")
+    facts = {"at": stamp, **revision(), "machine": machine(), "versions": versions()}
+    path.write_text(json.dumps({**facts, **result}, indent=2) + "\n", encoding="utf-8")
     console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path
 
@@ -107,14 +147,9 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     console.print(table)
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return the median, the least and the most."""
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
-
-
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Return p50, p90, p99 and max; all are 0 if there are no values."""
-    ordered = sorted(values) or [0.0]
-    last = len(ordered) - 1
-    points = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {name: ordered[round(point * last)] for name, point in points.items()}
+    """Return p50, p90, p99 and max of seconds, to three digits; all are 0 if there are no values."""
+    found = histogram()
+    for value in values:
+        record(found, value)
+    return {name: (value or 0.0) / 1000 for name, value in milliseconds(found, (50, 90, 99)).items()}

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -92,32 +94,16 @@ class Usage:
     @classmethod
     def of(cls, pid: int) -> Self:
         """Read it from /proc (Linux). Threads that have ended are not counted."""
-        processes = _family(pid)
-        tasks = [task for process in processes for task in (process / "task").iterdir()]
+        first = psutil.Process(pid)
+        family = [first.pid, *(child.pid for child in first.children(recursive=True))]
+        tasks = [task for member in family for task in Path(f"/proc/{member}/task").iterdir()]
+        status = [dict(line.split(":", 1) for line in (task / "status").read_text().splitlines()) for task in tasks]
         return cls(
+            # in nanoseconds; psutil's times are ticks of 10 ms, and its switches those of the first thread
             cpu=sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9,
-            switches=sum(int(_status(task)["voluntary_ctxt_switches"]) for task in tasks),
-            # in kB, and none for a zombie
-            resident=sum(int(_status(process).get("VmRSS", "0").split()[0]) for process in processes) * 1024,
+            switches=sum(int(one["voluntary_ctxt_switches"]) for one in status),
+            resident=sum(psutil.Process(member).memory_info().rss for member in family),
         )
-
-
-def _status(task: Path) -> dict[str, str]:
-    return dict(line.split(":", 1) for line in (task / "status").read_text().splitlines() if ":" in line)
-
-
-def _family(pid: int) -> list[Path]:
-    """Return the directories in /proc of the process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            # the second field, the command's name, may hold spaces and ends with the last bracket
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    family = [pid]
-    for member in family:
-        family += children.get(member, [])
-    return [Path("/proc") / str(member) for member in family]
 
 
 class Server:

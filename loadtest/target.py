@@ -15,17 +15,21 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
+from . import dial
 from .wire import Answers
 
 # seconds for the first, honest request
 PATIENCE = 10.0
 # bytes of the first response that are read at most
 MOST = 64 * 1024 * 1024
+# bytes of a refusal that are read at most
+_REFUSAL = 4096
 
 
 class UnusableTargetError(Exception):
@@ -69,16 +73,7 @@ class Target:
 
     def connect(self, timeout: float = PATIENCE) -> socket.socket:
         """Return a blocking connection, with TLS if the URL says so."""
-        plain = socket.socket(self.family, socket.SOCK_STREAM)
-        try:
-            plain.settimeout(timeout)
-            plain.connect(self.address)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = self.context()
-            return plain if context is None else context.wrap_socket(plain, server_hostname=self.host)
-        except BaseException:
-            plain.close()
-            raise
+        return dial.blocking(self, timeout)
 
 
 def parse(url: str) -> SplitResult:
@@ -177,6 +172,16 @@ def ask(target: Target, patience: float = PATIENCE) -> Baseline:
     if baseline.status >= 500:
         raise UnusableTargetError(f"{target.url} answers {baseline.status}: it fails honest requests")
     return baseline
+
+
+def refusal(target: Target, patience: float = PATIENCE) -> bytes:
+    """Say what is no HTTP, and return the beginning of the answer, in words of the server's own; b"" without any."""
+    received = b""
+    with suppress(OSError), target.connect(patience) as connection:
+        connection.sendall(b"\x01\r\n\r\n")
+        while len(received) < _REFUSAL and (data := connection.recv(_REFUSAL)):
+            received += data
+    return received
 
 
 def _exchange(target: Target, patience: float) -> Baseline:

@@ -29,9 +29,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
+import psutil  # type: ignore[import-untyped,unused-ignore]
+
 from ..clients.churn import WARM
 from ..clients.churn_profiles import PROFILES
-from ..servers import ROOT, Usage, pin, raise_file_limit
+from ..servers import ROOT, Server, Usage, pin, raise_file_limit, running
 from . import builds, golang
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .processes import CLIENT_CORE, SERVER_CORE
@@ -103,14 +105,19 @@ class Churn(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         connections = min(self.connections, raise_file_limit(self.connections + _SPARE) - _SPARE)
-        with serving(*server(contestant)) as (process, port):
-            figures = self._watch(process, client(port, case, connections, self.rate, self.seconds), connections)
+        command, environment = server(contestant)
+        with running(command, core=SERVER_CORE, environment={**os.environ, **environment}) as process:
+            asked = client(process.port, case, connections, self.rate, self.seconds)
+            try:
+                figures = self._watch(process, asked, connections)
+            except (ContestantError, OSError, psutil.Error) as error:
+                raise ContestantError(f"{error}\n{''.join(process.output)}") from error
         return {name: value for name, value in figures.items() if not math.isnan(value)}
 
     def quick(self) -> Self:
         return type(self)(connections=200, rate=1000.0, seconds=2.0)
 
-    def _watch(self, process: subprocess.Popen[str], command: Sequence[str], connections: int) -> dict[str, float]:
+    def _watch(self, process: Server, command: Sequence[str], connections: int) -> dict[str, float]:
         with _client_running(command, self.seconds + _PATIENCE) as steps:
             steps.step("warm")
             warm = Usage.of(process.pid)
@@ -168,38 +175,6 @@ def client(port: int, profile: str, connections: int, rate: float, seconds: floa
     """Return the command of the client."""
     arguments = (port, profile, connections, rate, seconds)
     return [sys.executable, "-m", "loadtest.clients.churn", *map(str, arguments)]
-
-
-@contextmanager
-def serving(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a server on its core, and yield its process and port.
-
-    ContestantError with its output if it does not listen, or ends before the end of the block.
-    """
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        pin(process.pid, SERVER_CORE)
-        line = process.stdout.readline()
-        if not line.startswith("listening on"):
-            raise ContestantError(f"{' '.join(command)} does not listen\n{line}{process.stdout.read()}")
-        try:
-            yield process, int(line.rpartition(":")[2])
-        except (ContestantError, OSError) as error:
-            if process.poll() is None:
-                raise
-            raise ContestantError(f"exit code {process.returncode}\n{process.stdout.read()}") from error
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 class _Steps:

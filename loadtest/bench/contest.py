@@ -1,17 +1,20 @@
-"""The parts of a benchmark: metrics, contestants, targets and results.
+"""The parts of a benchmark: metrics, contestants and targets.
 
-A peer that is missing or failed is easily forgotten if it is left out of the table. So whatever is not measured is
-listed with a reason. A target is stated before the run, and one that was not measured never counts as reached.
+A target is stated before the run, and one that was not measured, or not validly, never counts as reached.
 """
 
 from __future__ import annotations
 
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
+
+from .spread import Spread
+
+if TYPE_CHECKING:
+    from .results import Results
 
 # the names of this project's contestants begin with this
 OURS = "deadlined"
@@ -45,7 +48,10 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound for the ratio of `ours` to `theirs`, or for the value of `ours` if `theirs` is empty."""
+    """A bound for the ratio of `ours` to `theirs`, or for the value of `ours` if `theirs` is empty.
+
+    `always`: it does not depend on sizes, so that a quick run is judged by it, too.
+    """
 
     case: str
     metric: str
@@ -53,6 +59,7 @@ class Target:
     theirs: str
     at_least: float | None = None
     at_most: float | None = None
+    always: bool = False
 
     def holds(self, value: float) -> bool:
         """True if a ratio or value is within the bounds."""
@@ -68,109 +75,24 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a target. `value` is None if it was not measured."""
+    """The result of a target. `found` is None if it was not measured; `invalid`: why what was measured does not count,
+    or ""."""
 
     target: Target
-    value: float | None
+    found: Spread | None
+    invalid: str = ""
 
     @property
     def reached(self) -> bool | None:
-        """True or False; None if it was not measured."""
-        return None if self.value is None else self.target.holds(self.value)
+        """True or False, by the median; None if there is no valid figure."""
+        return None if self.found is None or self.invalid else self.target.holds(self.found.median)
 
     @property
     def label(self) -> str:
         """The result as tables show it."""
+        if self.invalid:
+            return "invalid"
         return {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Median, least and most of the repetitions of a figure."""
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Self:
-        """Summarize values. ValueError if there are none."""
-        return cls(statistics.median(values), min(values), max(values))
-
-
-@dataclass
-class Results:
-    """The figures of one benchmark: one value per repetition for each contestant, case and metric.
-
-    `failures`: the output of a contestant that failed in a case. Names keep the order in which the benchmark gives
-    them.
-    """
-
-    contestants: Sequence[Contestant]
-    cases: Sequence[str]
-    metrics: Mapping[str, Metric]
-    skips: dict[tuple[str, str], str] = field(default_factory=dict)
-    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
-    failures: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def add(self, contestant: str, case: str, figures: Mapping[str, float]) -> None:
-        """Add one repetition. KeyError for a metric that the benchmark does not declare."""
-        for metric, value in figures.items():
-            if metric not in self.metrics:
-                raise KeyError(f"{contestant} measured {metric!r}, which is none of {', '.join(self.metrics)}")
-            self.values.setdefault((contestant, case, metric), []).append(value)
-
-    def spread(self, contestant: str, case: str, metric: str) -> Spread | None:
-        """Return median, least and most; None if it was not measured."""
-        values = self.values.get((contestant, case, metric))
-        return Spread.of(values) if values else None
-
-    def median(self, contestant: str, case: str, metric: str) -> float | None:
-        """Return the median; None if it was not measured."""
-        spread = self.spread(contestant, case, metric)
-        return None if spread is None else spread.median
-
-    def ratio(self, case: str, metric: str, ours: str, theirs: str) -> float | None:
-        """Divide the median of `ours` by that of `theirs`; None if either is missing or theirs is 0."""
-        above, below = self.median(ours, case, metric), self.median(theirs, case, metric)
-        return None if above is None or not below else above / below
-
-    def base(self, case: str, metric: str) -> str | None:
-        """Return the contestant with which the others are compared: the first of ours that was measured."""
-        for contestant in self.contestants:
-            if contestant.ours and (contestant.name, case, metric) in self.values:
-                return contestant.name
-        return None
-
-    @property
-    def repetitions(self) -> str:
-        """The number of repetitions as text: "5", or "5 to 20" if it differs between figures."""
-        counts = sorted({len(values) for values in self.values.values()}) or [0]
-        return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-
-    def metrics_of(self, case: str) -> list[str]:
-        """Return the metrics that were measured in this case by any contestant."""
-        return [
-            metric
-            for metric in self.metrics
-            if any((contestant.name, case, metric) in self.values for contestant in self.contestants)
-        ]
-
-    def why_not(self, contestant: Contestant, case: str) -> str | None:
-        """Say why there are no figures: "missing: ...", "not measured: ...", "failed"; None if there are some."""
-        if contestant.missing is not None:
-            return f"missing: {contestant.missing}"
-        if (contestant.name, case) in self.skips:
-            return f"not measured: {self.skips[contestant.name, case]}"
-        if (contestant.name, case) in self.failures:
-            return "failed"
-        return None
-
-    def verdict(self, target: Target) -> Verdict:
-        """Judge a target."""
-        if target.theirs:
-            return Verdict(target, self.ratio(target.case, target.metric, target.ours, target.theirs))
-        return Verdict(target, self.median(target.ours, target.case, target.metric))
 
 
 class ContestantError(Exception):
@@ -188,8 +110,12 @@ class Benchmark(ABC):
     title: str
     metrics: Mapping[str, Metric]
     targets: Sequence[Target] = ()
-    # of each measurement, unless the command line says otherwise
+    # starts of each measurement at least, unless the command line says otherwise; at most twice as many (schedule.py)
     repetitions: int = 5
+    # metrics side by side in a table: more do not fit a line of 120 characters
+    columns: int = 4
+    # by contestant: the same one without deadlines, which cannot be slower
+    bare: Mapping[str, str] = {}
 
     @abstractmethod
     def contestants(self) -> Sequence[Contestant]:
@@ -203,12 +129,29 @@ class Benchmark(ABC):
         """Say why this contestant is not measured in this case; None if it is."""
         return None
 
+    def saturates(self, case: str) -> bool:
+        """Tell if the server, and not its client, must be what limits the rates of this case."""
+        return True
+
     @abstractmethod
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         """Measure one repetition in a fresh process, and return this contestant's metrics (it need not have all).
 
         ContestantError with the contestant's output if it fails.
         """
+
+    @property
+    def file(self) -> str:
+        """The name of its files of results and pictures, without the ending."""
+        return f"bench-{self.name}"
+
+    def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
+        """Return further columns of a contestant's line, by their headings; the same headings for all."""
+        return {}
+
+    def more(self, results: Results) -> Mapping[str, object]:
+        """Return what its JSON has beside what all benchmarks have."""
+        return {}
 
     def beside(self, pythons: Sequence[str]) -> Self:
         """Return a variant that measures the deadlined of these environments as well; each is a path of a Python.

@@ -77,6 +77,8 @@ class Duel(Benchmark):
         Target(f"{LARGE}; {UVICORN_FAST}", "requests", OURS, "", at_least=1.15),
     )
 
+    repetitions = 10
+
     def __init__(self, pairs: int = 8) -> None:
         self._pairs = pairs
 

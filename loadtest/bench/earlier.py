@@ -1,33 +1,38 @@
 """The figures of an earlier run, to which another run adds its repetitions.
 
-Figures of two machines or of two builds have no common median, so they are refused before anything is measured.
+Figures of two machines, of two builds or of two commits have no common median, so they are refused before anything is
+measured.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report import machine
-from .contest import Results
+from ..report import machine, revision, versions
+from .results import Results
 
 Earlier = Mapping[str, Any]
 
 
-def recall(path: Path) -> Earlier:
+def recall(path: Path, metrics: Iterable[str]) -> Earlier:
     """Read the results in `path`; empty if there is no such file.
 
-    ValueError if they are of a quick run, of another machine, or of another build of Python or deadlined.
+    ValueError if they are of a quick run, of another machine, of another build of Python or deadlined, of another
+    commit, of files that differ from the commit in another way, of other versions of the peers, or of other metrics.
     """
     if not path.exists():
         return {}
     read: Earlier = json.loads(path.read_text(encoding="utf-8"))
     if read["quick"]:
         raise ValueError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
-    here = machine()
-    if others := [f"{name} {read['machine'].get(name)!r}" for name in here if read["machine"].get(name) != here[name]]:
+    if set(read["metrics"]) != set(metrics):
+        raise ValueError(f"{path} has other metrics, or other sizes ({', '.join(read['metrics'])}): run without --add")
+    here, then = {**machine(), **revision()}, {**read["machine"], **{name: read.get(name) for name in revision()}}
+    here["versions"], then["versions"] = versions(), read.get("versions")
+    if others := [f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name]]:
         raise ValueError(f"{path} was measured with {', '.join(others)}, which is another now: run without --add")
     return read
 

@@ -153,6 +153,8 @@ class Echo(Benchmark):
         Target(MAIN, "tax", TAX, "", at_most=2.0),
     )
 
+    bare = BARE
+
     def __init__(self, warm: float = 0.3, seconds: float = 1.0, cases: Sequence[str] = tuple(CASES)) -> None:
         self._warm = warm
         self._seconds = seconds
@@ -181,6 +183,10 @@ class Echo(Benchmark):
         if case == DEFAULTS and contestant in (GO, GO_MOVED, GO_TAX):
             return "Go has an allocator of its own"
         return None
+
+    def saturates(self, case: str) -> bool:
+        # one connection waits for each other's messages
+        return CASES[case].connections > 1
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if contestant in TAXES:

@@ -51,6 +51,8 @@ class Idle(Benchmark):
         *(Target(CASE, "wake-ups", name, "", at_most=0.5) for name in OURS),
     )
 
+    repetitions = 10
+
     def __init__(self, connections: int = 15_000, seconds: float = 4.0) -> None:
         self._connections = connections
         self._seconds = seconds

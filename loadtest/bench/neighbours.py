@@ -9,22 +9,17 @@ Cost       A resolution of about a per cent in two seconds.
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
 
 from ..servers import Usage
 from .processes import CLIENT_CORE, SERVER_CORE
-
-# fields of a line of /proc/stat: idle and iowait are not busy; guests are already counted in user time
-_IDLE = (3, 4)
-_COUNTED = 8
-
 
 # per cent of both cores; more changes a rate by more than the differences that are measured
 LOUD: Final = 5.0
@@ -59,14 +54,10 @@ def in_quiet(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
 
 
 def _busy() -> float:
-    """Return the seconds that the two cores have been busy so far."""
-    names = {f"cpu{SERVER_CORE}", f"cpu{CLIENT_CORE}"}
-    ticks = 0
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name in names:
-            ticks += sum(int(field) for place, field in enumerate(fields[:_COUNTED]) if place not in _IDLE)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the seconds that the two cores have been busy so far. Guests are already counted in user time."""
+    cores = psutil.cpu_times(percpu=True)
+    times = [cores[core] for core in {SERVER_CORE, CLIENT_CORE} if core < len(cores)]
+    return float(sum(one.user + one.nice + one.system + one.irq + one.softirq + one.steal for one in times))
 
 
 def _ours(pid: int) -> float:

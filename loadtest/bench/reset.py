@@ -13,6 +13,9 @@ turn and puts the heap in order once; "moved, due at once" moves one so that it 
 continues with the next (Go then scans its whole heap each time). "growth" is the cost with the larger number of timers
 divided by the cost with the smaller, measured one right after the other.
 
+The fair rivals do as little as ours: a deadline that is stored in an object, whose `call_at` looks at it when it comes
+and is armed anew, and `socket.settimeout`, which stores a timeout and reads no clock.
+
 "Held" is the cheapest call: the method is looked up once and given a float.
 
 "The least" is a bound, not a deadline: the same loop around a method that only reads the clock, or, interpreted, around
@@ -41,6 +44,9 @@ TIMEOUT = "asyncio.timeout, entered and left"
 RESCHEDULE = "asyncio.timeout, rescheduled"
 CALL_LATER = "asyncio call_later, cancelled"
 UVLOOP = "uvloop call_later, cancelled"
+LAZY = "asyncio, stored, call_at armed anew when it comes"
+UVLOOP_LAZY = "uvloop, stored, call_at armed anew when it comes"
+SETTIMEOUT = "socket.settimeout"
 
 # contestant: its module, the mode for "live" cases, and the mode for "moved earlier" cases
 _PROGRAMS: dict[str, tuple[str, str, str | None]] = {
@@ -60,6 +66,9 @@ _PROGRAMS: dict[str, tuple[str, str, str | None]] = {
     RESCHEDULE: ("reset_asyncio", "asyncio reschedule", None),
     CALL_LATER: ("reset_asyncio", "asyncio call_later", "asyncio moved"),
     UVLOOP: ("reset_asyncio", "uvloop call_later", "uvloop moved"),
+    LAZY: ("reset_asyncio", "asyncio lazy", None),
+    UVLOOP_LAZY: ("reset_asyncio", "uvloop lazy", None),
+    SETTIMEOUT: ("reset_asyncio", "asyncio settimeout", None),
 }
 
 
@@ -122,8 +131,8 @@ class Reset(Benchmark):
             *ours,
             *(Contestant(build.name + way, build.missing) for way in (BOUND, INSIDE, HELD, LEAST) for build in ours),
             golang.contestant(GO),
-            *(Contestant(name) for name in (SCOPE, MOVED_SCOPE, TIMEOUT, RESCHEDULE, CALL_LATER)),
-            Contestant(UVLOOP, absent),
+            *(Contestant(name) for name in (SCOPE, MOVED_SCOPE, TIMEOUT, RESCHEDULE, CALL_LATER, LAZY, SETTIMEOUT)),
+            *(Contestant(name, absent) for name in (UVLOOP, UVLOOP_LAZY)),
         )
 
     def cases(self) -> Sequence[str]:

@@ -1,15 +1,18 @@
 """The cost of asyncio's timeouts on its own loop or on uvloop. Run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_asyncio asyncio|uvloop timeout|reschedule|call_later|moved NUMBER OPERATIONS ROUNDS
+    python -m loadtest.bench.reset_asyncio asyncio|uvloop MODE NUMBER OPERATIONS ROUNDS
 
-`timeout`: entered and left. `reschedule`: one timeout is moved. `call_later`: armed and cancelled. All with NUMBER
-`call_later` handles armed meanwhile. `moved`: NUMBER handles, each cancelled and armed for an earlier time in turn.
+MODE is `timeout`: entered and left; `reschedule`: one timeout is moved; `call_later`: armed and cancelled; `lazy`: a
+deadline is stored, and its `call_at` armed anew when it comes; `settimeout` of a socket. All with NUMBER `call_later`
+handles armed meanwhile. `moved`: NUMBER handles, each cancelled and armed for an earlier time in turn.
 The loop gets a turn after every few hundred operations, in which asyncio removes what was cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 import statistics
 import sys
 import time
@@ -40,11 +43,73 @@ async def measure(mode: str, number: int, operations: int, rounds: int) -> None:
         finish({"moved earlier": await _moved(handles), "moved, due at once": await _due(handles[:operations])})
     if mode == "reschedule":
         finish(await _reschedule(operations, rounds))
+    if mode in ("lazy", "settimeout"):
+        with socket.socket() as endpoint:
+            loops = _lazy(loop) if mode == "lazy" else _settimeout(endpoint)
+            finish({name: await sliced_median(repeat, operations, rounds, _turn) for name, repeat in loops.items()})
     if mode == "timeout":
         cost = await _timeout(operations, rounds)
     else:
         cost = await sliced_median(_call_later(loop), operations, rounds, _turn)
     finish({"later": cost, "set and cleared": cost})
+
+
+class Lazy:
+    """A deadline that is stored. Its handle fires at the time that it was armed for, and is armed anew if that is over.
+
+    Only a deadline before that time arms it at once, as ours does.
+    """
+
+    __slots__ = ("_armed", "_handle", "_loop", "when")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        self._loop = loop
+        self.when = when
+        self._arm()
+
+    def move(self, when: float) -> None:
+        """Set the deadline; inf for none."""
+        self.when = when
+        if when < self._armed:
+            self._handle.cancel()
+            self._arm()
+
+    def _arm(self) -> None:
+        self._armed = self.when
+        self._handle = self._loop.call_at(self.when, self._come)
+
+    def _come(self) -> None:
+        self._armed = math.inf
+        if self._loop.time() < self.when < math.inf:
+            self._arm()
+
+
+def _lazy(loop: asyncio.AbstractEventLoop) -> dict[str, Callable[[int], None]]:
+    now, deadline = loop.time, Lazy(loop, loop.time() + 5)
+
+    def later(repeats: int) -> None:
+        for _ in range(repeats):
+            deadline.move(now() + 5)
+
+    def cleared(repeats: int) -> None:
+        for _ in range(repeats):
+            deadline.move(now() + 5)
+            deadline.move(math.inf)
+
+    return {"later": later, "set and cleared": cleared}
+
+
+def _settimeout(endpoint: socket.socket) -> dict[str, Callable[[int], None]]:
+    def later(repeats: int) -> None:
+        for _ in range(repeats):
+            endpoint.settimeout(5.0)
+
+    def cleared(repeats: int) -> None:
+        for _ in range(repeats):
+            endpoint.settimeout(5.0)
+            endpoint.settimeout(None)
+
+    return {"later": later, "set and cleared": cleared}
 
 
 def _call_later(loop: asyncio.AbstractEventLoop) -> Callable[[int], None]:

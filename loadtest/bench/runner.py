@@ -1,4 +1,4 @@
-"""Run benchmarks in turns and report: tables, JSON, a picture, and whether the targets are reached."""
+"""The runner of all benchmarks: in turns, and then tables, JSON, a picture, and whether the targets are reached."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 from rich.markup import escape
 
 from ..report import console, progress, save
-from . import NAMES, ON_REQUEST, earlier, golang, tables
-from .contest import Benchmark, Contestant, ContestantError, Results, Spread, Verdict
-from .schedule import Turn, seconds_left, turns
+from . import NAMES, ON_REQUEST, earlier, golang, tables, validity
+from .contest import Benchmark, Contestant, ContestantError, Verdict
+from .results import Results
+from .schedule import PRECISE, Rule, Turn, seconds_left, turns
+from .spread import CONFIDENCE, Spread
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,11 @@ class Plan:
     add: bool = False
     pythons: Sequence[str] = ()
 
-    def repetitions_of(self, benchmark: Benchmark) -> int:
+    def rule_of(self, benchmark: Benchmark) -> Rule:
         """Return how often each measurement is repeated."""
-        return self.repetitions or (1 if self.quick else benchmark.repetitions)
+        if exact := self.repetitions or (1 if self.quick else 0):
+            return Rule(exact, exact)
+        return Rule(benchmark.repetitions, 2 * benchmark.repetitions)
 
 
 def load(name: str) -> Benchmark:
@@ -84,10 +88,10 @@ class Measurer:
         self._results = results
         self.took: dict[tuple[str, str], float] = {}
 
-    def measure(self, turn: Turn) -> None:
-        """Measure one turn, or record the failure and the contestant's output."""
+    def measure(self, turn: Turn) -> str:
+        """Measure one turn, or record the failure and the contestant's output, and return it; "" if all is well."""
         if turn.pair in self._results.failures:
-            return
+            return ""
         began = time.monotonic()
         try:
             figures = self._benchmark.measure(turn.contestant, turn.case)
@@ -96,40 +100,53 @@ class Measurer:
             # the failure of one contestant must not lose the figures of the others
             self._results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
         self.took[turn.pair] = time.monotonic() - began
+        return self._results.failures.get(turn.pair, "")
 
 
-def measure(benchmark: Benchmark, results: Results, repetitions: int) -> None:
+def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     """Measure all turns with a progress bar; failures are printed at once."""
-    schedule = turns(pairs(results), repetitions)
     measurer = Measurer(benchmark, results)
     with progress() as bar:
-        task = bar.add_task(benchmark.name, total=len(schedule), what="", left="")
-        for number, turn in enumerate(schedule):
-            seconds = seconds_left(schedule[number:], measurer.took)
-            left = "" if seconds is None else f"about {tables.duration(seconds)} left"
-            what = f"{turn.repetition + 1}/{repetitions} {turn.case}: {turn.contestant}"
-            bar.update(task, what=escape(what), left=left)
-            if not console.is_terminal and number and turn.repetition > schedule[number - 1].repetition:
-                # a log file shows no moving bar
-                bar.console.print(f"{benchmark.name}: {turn.repetition}/{repetitions} repetitions, {left}")
-            known = len(results.failures)
-            measurer.measure(turn)
-            if len(results.failures) > known:
-                bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
-                bar.console.print(results.failures[turn.pair], markup=False, highlight=False)
-            bar.advance(task)
+        task = bar.add_task(benchmark.name, total=0, what="", left="")
+        repetition, due = 0, turns(pairs(results), rule.least)
+        while due:
+            bar.update(task, total=(bar.tasks[0].total or 0) + len(due))
+            for number, turn in enumerate(due):
+                seconds = seconds_left(due[number:], measurer.took)
+                left = "" if seconds is None else f"about {tables.duration(seconds)} left"
+                what = escape(f"{turn.repetition + 1}/{rule.most} {turn.case}: {turn.contestant}")
+                bar.update(task, what=what, left=left)
+                if not console.is_terminal and turn.repetition > repetition:
+                    # a log file shows no moving bar
+                    bar.console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions, {left}")
+                repetition = turn.repetition
+                if trouble := measurer.measure(turn):
+                    bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
+                    bar.console.print(trouble, markup=False, highlight=False)
+                bar.advance(task)
+            due = turns(_imprecise(results), 1, repetition + 1) if repetition + 1 < rule.most else []
         bar.update(task, what="", left="")
 
 
-def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
-    """Run these benchmarks. True if nothing failed and every measured target is reached.
+def _imprecise(results: Results) -> list[tuple[str, str]]:
+    """Return the pairs that have figures, and of which the first one's interval is too wide."""
+    found = []
+    for name, case in pairs(results):
+        first = next((metric for metric in results.metrics if (name, case, metric) in results.values), None)
+        spread = first and results.spread(name, case, first)
+        if spread and not spread.within(PRECISE):
+            found.append((name, case))
+    return found
+
+
+def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
+    """Run these benchmarks. True if nothing failed, all figures count, and every measured target is reached.
 
     Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
-    `plan.add` cannot be used. A quick run does not judge targets.
+    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes. `pictures`: where the
+    pictures go; None is `directory`.
     """
-    chosen = [load(name) for name in names]
-    if plan.quick:
-        chosen = [benchmark.quick() for benchmark in chosen]
+    chosen = [benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks]
     if plan.pythons:
         chosen = [_beside(benchmark, plan.pythons) for benchmark in chosen]
     prepared = [
@@ -139,14 +156,22 @@ def run(names: Sequence[str], plan: Plan, directory: Path) -> bool:
     tables.header(golang.version())
     good = True
     for benchmark, results, before in prepared:
-        measure(benchmark, results, plan.repetitions_of(benchmark))
+        rule = plan.rule_of(benchmark)
+        measure(benchmark, results, rule)
         earlier.include(results, before, benchmark.cases())
-        # the targets do not apply to the small sizes of a quick run
-        targets = [target for target in benchmark.targets if target.case in results.cases]
-        verdicts = [] if plan.quick else [results.verdict(target) for target in targets]
-        tables.show(benchmark, results, verdicts)
-        _write(benchmark, results, verdicts, plan, directory)
-        good = good and not results.failures and all(verdict.reached is not False for verdict in verdicts)
+        if not plan.quick:
+            results.invalid = validity.judge(benchmark, results)
+        targets = [
+            target for target in benchmark.targets if target.case in results.cases and (target.always or not plan.quick)
+        ]
+        verdicts = [results.verdict(target) for target in targets]
+        tables.show(benchmark, results, verdicts, rule)
+        _write(benchmark, document(benchmark, results, verdicts, plan), directory)
+        if results.values:
+            (pictures or directory).mkdir(parents=True, exist_ok=True)
+            benchmark.plot(results, (pictures or directory) / f"{benchmark.file}.png")
+        reached = all(verdict.reached is not False for verdict in verdicts)
+        good = good and not results.failures and not results.invalid and reached
     return good
 
 
@@ -161,13 +186,9 @@ def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earli
     if not plan.add:
         return {}
     try:
-        return earlier.recall(_file(benchmark, directory))
+        return earlier.recall(directory / f"{benchmark.file}.json", benchmark.metrics)
     except ValueError as error:
         raise RuntimeError(str(error)) from error
-
-
-def _file(benchmark: Benchmark, directory: Path) -> Path:
-    return directory / f"bench-{benchmark.name}.json"
 
 
 def listing(names: Sequence[str]) -> bool:
@@ -187,12 +208,9 @@ def contestants(names: Sequence[str]) -> dict[str, Contestant]:
     return {contestant.name: contestant for name in names for contestant in load(name).contestants()}
 
 
-def _write(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan, directory: Path) -> None:
+def _write(benchmark: Benchmark, written: dict[str, Any], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    file = _file(benchmark, directory)
-    save(file.stem, document(benchmark, results, verdicts, plan), directory)
-    if results.values:
-        benchmark.plot(results, file.with_suffix(".png"))
+    save(benchmark.file, written, directory)
 
 
 def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
@@ -202,6 +220,8 @@ def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]
         "title": benchmark.title,
         "quick": plan.quick,
         "repetitions": results.repetitions,
+        "rule": plan.rule_of(benchmark).text,
+        "confidence": CONFIDENCE,
         "go": golang.version(),
         "cases": list(results.cases),
         "metrics": {name: asdict(metric) for name, metric in results.metrics.items()},
@@ -211,14 +231,15 @@ def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]
         "failures": [
             {"contestant": name, "case": case, "output": output} for (name, case), output in results.failures.items()
         ],
-        "targets": [
-            {**asdict(verdict.target), "value": verdict.value, "reached": verdict.reached} for verdict in verdicts
-        ],
+        "invalid": [{"contestant": name, "case": case, "why": why} for (name, case), why in results.invalid.items()],
+        "targets": [_target(verdict) for verdict in verdicts],
+        **benchmark.more(results),
     }
 
 
 def _figure(results: Results, contestant: str, case: str, metric: str) -> dict[str, Any]:
     base, values = results.base(case, metric), results.values[contestant, case, metric]
+    ratio = None if base is None else results.ratio(case, metric, contestant, base)
     return {
         "contestant": contestant,
         "case": case,
@@ -226,5 +247,17 @@ def _figure(results: Results, contestant: str, case: str, metric: str) -> dict[s
         **asdict(Spread.of(values)),
         "values": values,
         "compared_with": base,
-        "ratio": None if base is None else results.ratio(case, metric, contestant, base),
+        "ratio": None if ratio is None else ratio.median,
+        "ratio_interval": None if ratio is None else [ratio.low, ratio.high],
+    }
+
+
+def _target(verdict: Verdict) -> dict[str, Any]:
+    found = verdict.found
+    return {
+        **asdict(verdict.target),
+        "value": None if found is None else found.median,
+        "interval": None if found is None else [found.low, found.high],
+        "invalid": verdict.invalid,
+        "reached": verdict.reached,
     }

@@ -10,11 +10,11 @@ from rich.table import Table
 
 import deadlined
 
-from ..report import console, machine
-from .contest import Benchmark, Contestant, Metric, Results, Verdict
-
-# metrics side by side: more do not fit a line of 120 characters
-_COLUMNS = 4
+from ..report import console, machine, revision
+from .contest import Benchmark, Contestant, Metric, Verdict
+from .results import Results
+from .schedule import Rule
+from .spread import CONFIDENCE, Spread
 
 
 def number(value: float) -> str:
@@ -30,13 +30,15 @@ def duration(seconds: float) -> str:
 
 
 def header(go: str) -> None:
-    """Print the machine and the builds."""
-    facts = machine()
+    """Print the machine, the builds, and what is measured."""
+    facts, commit = machine(), revision()
     console.print(
-        f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores\n"
+        f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores, "
+        f"governor {facts['governor']}, SMT {facts['smt']}\n"
         f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
         f"deadlined {facts['deadlined']} ({facts['timers']}, from {Path(deadlined.__file__).parent})\n"
-        f"malloc: {facts['malloc']}; medians, least to most below",
+        f"commit {commit['commit'] or 'unknown'}{', with changes' if commit['dirty'] else ''}; "
+        f"malloc: {facts['malloc']}; medians, their {CONFIDENCE:.0%} intervals below",
         highlight=False,
     )
 
@@ -51,10 +53,13 @@ def cell(results: Results, contestant: str, case: str, metric: str) -> str:
     base = results.base(case, metric)
     if kind.better is not None and base is not None and base != contestant:
         ratio = results.ratio(case, metric, contestant, base)
-        value += "" if ratio is None else f"  {number(ratio)}x"
-    if spread.least == spread.most:
-        return value
-    return f"{value}\n[dim]{number(spread.least)} to {number(spread.most)}[/]"
+        value += "" if ratio is None else f"  {number(ratio.median)}x"
+    return value if spread.low == spread.high else f"{value}\n[dim]{interval(spread)}[/]"
+
+
+def interval(spread: Spread) -> str:
+    """Format an interval: "97.2 to 99"."""
+    return f"{number(spread.low)} to {number(spread.high)}"
 
 
 def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[str]) -> list[str]:
@@ -62,28 +67,34 @@ def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[s
     why = results.why_not(contestant, case)
     if why is not None:
         return [f"{escape(contestant.name)}\n[yellow]{escape(why)}[/]", *("-" for _ in metrics)]
-    return [escape(contestant.name), *(cell(results, contestant.name, case, metric) for metric in metrics)]
+    invalid = results.invalid.get((contestant.name, case))
+    name = escape(contestant.name) + (f"\n[red]invalid: {escape(invalid)}[/]" if invalid else "")
+    return [name, *(cell(results, contestant.name, case, metric) for metric in metrics)]
 
 
-def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) -> None:
+def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], rule: Rule) -> None:
     """Print a table per case, then the targets."""
     for case in results.cases:
         metrics = results.metrics_of(case)
         # without any figures the table says why
-        for start in range(0, max(1, len(metrics)), _COLUMNS):
-            console.print(_table(benchmark, results, case, metrics[start : start + _COLUMNS]))
+        for start in range(0, max(1, len(metrics)), benchmark.columns):
+            console.print(_table(benchmark, results, case, metrics[start : start + benchmark.columns], rule))
     if verdicts:
-        console.print(_targets(benchmark, results, verdicts))
+        console.print(_targets(benchmark, verdicts))
 
 
-def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str]) -> Table:
-    caption = "2x: twice the first contestant of deadlined that was measured"
-    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}; repetitions: {results.repetitions}")
+def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str], rule: Rule) -> Table:
+    compared = any(results.base(case, metric) for metric in metrics)
+    caption = "2x: twice the first contestant of deadlined that was measured; " if compared else ""
+    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}{rule.text}")
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
         table.add_column(_heading(metric, results.metrics[metric]), justify="right")
+    remarks = {c.name: benchmark.remarks(results, c.name, case) for c in results.contestants}
+    for heading in next(iter(remarks.values()), {}):
+        table.add_column(heading)
     for contestant in results.contestants:
-        table.add_row(*row(results, contestant, case, metrics))
+        table.add_row(*row(results, contestant, case, metrics), *map(escape, remarks[contestant.name].values()))
     return table
 
 
@@ -91,19 +102,19 @@ def _heading(name: str, metric: Metric) -> str:
     return escape(name) if metric.better is None else f"{escape(name)}\n[dim]{metric.better} is better[/]"
 
 
-def _targets(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]) -> Table:
+def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
     table = Table(title=f"{benchmark.name}: targets")
     for column in ("case", "metric", "of", "wanted", "found", ""):
         table.add_column(column)
     styles = {True: "green", False: "bold red", None: "yellow"}
     for verdict in verdicts:
-        target = verdict.target
+        target, found = verdict.target, verdict.found
         table.add_row(
             escape(target.case),
             escape(target.metric),
             escape(f"{target.ours} / {target.theirs}" if target.theirs else target.ours),
             target.wanted,
-            "-" if verdict.value is None else number(verdict.value),
+            "-" if found is None else f"{number(found.median)} ({interval(found)})",
             f"[{styles[verdict.reached]}]{verdict.label}[/]",
         )
     return table

@@ -2,44 +2,36 @@
 
 Facts      wrk speaks TLS 1.3 over 64 connections from one core, the server has the other. All servers use OpenSSL with
            their own choice of ciphers, except granian, which uses rustls; the certificate (ECDSA, P-256) is the same.
-Hazard     Memory that is resident at the start belongs to no connection, and a handshake leaves garbage behind.
-Answer     As in `http`: an answer is compared first, and any error means that there is no figure. Memory is the growth
-           of the server after the first hundred connections, each of which was answered once.
+Answer     As in `http`: an answer is compared first, and any error means that there is no figure. Memory is that of
+           loaded.py.
 Cost       "hello, closing" is a handshake per request, in which wrk resumes no session; its rate is that of the
            signature.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import socket
 import ssl
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from ..apps import PAGES
-from ..servers import START, Server, Usage, raise_file_limit, running, tool
-from . import wrk
+from ..servers import START, Server, running, tool
+from . import loaded, wrk
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
-from .neighbours import in_quiet, neighbours
 from .processes import SERVER_CORE
 from .web_servers import APP, ENTRIES, GRANIAN, HYPERCORN, OURS, OURS_H11, UVICORN_FAST, UVICORN_H11
 
 CONNECTIONS: Final = 64
 MAIN: Final = "hello"
 IDLE: Final = "idle"
-
-# connections that are opened before memory is measured for the first time
-_FIRST: Final = 100
-# seconds for a server to finish the work of its last answers
-_SETTLING: Final = 1.0
 
 # the requested path, and wrk's options
 LOADS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
@@ -62,8 +54,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("requests/s", "more"),
     "cpu": Metric("µs/request", "less"),
     "memory": Metric("B/connection", "less"),
-    "busy": Metric("% of a core", None),
-    "others": Metric("% of both cores", None),
+    **loaded.CONTEXT,
 }
 
 
@@ -77,6 +68,8 @@ class Tls(Benchmark):
         Target(MAIN, "rate", OURS, UVICORN_FAST, at_least=1.2),
         Target(MAIN, "rate", OURS_H11, HYPERCORN, at_least=3),
     )
+
+    repetitions = 10
 
     def __init__(self, seconds: int = 3, idle: int = 1000) -> None:
         self._seconds = seconds
@@ -92,35 +85,18 @@ class Tls(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if case == IDLE:
-            return self._measure_memory(contestant)
-        return in_quiet(lambda: self._measure(contestant, *LOADS[case]))
+            idle = partial(serving, contestant, neutral=False)
+            return {"memory": loaded.memory(idle, lambda server: answered(server.port), self._idle)}
+        path, options = LOADS[case]
 
-    def _measure(self, contestant: str, path: str, options: Sequence[str]) -> dict[str, float]:
-        with serving(contestant, neutral=True) as server:
-            url = f"https://127.0.0.1:{server.port}{path}"
-            wrk.load(url, CONNECTIONS, 1, options)
-            before = Usage.of(server.pid)
-            with neighbours(server.pid) as others:
-                done = wrk.load(url, CONNECTIONS, self._seconds, options)
-            cpu = Usage.of(server.pid).cpu - before.cpu
-        return {
-            "rate": done.number / done.seconds,
-            "cpu": cpu / done.number * 1e6,
-            "busy": cpu / done.seconds * 100,
-            "others": others.share,
-        }
+        def load(server: Server, seconds: int) -> wrk.Requests:
+            return wrk.load(f"https://127.0.0.1:{server.port}{path}", CONNECTIONS, seconds, options)
 
-    def _measure_memory(self, contestant: str) -> dict[str, float]:
-        raise_file_limit(self._idle + 2 * _FIRST)
-        with serving(contestant, neutral=False) as server, contextlib.ExitStack() as clients:
-            for _ in range(_FIRST):
-                clients.enter_context(answered(server.port))
-            time.sleep(_SETTLING)
-            before = Usage.of(server.pid).resident
-            for _ in range(self._idle):
-                clients.enter_context(answered(server.port))
-            time.sleep(_SETTLING)
-            return {"memory": (Usage.of(server.pid).resident - before) / self._idle}
+        def measured(server: Server) -> tuple[float, float, Mapping[str, float]]:
+            done = load(server, self._seconds)
+            return done.number, done.seconds, {}
+
+        return loaded.under(partial(serving, contestant, neutral=True), lambda server: load(server, 1), measured)
 
     def quick(self) -> Self:
         return type(self)(seconds=1, idle=50)
@@ -178,16 +154,13 @@ def answered(port: int, path: str = "/") -> Iterator[ssl.SSLSocket]:
 
 def _wait_until_it_answers(server: Server) -> None:
     """Request each page; retry while the connection is refused."""
-    end = time.monotonic() + START
+
+    def ask(path: str) -> None:
+        with answered(server.port, path):
+            return
+
     for path in {path for path, _ in LOADS.values()}:
-        while True:
-            try:
-                with answered(server.port, path):
-                    break
-            except (OSError, ContestantError) as error:
-                if not isinstance(error, ConnectionRefusedError) or time.monotonic() > end:
-                    raise ContestantError(f"{path}: {error}\n{''.join(server.output)}") from error
-                time.sleep(0.05)
+        loaded.wait_for_answer(server, partial(ask, path))
 
 
 BENCHMARK = Tls()

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
-from ..servers import START, Usage, tool
-from . import web_servers, wrk
+from ..servers import START, Server, tool
+from . import loaded, web_servers, wrk
 from .contest import Benchmark, Contestant, ContestantError, Metric, Target
 from .echo import environment
-from .neighbours import in_quiet, neighbours
 from .web_cases import (
     BROWSER,
     CASES,
@@ -48,8 +47,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cpu": Metric("µs/request", "less"),
     "wakes": Metric("of the client per request", "less"),
     "tax": Metric("%", "less"),
-    "busy": Metric("% of a core", None),
-    "others": Metric("% of both cores", None),
+    **loaded.CONTEXT,
 }
 
 
@@ -84,6 +82,9 @@ class Web(Benchmark):
         Target(MAIN, "tax", web_servers.TAX_H11, "", at_most=2.0),
     )
 
+    repetitions = 10
+    bare: Mapping[str, str] = {OURS: OURS_OFF, OURS_H11: OURS_H11_OFF}
+
     def __init__(self, warm: int = 1, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
         self._warm = warm
         self._seconds = seconds
@@ -108,28 +109,22 @@ class Web(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if contestant in web_servers.TAXES:
             return self._measure_tax(contestant, case)
-        return in_quiet(lambda: self._measure(contestant, case))
-
-    def _measure(self, contestant: str, case: str) -> dict[str, float]:
         asked = CASES[case]
+
+        def load(server: Server, seconds: int) -> wrk.Requests:
+            return wrk.load(f"{server.url}{asked.path}", asked.connections, seconds, asked.options)
+
+        def measured(server: Server) -> tuple[float, float, Mapping[str, float]]:
+            done = load(server, self._seconds)
+            more = {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number}
+            return done.number, done.seconds, more
+
         around = environment(contestant, neutral=asked.neutral)
-        with web_servers.serving(ENTRIES[contestant], around, asked.app) as server:
-            url = f"{server.url}{asked.path}"
-            if self._warm:
-                wrk.load(url, asked.connections, self._warm, asked.options)
-            before = Usage.of(server.pid)
-            with neighbours(server.pid) as others:
-                done = wrk.load(url, asked.connections, self._seconds, asked.options)
-            cpu = Usage.of(server.pid).cpu - before.cpu
-        return {
-            "rate": done.number / done.seconds,
-            "p50": done.p50 * 1e3,
-            "p99": done.p99 * 1e3,
-            "cpu": cpu / done.number * 1e6,
-            "wakes": done.wakes / done.number,
-            "busy": cpu / done.seconds * 100,
-            "others": others.share,
-        }
+        return loaded.under(
+            lambda: web_servers.serving(ENTRIES[contestant], around, asked.app),
+            lambda server: self._warm and load(server, self._warm),
+            measured,
+        )
 
     def _measure_tax(self, contestant: str, case: str) -> dict[str, float]:
         with web_servers.serving(ENTRIES[contestant], environment(contestant, neutral=True)) as server:

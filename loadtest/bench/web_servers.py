@@ -2,15 +2,14 @@
 
 All serve the application of the case (Go: the pages of `loadtest.apps:web`), in one process on one core, without an
 access log. The timeouts that a server has are on and long, so that nothing is cut during a measurement. Peers write no
-fields that ours does not write, and read none that ours does not read.
+fields that ours does not write, and read none that ours does not read. Their garbage collector is set as ours, but in
+granian's worker processes.
 """
 
 from __future__ import annotations
 
 import socket
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from ..frameworks import ANSWERS
 from ..servers import START, Server, deadlined_command, running
 from . import builds, golang
 from .contest import Contestant, ContestantError
+from .loaded import wait_for_answer
 from .processes import SERVER_CORE
 
 APP: Final = "loadtest.apps:web"
@@ -71,7 +71,7 @@ def _ours(*flags: str) -> Callable[[str], list[str]]:
 
 
 def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
-    return lambda app: module_command(
+    return lambda app: tuned_command(
         "uvicorn", app, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log", "--no-proxy-headers",
         "--no-server-header", "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
@@ -79,7 +79,7 @@ def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
 
 def _hypercorn(app: str) -> list[str]:
     # no worker processes: it serves in the first one
-    return module_command(
+    return tuned_command(
         "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", app
     )
 
@@ -90,6 +90,11 @@ def _granian(*flags: str) -> Callable[[str], list[str]]:
         "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
         "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), *flags, app,
     )  # fmt: skip
+
+
+def tuned_command(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a server with the garbage collector as ours."""
+    return module_command("loadtest.peers.tuned", name, *arguments)
 
 
 def module_command(name: str, *arguments: str) -> list[str]:
@@ -167,16 +172,12 @@ def serving(entry: Entry, environment: Mapping[str, str], app: str = APP) -> Ite
 
 
 def _expect(server: Server, path: str, body: bytes, data: bytes | None = None) -> None:
-    """Request once; retry while the connection is refused (granian reports its port before its worker listens)."""
-    end = time.monotonic() + START
-    while True:
-        try:
-            with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
-                found = response.read()
-            break
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > end:
-                raise ContestantError(f"{path}: {error}\n{''.join(server.output)}") from error
-            time.sleep(0.05)
-    if found != body:
-        raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
+    """Request once; retry while the connection is refused."""
+
+    def ask() -> None:
+        with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
+            found = response.read()
+        if found != body:
+            raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
+
+    wait_for_answer(server, ask)

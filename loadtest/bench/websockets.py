@@ -2,28 +2,27 @@
 
 Facts      64 websockets each send a message when the echo of the last has come. The client is a loop over epoll with
            frames that were made beforehand; it has one core, and the server the other.
-Hazard     A client that cannot keep up measures itself. Memory that is resident at the start belongs to no websocket.
+Hazard     A client that cannot keep up measures itself.
 Answer     `busy` is the share of its core that the server has used. Every echo is compared with the message. Memory is
-           the growth of the server after the first hundred websockets.
+           that of loaded.py.
 Cost       Nothing is compressed in the rates: zlib would be most of what is measured. "idle, compressed" is the memory
            of websockets that have agreed on permessage-deflate.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, Self
 
 from ..clients.websockets import echoed, opened
-from ..servers import START, Server, Usage, deadlined_command, raise_file_limit, running
-from . import builds
-from .contest import Benchmark, Contestant, ContestantError, Metric, Target
+from ..servers import Server, deadlined_command, running
+from . import builds, loaded
+from .contest import Benchmark, Contestant, Metric, Target
 from .echo import environment
-from .neighbours import in_quiet, neighbours
 from .processes import SERVER_CORE
-from .web_servers import Entry, free_port, module_command
+from .web_servers import Entry, free_port, module_command, tuned_command
 
 CONNECTIONS: Final = 64
 MAIN: Final = "16 B"
@@ -33,15 +32,12 @@ SIZES: Final[Mapping[str, int]] = {MAIN: 16, "64 KiB": 64 * 1024}
 IDLE: Final[Mapping[str, bool]] = {"idle": False, "idle, compressed": True}
 
 _APP: Final = "loadtest.apps:echo"
-_FIRST: Final = 100
-_SETTLING: Final = 1.0
 
 METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("messages/s", "more"),
     "cpu": Metric("µs/message", "less"),
     "memory": Metric("B/websocket", "less"),
-    "busy": Metric("% of a core", None),
-    "others": Metric("% of both cores", None),
+    **loaded.CONTEXT,
 }
 
 OURS: Final = f"{builds.INSTALLED} uvloop"
@@ -56,7 +52,7 @@ def _ours(loop: str) -> list[str]:
 
 
 def _uvicorn(library: str) -> list[str]:
-    return module_command(
+    return tuned_command(
         "uvicorn", _APP, "--http", "httptools", "--loop", "uvloop", "--ws", library, "--no-access-log",
         "--host", "127.0.0.1", "--port", "0",
     )  # fmt: skip
@@ -91,6 +87,8 @@ class Websockets(Benchmark):
     metrics = METRICS
     targets = tuple(Target(size, "rate", OURS, UVICORN, at_least=1.2) for size in SIZES)
 
+    repetitions = 10
+
     def __init__(self, seconds: float = 3.0, idle: int = 1000) -> None:
         self._seconds = seconds
         self._idle = idle
@@ -103,37 +101,21 @@ class Websockets(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         if case in IDLE:
-            return self._measure_memory(contestant, IDLE[case])
-        return in_quiet(lambda: self._measure(contestant, SIZES[case]))
+            idle = partial(serving, contestant, neutral=False)
+            return {"memory": loaded.memory(idle, lambda server: opened(server.port, IDLE[case]), self._idle)}
+        size = SIZES[case]
+
+        def measured(server: Server) -> tuple[float, float, Mapping[str, float]]:
+            return echoed(server.port, CONNECTIONS, size, self._seconds) * self._seconds, self._seconds, {}
+
+        return loaded.under(
+            partial(serving, contestant, neutral=True),
+            lambda server: echoed(server.port, CONNECTIONS, size, self._seconds / 5),
+            measured,
+        )
 
     def quick(self) -> Self:
         return type(self)(seconds=0.2, idle=50)
-
-    def _measure(self, contestant: str, size: int) -> dict[str, float]:
-        with serving(contestant, neutral=True) as server:
-            echoed(server.port, CONNECTIONS, size, self._seconds / 5)
-            before = Usage.of(server.pid)
-            with neighbours(server.pid) as others:
-                rate = echoed(server.port, CONNECTIONS, size, self._seconds)
-            cpu = Usage.of(server.pid).cpu - before.cpu
-        return {
-            "rate": rate,
-            "cpu": cpu / (rate * self._seconds) * 1e6,
-            "busy": cpu / self._seconds * 100,
-            "others": others.share,
-        }
-
-    def _measure_memory(self, contestant: str, compressed: bool) -> dict[str, float]:
-        raise_file_limit(self._idle + 2 * _FIRST)
-        with serving(contestant, neutral=False) as server, ExitStack() as clients:
-            for _ in range(_FIRST):
-                clients.enter_context(opened(server.port, compressed))
-            time.sleep(_SETTLING)
-            before = Usage.of(server.pid).resident
-            for _ in range(self._idle):
-                clients.enter_context(opened(server.port, compressed))
-            time.sleep(_SETTLING)
-            return {"memory": (Usage.of(server.pid).resident - before) / self._idle}
 
 
 @contextmanager
@@ -141,16 +123,7 @@ def serving(contestant: str, *, neutral: bool) -> Iterator[Server]:
     """Start this server, and yield it when it has echoed. ContestantError if it does not."""
     around = environment(contestant, neutral=neutral)
     with running(ENTRIES[contestant].command(_APP), core=SERVER_CORE, environment=around) as server:
-        end = time.monotonic() + START
-        while True:
-            try:
-                echoed(server.port, 1, 16, 0.01)
-                break
-            except (OSError, RuntimeError) as error:
-                # granian reports its port before its worker listens
-                if time.monotonic() > end:
-                    raise ContestantError(f"{error}\n{''.join(server.output)}") from error
-                time.sleep(0.1)
+        loaded.wait_for_answer(server, lambda: echoed(server.port, 1, 16, 0.01), RuntimeError)
         yield server
 
 

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import click
 
-from ..exits import explained
+from ..commands import explained, file_option, owned_option, progress, write
 from ..report import console
 from ..target import resolve
 from . import shown
 from .attacks import NAMES
 from .grade import GRADES, below
 from .junit import junit
-from .outcome import Report
 from .page import page
 from .run import Plan
 from .run import check as run_check
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("check", short_help="Grade how any HTTP server treats slow clients.")
@@ -32,13 +29,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
 @click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
               help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
-@click.option("--json", "json_file", metavar="FILE", type=_FILE, help="Write the report as JSON.")
-@click.option("--html", "html_file", metavar="FILE", type=_FILE, help="Write the report as a page with plots.")
-@click.option("--junit", "junit_file", metavar="FILE", type=_FILE, help="Write the report as JUnit's XML.")
+@file_option("--json", "json_file", "Write the report as JSON.")
+@file_option("--html", "html_file", "Write the report as a page with plots.")
+@file_option("--junit", "junit_file", "Write the report as JUnit's XML.")
 @click.option("--fail-below", metavar="GRADE", type=click.Choice(list(GRADES), case_sensitive=False),
               help="Exit with 1 if the grade is worse.")  # fmt: skip
-@click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
-              help="Attack this name or address, which is not loopback. It is yours. Can be repeated.")  # fmt: skip
+@owned_option("Attack")
 def command(
     url: str,
     more: tuple[str, ...],
@@ -73,10 +69,12 @@ def command(
     names = _names(only, more)
     with explained():
         plan = Plan(resolve(url, owned), names, limit, connections)
-        with shown.progress(console, limit) as progress:
-            report = run_check(plan, progress)
+        with progress(console, shown.left) as on_progress:
+            report = run_check(plan, on_progress)
     shown.show(console, report)
-    _write(report, json_file, html_file, junit_file)
+    write(json_file, lambda: json.dumps(report.as_json(), indent=2) + "\n")
+    write(html_file, lambda: page(report))
+    write(junit_file, lambda: junit(report))
     if report.interrupted:
         sys.exit(130)
     if fail_below is not None and below(report.grade, fail_below.upper()):
@@ -92,13 +90,3 @@ def _names(only: tuple[str, ...], more: tuple[str, ...]) -> frozenset[str]:
     if unknown := names.difference(NAMES):
         raise click.BadParameter(f"{', '.join(sorted(unknown))} is none of {', '.join(NAMES)}", param_hint="--only")
     return names or frozenset(NAMES)
-
-
-def _write(report: Report, json_file: Path | None, html_file: Path | None, junit_file: Path | None) -> None:
-    as_json = json.dumps(report.as_json(), indent=2) + "\n"
-    for path, text in ((json_file, as_json), (html_file, page(report)), (junit_file, junit(report))):
-        if path is not None:
-            try:
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error

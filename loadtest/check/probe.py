@@ -10,11 +10,8 @@ Cost       The time of such an end is exact to that interval.
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import ssl
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
@@ -23,6 +20,7 @@ from time import monotonic
 
 import httptools
 
+from .. import dial
 from ..target import Target
 from ..wire import Answers
 from .loop import Loop
@@ -42,8 +40,7 @@ _BUFFER = 8192
 class State(Enum):
     """The states of a probe, in their order."""
 
-    CONNECTING = auto()
-    SHAKING = auto()
+    OPENING = auto()  # connecting, and the handshake
     WAITING = auto()  # for the responses that the script wants first
     ATTACKING = auto()
     ENDED = auto()
@@ -65,7 +62,7 @@ class Probe:
         ended: Callable[[Seen], None],
     ) -> None:
         self.script = script
-        self.state = State.CONNECTING
+        self.state = State.OPENING
         self._target = target
         self._context = context if script.shake else None
         self._loop = loop
@@ -79,21 +76,20 @@ class Probe:
         self._reset = False
         self._ticks = 0
         self._began = monotonic()
-        self._socket = socket.socket(target.family, socket.SOCK_STREAM)
+        self._socket = dial.made(target)
         self._mask = 0
 
     def start(self, now: float) -> None:
         """Connect. A failure is reported like an end."""
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.script.gulp is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._began = monotonic()
-        code = self._socket.connect_ex(self._target.address)
-        if code not in (0, errno.EINPROGRESS):
-            self._fail(os.strerror(code))
+        try:
+            dial.begin(self._socket, self._target)
+        except OSError as error:
+            self._fail(dial.trouble(error))
             return
         self._watch(EPOLLOUT)
         self._loop.at(now + OPENING, self._open_late)
@@ -116,43 +112,27 @@ class Probe:
     # events
 
     def _on_events(self, mask: int, now: float, error: float) -> None:
-        if self.state is State.CONNECTING:
-            if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self._fail(os.strerror(code))
-                return
-            self._connected(now)
-        elif self.state is State.SHAKING:
-            self._shake(now)
+        if self.state is State.OPENING:
+            self._proceed(now)
         else:
             self._error = error
             self._exchange(mask, now)
 
-    def _connected(self, now: float) -> None:
-        if self._context is None:
-            self._open(now)
-            return
-        self.state = State.SHAKING
-        self._socket = self._context.wrap_socket(
-            self._socket, server_hostname=self._target.host, do_handshake_on_connect=False
-        )
-        self._shake(now)
-
-    def _shake(self, now: float) -> None:
-        assert isinstance(self._socket, ssl.SSLSocket)
+    def _proceed(self, now: float) -> None:
         try:
-            self._socket.do_handshake()
-        except ssl.SSLWantReadError:
-            self._watch(EPOLLIN)
-        except ssl.SSLWantWriteError:
-            self._watch(EPOLLOUT)
+            self._socket, wanted = dial.proceed(self._socket, self._target, self._context)
         except OSError as error:
-            self._fail(f"handshake: {error}")
-        else:
+            self._fail(dial.trouble(error))
+            return
+        if wanted:
+            self._watch(wanted)
+            return
+        if self._context is not None:
             self._began = monotonic()
-            self._open(now)
+        self._open(now)
 
     def _open_late(self, now: float) -> None:
-        if self.state in (State.CONNECTING, State.SHAKING):
+        if self.state is State.OPENING:
             self._fail(f"no connection within {OPENING:g} s")
 
     def _open(self, now: float) -> None:
@@ -232,7 +212,7 @@ class Probe:
             except OSError as error:
                 # the end is read, so that a response before it is not lost; but an error is told once only
                 self._out = b""
-                self._reset = self._reset or error.errno == errno.ECONNRESET
+                self._reset = self._reset or dial.was_reset(error)
                 break
             self._sent += sent
             self._out = self._out[sent:]
@@ -275,8 +255,7 @@ class Probe:
             self._attack()
 
     def _how(self, error: OSError) -> Close:
-        # EPIPE: a FIN had come before the RST
-        return "rst" if error.errno == errno.ECONNRESET else "fin"
+        return "rst" if dial.was_reset(error) else "fin"
 
     # the end
 
@@ -326,10 +305,8 @@ class Probe:
         self.state = State.ENDED
         if self._mask:
             self._loop.forget(self._socket.fileno())
-        with suppress(OSError):
-            # no TIME_WAIT: the next attack needs the port
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
+        # no TIME_WAIT: the next attack needs the port
+        dial.close(self._socket, reset=True)
         self._report(seen)
 
     def _watch_all(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,10 +23,11 @@ from time import monotonic, sleep
 from typing import Any
 
 from ..child import Child
+from ..commands import OnProgress
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
 from ..servers import raise_file_limit
-from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, speaks_websocket
+from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
 from .attacks import ATTACKS, Attack, deadlines
@@ -48,9 +49,8 @@ _GATHERING = 0.2
 RECOVERY = 15.0
 # descriptors of a process beside its connections
 _SPARE = 100
-
-# called with what is being done, the seconds done and the seconds in all of this part
-Progress = Callable[[str, float, float], None]
+# seconds that a server gets to refuse what is no HTTP
+_REFUSAL_PATIENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Plan:
     connections: int
 
 
-def check(plan: Plan, progress: Progress) -> Report:
+def check(plan: Plan, progress: OnProgress) -> Report:
     """Check the target. Ctrl-C ends it early: the report says so, and has what was measured.
 
     UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
@@ -99,8 +99,10 @@ def _gone(target: Target, paralysed: str) -> str:
     return ""
 
 
-def _shown(baseline: Baseline) -> str:
-    return baseline.server or known("", baseline.fields) or "unknown"
+def _shown(baseline: Baseline, server: str) -> str:
+    if server == "haproxy":
+        return f"HAProxy, in front of {baseline.server or 'an unknown server'}"
+    return baseline.server or server or "unknown"
 
 
 def _need_service(calm: Honest) -> None:
@@ -133,9 +135,10 @@ class Check:
     too few descriptors. `interrupt` may come at any time.
     """
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(self, plan: Plan, progress: OnProgress) -> None:
         self._begun = monotonic()
         self._baseline = ask(plan.target)
+        self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         _need_descriptors(plan)
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
         self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
@@ -163,11 +166,11 @@ class Check:
 
     def report(self) -> Report:
         """Judge what was measured so far."""
-        outcomes = tuple(self._outcomes(known(self._baseline.server, self._baseline.fields)))
+        outcomes = tuple(self._outcomes(self._server))
         gone = "" if self._interrupted else _gone(self._plan.target, self._paralysed)
         return Report(
             target=self._plan.target.url,
-            server=_shown(self._baseline),
+            server=_shown(self._baseline, self._server),
             grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)),
             limit=self._plan.limit,
             outcomes=outcomes,

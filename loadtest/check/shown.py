@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from .grade import RULES
 from .outcome import Outcome, Report
-from .run import Progress as OnProgress
 
 _COLOURS = {"pass": "green", "weak": "yellow", "fail": "red", "not applicable": "dim", "unfinished": "dim"}
 
 
-@contextmanager
-def progress(console: Console, limit: float) -> Iterator[OnProgress]:
-    """Show a bar while the block runs; give what moves it. Drawn by the caller's thread, in the moments it reports."""
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("asking", total=limit, left="")
-
-        def on_progress(what: str, done: float, total: float) -> None:
-            seconds = what.endswith("are open")
-            left = f"{max(0.0, total - done):.0f} s left, then the crowds" if seconds else f"{done:.0f} of {total:.0f}"
-            bar.update(task, description=what, completed=min(done, total), total=total, left=left)
-            bar.refresh()
-
-        yield on_progress
+def left(what: str, done: float, total: float) -> str:
+    """Say what is left, beside the bar of progress."""
+    seconds = what.endswith("are open")
+    return f"{max(0.0, total - done):.0f} s left, then the crowds" if seconds else f"{done:.0f} of {total:.0f}"
 
 
 def show(console: Console, report: Report) -> None:

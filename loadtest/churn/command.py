@@ -8,17 +8,14 @@ from pathlib import Path
 
 import click
 
-from ..exits import explained
+from ..commands import explained, file_option, owned_option, progress, write
 from ..report import console
 from ..target import resolve
 from . import shown
 from .admin import Admin
 from .profiles import PROFILES
-from .result import Result
 from .run import Plan
 from .run import churn as run_churn
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("churn", short_help="Move, expire and reset keep-alive connections.")
@@ -38,10 +35,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--processes", type=click.IntRange(1, 64), help="Client processes.  [default: one per 12,000 connections]"
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="What the connections' choices are drawn from.")
-@click.option("--json", "json_file", metavar="FILE", type=_FILE, help="Write the figures as JSON.")
-@click.option("--html", "html_file", metavar="FILE", type=_FILE, help="Write the tables as a page.")
-@click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
-              help="Churn at this name or address, which is not loopback. It is yours. Can be repeated.")  # fmt: skip
+@file_option("--json", "json_file", "Write the figures as JSON.")
+@file_option("--html", "html_file", "Write the tables as a page.")
+@owned_option("Churn at")
 def command(
     url: str,
     connections: int,
@@ -79,13 +75,14 @@ def command(
             admin = _admin(admin_url, admin_token_file, owned)
             target = resolve(url, owned)
             plan = Plan(target, connections, duration, profile, deadline, limit, processes or 0, admin, seed)
-            with shown.progress(console) as progress:
-                result = run_churn(plan, progress)
+            with progress(console, shown.left) as on_progress:
+                result = run_churn(plan, on_progress)
     except KeyboardInterrupt:
         click.echo("Interrupted before anything was measured.", err=True)
         sys.exit(130)
     shown.show(console, result)
-    _write(result, json_file, html_file)
+    write(json_file, lambda: json.dumps(result.as_json(), indent=2) + "\n")
+    write(html_file, lambda: shown.page(result))
     sys.exit(130 if result.tally.interrupted else 4 if result.invalid else 1 if result.problems else 0)
 
 
@@ -100,15 +97,3 @@ def _admin(url: str | None, token_file: Path | None, owned: tuple[str, ...]) -> 
         raise click.UsageError("--admin is an http:// URL: the admin listener speaks plain HTTP")
     lines = token_file.read_text(encoding="utf-8").splitlines() if token_file else []
     return Admin(target, lines[0].strip() if lines else "")
-
-
-def _write(result: Result, json_file: Path | None, html_file: Path | None) -> None:
-    for path, text in (
-        (json_file, json.dumps(result.as_json(), indent=2) + "\n"),
-        (html_file, shown.page(result) if html_file else ""),
-    ):
-        if path is not None:
-            try:
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error

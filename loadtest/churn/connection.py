@@ -9,8 +9,6 @@ Cost       A busy client misses small errors of the server. How wrong it may hav
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -24,12 +22,13 @@ from typing import NamedTuple
 
 import httptools
 
+from .. import dial
 from ..check.loop import Loop
-from ..sources import bind, reset_on_close, source
+from ..histogram import record
 from ..target import Target
 from ..wire import Answers
 from .profiles import Act, Steady
-from .tally import Tally, record
+from .tally import Tally
 
 # seconds for a connection, its handshake, and each response
 PATIENCE = 10.0
@@ -117,16 +116,10 @@ class Connection:
         """Connect. A failure ends the connection."""
         target = self._shared.rules.target
         try:
-            self._socket = endpoint = socket.socket(target.family, socket.SOCK_STREAM)
-            endpoint.setblocking(False)
-            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._shared.rules.spread:
-                bind(endpoint, source(self.number))
-            code = endpoint.connect_ex(target.address)
+            self._socket = dial.made(target, dial.source(self.number) if self._shared.rules.spread else "")
+            dial.begin(self._socket, target)
         except OSError as error:
-            code = error.errno or errno.EIO
-        if self._socket is None or code not in (0, errno.EINPROGRESS):
-            self._fail(os.strerror(code), now)
+            self._fail(dial.trouble(error), now)
             return
         self._shared.loop.watch(self._socket.fileno(), EPOLLOUT, self._on_events)
         self._later(now + PATIENCE, partial(self._fail, "no connection in time"))
@@ -156,30 +149,17 @@ class Connection:
 
     def _open(self, now: float) -> None:
         """Go on with connecting, and with the handshake."""
-        endpoint, context, loop = self._endpoint(), self._shared.context, self._shared.loop
-        if code := endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._fail(os.strerror(code), now)
-            return
+        shared = self._shared
         try:
-            if context is not None:
-                if not isinstance(endpoint, ssl.SSLSocket):
-                    name = self._shared.rules.target.host
-                    self._socket = endpoint = context.wrap_socket(
-                        endpoint, server_hostname=name, do_handshake_on_connect=False
-                    )
-                assert isinstance(endpoint, ssl.SSLSocket)
-                endpoint.do_handshake()
-            host, port = endpoint.getsockname()[:2]
-        except ssl.SSLWantReadError:
-            loop.watch(endpoint.fileno(), EPOLLIN, self._on_events)
-        except ssl.SSLWantWriteError:
-            loop.watch(endpoint.fileno(), EPOLLOUT, self._on_events)
+            self._socket, wanted = dial.proceed(self._endpoint(), shared.rules.target, shared.context)
+            host, port = self._socket.getsockname()[:2]
         except OSError as error:
-            self._fail(f"handshake: {error}", now)
-        else:
+            self._fail(dial.trouble(error), now)
+            return
+        shared.loop.watch(self._socket.fileno(), wanted or _READ, self._on_events)
+        if not wanted:
             self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self._shared.tally.opened += 1
-            loop.watch(endpoint.fileno(), _READ, self._on_events)
+            shared.tally.opened += 1
             self._speak(now)
 
     def _speak(self, now: float) -> None:
@@ -211,7 +191,7 @@ class Connection:
             self._fail("no HTTP", now)
             return
         except OSError as error:
-            self._ended_by_server("fin" if error.errno == errno.EPIPE else "rst", now, wrong)
+            self._ended_by_server("rst" if dial.was_reset(error) else "fin", now, wrong)
             return
         if self._state is State.ASKING and self._answers.count > before:
             self._answered(now, wrong)
@@ -290,10 +270,7 @@ class Connection:
         self._turn += 1
         if self._socket is not None:
             self._shared.loop.forget(self._socket.fileno())
-            with suppress(OSError):
-                if reset:
-                    reset_on_close(self._socket)
-            self._socket.close()
+            dial.close(self._socket, reset=reset)
         self._shared.ended(self, now)
 
     def _later(self, when: float, call: Callable[[float], None]) -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..check.kinds import Deadline
+from ..histogram import milliseconds
 from ..openloop.result import bottleneck
 from .admin import Metrics, change
 from .connection import Silent
-from .tally import Tally, milliseconds
+from .tally import Tally
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,8 +28,9 @@ from ..check.attacks import deadlines
 from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..child import Child
+from ..commands import OnProgress
+from ..dial import PER_ADDRESS
 from ..servers import raise_file_limit
-from ..sources import PER_ADDRESS
 from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask
 from . import crowd
 from .admin import Admin, Metrics, opened
@@ -54,9 +55,6 @@ _ASKED = (0.3, 0.6, 0.9)
 _LISTED = 0.1
 # seconds that a server gets to count the last connections
 _COUNTING = 10.0
-
-# called with what is being done, the seconds done and the seconds in all of this part
-OnProgress = Callable[[str, float, float], None]
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from ..histogram import milliseconds
 from .result import Result
-from .run import OnProgress
-from .tally import milliseconds
 
 _PAGE = 110  # the page's width in letters
 
 
-@contextmanager
-def progress(console: Console) -> Iterator[OnProgress]:
-    """Show a bar with the seconds that are left while the block runs; give what moves it."""
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("asking", total=1.0, left="")
-
-        def on_progress(what: str, done: float, total: float) -> None:
-            left = f"{total - done:.0f} s left" if done < total else "the last connections end"
-            bar.update(task, description=what, completed=min(max(done, 0.0), total), total=total, left=left)
-            bar.refresh()
-
-        yield on_progress
+def left(_: str, done: float, total: float) -> str:
+    """Say what is left, beside the bar of progress."""
+    return f"{total - done:.0f} s left" if done < total else "the last connections end"
 
 
 def page(result: Result) -> str:

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
-from ..openloop.client import histogram
-
-_LONGEST = 3_600_000_000
-
-
-def record(into: HdrHistogram, seconds: float) -> None:
-    """Count a time; less than a microsecond counts as one."""
-    into.record_value(min(_LONGEST, max(1, round(seconds * 1e6))))
+from ..histogram import Sent, histogram
 
 
 @dataclass
-class Tally:
+class Tally(Sent):
     """The counts of a run.
 
     `opened`: connections that were established, `most` of them at once. `cut`: by the server while they were silent, by
@@ -55,16 +47,7 @@ class Tally:
     interrupted: bool = False
     stopped: str = ""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Give what goes to another process: the library's histograms go encoded only."""
-        return {name: value.encode() if name in _HISTOGRAMS else value for name, value in self.__dict__.items()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, HdrHistogram.decode(value) if name in _HISTOGRAMS else value)
-
-
-_HISTOGRAMS = ("latency", "lateness", "wrong", "late")
 _LARGEST = ("early_by", "seconds", "busy", "interrupted", "stopped")
 
 
@@ -74,18 +57,10 @@ def together(tallies: Iterable[Tally]) -> Tally:
     for tally in tallies:
         for name in (one.name for one in fields(Tally)):
             mine, theirs = getattr(total, name), getattr(tally, name)
-            if name in _HISTOGRAMS:
+            if isinstance(mine, HdrHistogram):
                 mine.add(theirs)
             elif isinstance(mine, Counter):
                 mine.update(theirs)
             else:
                 setattr(total, name, max(mine, theirs) if name in _LARGEST else mine + theirs)
     return total
-
-
-def milliseconds(of: HdrHistogram) -> dict[str, float | None]:
-    """Return p50, p90, p99, p99.9 and the largest; None of nothing."""
-    if not of.get_total_count():
-        return dict.fromkeys(("p50", "p90", "p99", "p99.9", "max"))
-    points = {f"p{point:g}": of.get_value_at_percentile(point) / 1000 for point in (50, 90, 99, 99.9)}
-    return {**points, "max": of.get_max_value() / 1000}

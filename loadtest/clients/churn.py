@@ -29,8 +29,8 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ..dial import bind, close, source
 from ..peers.churn_protocol import MOVE, REPLY, REQUEST
-from ..sources import bind, reset_on_close, source
 from .churn_account import PATIENCE, Account, Verdict
 from .churn_profiles import PROFILES, Move, Profile, Then
 
@@ -235,11 +235,9 @@ class Crowd:
     def _replace(self, client: Client) -> None:
         """Close, every second time with a reset, and connect anew: the server reuses the descriptor's number."""
         self._closed += 1
-        if self._closed % 2:
-            reset_on_close(client.sock)
         self._epoll.unregister(client.sock)
         del self._clients[client.sock.fileno()]
-        client.sock.close()
+        close(client.sock, reset=self._closed % 2 == 1)
         self._ready.append(self._connect(client.address))
 
     def _wake(self, now: float) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from contextlib import ExitStack
 from typing import Final, Self
 
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+from ..wire import Answers
 
 # seconds for one answer of a server that is slowed down by its observer
 PATIENCE: Final = 60.0
@@ -53,20 +52,12 @@ class Client:
 
 
 def _read(connection: socket.socket) -> None:
-    """Read one answer. RuntimeError if it is not 200, or if the server closes first."""
-    data = b""
-    while not _whole(data):
+    """Read one answer. RuntimeError if it is not 200, has no length, or if the server closes first."""
+    answers = Answers()
+    while not answers.complete:
         received = connection.recv(65536)
         if not received:
-            raise RuntimeError(f"the server closed the connection after {data!r}")
-        data += received
-
-
-def _whole(data: bytes) -> bool:
-    head, end, body = data.partition(b"\r\n\r\n")
-    if not end:
-        return False
-    length = _LENGTH.search(head + b"\r\n")
-    if not head.startswith(b"HTTP/1.1 200 ") or length is None:
-        raise RuntimeError(f"the server answered {head!r}")
-    return len(body) >= int(length[1])
+            raise RuntimeError("the server closed the connection before the end of its answer")
+        answers.feed(received, 0.0)
+        if answers.status is not None and (answers.status != 200 or "content-length" not in answers.fields):
+            raise RuntimeError(f"the server answered {answers.status} with {answers.fields}")

@@ -5,7 +5,6 @@ The frames are made beforehand with a mask of zeros, so that the client costs li
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import struct
@@ -87,9 +86,3 @@ def _echoed(sockets: dict[int, socket.socket], message: bytes, echo: bytes, seco
                     sockets[number].sendall(message)
                     count += 1
         return count / (time.perf_counter() - began)
-
-
-def resident(pid: int) -> int:
-    """Return the resident bytes of a process."""
-    with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123, read often
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

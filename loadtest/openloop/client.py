@@ -11,37 +11,27 @@ Cost       One process asks some 10,000 times a second.
 
 from __future__ import annotations
 
-import errno
-import os
 import select
 import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from struct import pack
 from time import monotonic, thread_time
-from typing import Any
 
 import httptools
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
+from .. import dial
+from ..histogram import Sent, histogram, record
 from ..target import Target
 from ..wire import Answers
 from .schedule import Schedule
 
-# microseconds; three digits are kept
-_SHORTEST, _LONGEST, _DIGITS = 1, 3_600_000_000, 3
 # seconds between two looks for requests that have waited too long
 _SWEEP = 0.05
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
-
-
-def histogram() -> HdrHistogram:
-    """Return an empty histogram of microseconds."""
-    return HdrHistogram(_SHORTEST, _LONGEST, _DIGITS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ class Load:
 
 
 @dataclass
-class Tally:
+class Tally(Sent):
     """The counts of one process, complete when its run is over.
 
     `errors` by kind. `latency`: of all requests that were answered, or waited until the patience was over; `lag`: how
@@ -76,14 +66,6 @@ class Tally:
     seconds: float = 0.0
     cpu: float = 0.0
     interrupted: bool = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Give what goes to another process: the library's histograms go encoded only."""
-        return {**self.__dict__, "latency": self.latency.encode(), "lag": self.lag.encode()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.latency, self.lag = HdrHistogram.decode(state["latency"]), HdrHistogram.decode(state["lag"])
 
 
 class _Connection:
@@ -134,7 +116,7 @@ class Client:
         while number < total or self._backlog or self._busy():
             now = monotonic()
             while number < total and due <= now:
-                self._record(self.tally.lag, now - due)
+                record(self.tally.lag, now - due)
                 self.tally.due += 1
                 self._backlog.append(due)
                 number += 1
@@ -176,13 +158,13 @@ class Client:
         try:
             connection.socket.send(self._request)
         except OSError as error:
-            self._fail(connection, _kind(error))
+            self._fail(connection, dial.trouble(error))
         else:
             self.tally.sent += 1
 
     def _answered(self, connection: _Connection, now: float) -> None:
         assert connection.due is not None
-        self._record(self.tally.latency, now - connection.due)
+        record(self.tally.latency, now - connection.due)
         status = connection.answers.status or 0
         if 200 <= status < 400:
             self.tally.ok += 1
@@ -207,28 +189,27 @@ class Client:
         oldest = now - self._load.patience
         for connection in list(self._connections.values()):
             if connection.due is not None and connection.due < oldest:
-                self._record(self.tally.latency, now - connection.due)
+                record(self.tally.latency, now - connection.due)
                 self._fail(connection, "no answer in time")
         while self._backlog and self._backlog[0] < oldest:
-            self._record(self.tally.latency, now - self._backlog.popleft())
+            record(self.tally.latency, now - self._backlog.popleft())
             self.tally.errors["not sent in time"] += 1
 
     # connections
 
     def _connect(self, due: float) -> None:
         try:
-            plain = socket.socket(self._load.target.family, socket.SOCK_STREAM)
+            endpoint = dial.made(self._load.target)
         except OSError as error:
-            self.tally.errors[_kind(error)] += 1
+            self.tally.errors[dial.trouble(error)] += 1
             return
-        connection = _Connection(plain, due)
-        self._connections[plain.fileno()] = connection
-        plain.setblocking(False)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._epoll.register(plain.fileno(), select.EPOLLOUT)
-        code = plain.connect_ex(self._load.target.address)
-        if code not in (0, errno.EINPROGRESS):
-            self._fail(connection, os.strerror(code))
+        connection = _Connection(endpoint, due)
+        self._connections[endpoint.fileno()] = connection
+        self._epoll.register(endpoint.fileno(), select.EPOLLOUT)
+        try:
+            dial.begin(endpoint, self._load.target)
+        except OSError as error:
+            self._fail(connection, dial.trouble(error))
 
     def _on_event(self, connection: _Connection, mask: int) -> None:
         if not connection.open:
@@ -241,31 +222,15 @@ class Client:
             self._read(connection)
 
     def _continue_opening(self, connection: _Connection) -> None:
-        if code := connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._fail(connection, os.strerror(code))
-            return
         try:
-            if self._context is not None:
-                self._shake(connection, self._context)
-        except ssl.SSLWantReadError:
-            self._epoll.modify(connection.socket.fileno(), _READ)
-        except ssl.SSLWantWriteError:
-            self._epoll.modify(connection.socket.fileno(), select.EPOLLOUT)
+            connection.socket, wanted = dial.proceed(connection.socket, self._load.target, self._context)
         except OSError as error:
-            self._fail(connection, _kind(error))
-        else:
+            self._fail(connection, dial.trouble(error))
+            return
+        self._epoll.modify(connection.socket.fileno(), wanted or _READ)
+        if not wanted:
             connection.open = True
-            self._epoll.modify(connection.socket.fileno(), _READ)
             self._send(connection)
-
-    def _shake(self, connection: _Connection, context: ssl.SSLContext) -> None:
-        if not isinstance(connection.socket, ssl.SSLSocket):
-            name = self._load.target.host
-            connection.socket = context.wrap_socket(
-                connection.socket, server_hostname=name, do_handshake_on_connect=False
-            )
-        assert isinstance(connection.socket, ssl.SSLSocket)
-        connection.socket.do_handshake()
 
     def _read(self, connection: _Connection) -> None:
         now = monotonic()
@@ -283,7 +248,7 @@ class Client:
             self._fail(connection, "no HTTP")
             return
         except OSError as error:
-            self._fail(connection, _kind(error))
+            self._fail(connection, dial.trouble(error))
             return
         answers.end()
         if answers.complete and not answers.keeps_alive:
@@ -293,17 +258,5 @@ class Client:
 
     def _drop(self, connection: _Connection) -> None:
         self._connections.pop(connection.socket.fileno(), None)
-        with suppress(OSError):
-            # no TIME_WAIT: a connection per request would use up the ports
-            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
-        connection.socket.close()
-
-    def _record(self, into: HdrHistogram, seconds: float) -> None:
-        into.record_value(min(_LONGEST, max(_SHORTEST, round(seconds * 1e6))))
-
-
-def _kind(error: OSError) -> str:
-    """Return a short name of an error, the same for all of its kind."""
-    if isinstance(error, ssl.SSLError):
-        return f"TLS: {error.reason or error}"
-    return os.strerror(error.errno) if error.errno else str(error)
+        # no TIME_WAIT: a connection per request would use up the ports
+        dial.close(connection.socket, reset=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 
-from ..exits import explained
+from ..commands import explained, file_option, owned_option, progress, write
 from ..report import console
 from ..target import UnusableTargetError, ask, resolve
 from .condition import Condition
@@ -44,10 +42,8 @@ def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
               help="Exit with 1 if this is true: 'p99>50ms', 'errors>0.1%', 'rate<900'. Can be repeated.")  # fmt: skip
 @click.option("--search", "searching", is_flag=True,
               help="Find the highest rate at which no --fail-if is true; --rate is the first.")  # fmt: skip
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write the figures as JSON.")  # fmt: skip
-@click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
-              help="Ask this name or address, which is not loopback. It is yours. Can be repeated.")  # fmt: skip
+@file_option("--json", "json_file", "Write the figures as JSON.")
+@owned_option("Ask")
 def command(
     url: str,
     rate: float,
@@ -93,24 +89,10 @@ def command(
 
 
 def _run(plan: Plan) -> Result:
-    with _progress(console, plan.duration) as progress:
-        result = run_plan(plan, progress)
+    with progress(console, lambda _, done, total: f"{max(0.0, total - done):.0f} s left") as on_progress:
+        result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
     show(console, result)
     return result
-
-
-@contextmanager
-def _progress(console: Console, duration: float) -> Iterator[Callable[[float], None]]:
-    """Show a bar with the seconds that are left while the block runs; give what moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.fields[left]:.0f} s left"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("asking", total=duration, left=duration)
-
-        def progress(seconds: float) -> None:
-            bar.update(task, completed=min(max(seconds, 0.0), duration), left=max(0.0, duration - seconds))
-            bar.refresh()
-
-        yield progress
 
 
 def show(console: Console, result: Result) -> None:
@@ -141,8 +123,7 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     """Write the figures, say what failed, and return the exit code."""
     interrupted = any(result.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
-    if json_file is not None:
-        _write(json_file, found or results[-1], results if searching else ())
+    write(json_file, lambda: _document(found or results[-1], results if searching else ()))
     if interrupted:
         return 130
     if found is None:
@@ -159,11 +140,8 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     return 0 if holds(found, conditions) else 1
 
 
-def _write(path: Path, result: Result, trials: Sequence[Result]) -> None:
+def _document(result: Result, trials: Sequence[Result]) -> str:
     document = result.as_json()
     if trials:
         document["search"] = [trial.as_json() for trial in trials]
-    try:
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
+    return json.dumps(document, indent=2) + "\n"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..histogram import milliseconds
 from .client import Tally
-from .condition import PERCENTILES
 
 # A request that this client was late to notice says something of the client. One in a hundred may be late by so many
 # ms, which a busy machine does to any process, or by this part of the server's median.
@@ -88,8 +88,8 @@ def together(url: str, wanted: float, duration: float, connections: int, tallies
     interrupted = any(tally.interrupted for tally in tallies)
     seconds = max(tally.seconds for tally in tallies) if interrupted else duration
     ok = sum(tally.ok for tally in tallies)
-    latencies = {name: _percentile(latency, name) for name in PERCENTILES}
-    late = _percentile(lag, "p99") or 0.0
+    latencies = milliseconds(latency, (50, 90, 99, 99.9, 99.99))
+    late = milliseconds(lag)["p99"] or 0.0
     busy = max(tally.cpu / tally.seconds for tally in tallies)
     return Result(
         url=url,
@@ -108,15 +108,6 @@ def together(url: str, wanted: float, duration: float, connections: int, tallies
         invalid=bottleneck(late, busy, latencies["p50"] or 0.0),
         interrupted=interrupted,
     )
-
-
-def _percentile(histogram: Any, name: str) -> float | None:
-    """Return a percentile of microseconds in ms; None of nothing."""
-    if not histogram.get_total_count():
-        return None
-    if name == "max":
-        return float(histogram.get_max_value()) / 1000
-    return float(histogram.get_value_at_percentile(float(name[1:]))) / 1000
 
 
 def bottleneck(late_ms: float, busy: float, median_ms: float) -> str:

@@ -41,4 +41,4 @@ def monotonic_offset(clock: Callable[[], float]) -> float:
 
 def announce(port: int) -> None:
     """Print where the server listens, as its first line of output."""
-    print(f"listening on 127.0.0.1:{port}", flush=True)
+    print(f"listening on tcp://127.0.0.1:{port}", flush=True)

@@ -52,8 +52,7 @@ def main(variant: str, what: str, first: str, second: str) -> None:
         if what == "ticker":
             report.tell(runner.run(ticker(float(first), float(second))))
             return
-        runner.run(calls(report.WARM_COUNT, report.WARM_SPREAD))
-        report.tell(report.timers(runner.run(calls(int(first), float(second)))))
+        report.measure_timers(lambda count, spread: runner.run(calls(count, spread)), int(first), float(second))
 
 
 if __name__ == "__main__":

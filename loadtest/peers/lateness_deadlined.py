@@ -91,13 +91,8 @@ def main(variant: str, what: str, first: str, second: str) -> None:
         tick = deadline if variant == "conn" else ticker
         report.tell(trio.run(tick, float(first), float(second)))
         return
-    measure = connections if variant == "conn" else functions
-
-    async def both() -> list[float]:
-        await measure(report.WARM_COUNT, report.WARM_SPREAD)
-        return await measure(int(first), float(second))
-
-    report.tell(report.timers(trio.run(both)))
+    timers = connections if variant == "conn" else functions
+    report.measure_timers(lambda count, spread: trio.run(timers, count, spread), int(first), float(second))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python -m loadtest.peers.lateness_PEER VARIANT timers COUNT SPREAD
     python -m loadtest.peers.lateness_PEER VARIANT ticker PERIOD SECONDS
 
-The last line of output is one JSON object: for timers the quantiles "q0" to "q100" in seconds and "early", for a ticker
-"cpu" and "skipped". Except the quantiles all are shares from 0 to 1.
+"warm" is printed after a warm-up, so that the parent can begin to disturb. The last line of output is one JSON object:
+for timers the quantiles "q0" to "q100" in seconds and "early", for a ticker "cpu" and "skipped". Except the quantiles
+all are shares from 0 to 1.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ LEAD: Final = 0.1
 LEAD_EACH: Final = 150e-6
 
 # the warm-up round, which loads code and fills caches
-WARM_COUNT: Final = 1000
+WARM_COUNT: Final = 100
 WARM_SPREAD: Final = 0.1
+
+# nanoseconds; an hour
+_LONGEST: Final = 3_600 * 1_000_000_000
 
 # per cent
 POINTS: Final = (*range(100), 99.5, 99.9, 100)
@@ -42,12 +46,23 @@ def require_lead(due: Sequence[float], now: float) -> None:
         raise RuntimeError(f"making {len(due)} timers took too long: the first was due already")
 
 
+def measure_timers(measure: Callable[[int, float], list[float]], count: int, spread: float) -> None:
+    """Warm up, and measure `count` timers within `spread` seconds by a function that returns their lateness."""
+    measure(WARM_COUNT, WARM_SPREAD)
+    print("warm", flush=True)
+    tell(timers(measure(count, spread)))
+
+
 def timers(lateness: Sequence[float]) -> dict[str, float]:
-    """Summarize seconds of lateness; negative values are timers that fired early."""
-    ordered = sorted(lateness)
-    last = len(ordered) - 1
-    quantiles = {f"q{point:g}": ordered[round(point / 100 * last)] for point in POINTS}
-    return {**quantiles, "early": sum(late < 0.0 for late in ordered) / len(ordered)}
+    """Summarize seconds of lateness; negative values are timers that fired early, and count as 0 in the quantiles."""
+    # what is measured is over, and does not have it in memory
+    from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
+
+    histogram = HdrHistogram(1, _LONGEST, 3)
+    for late in lateness:
+        histogram.record_value(min(max(round(late * 1e9), 0), _LONGEST))
+    quantiles = {f"q{point:g}": histogram.get_value_at_percentile(point) / 1e9 for point in POINTS}
+    return {**quantiles, "early": sum(late < 0.0 for late in lateness) / len(lateness)}
 
 
 class Meter:

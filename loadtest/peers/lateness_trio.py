@@ -1,4 +1,5 @@
-"""The lateness of trio's `sleep_until`: a task for each timer, and a loop as a ticker."""
+"""The lateness of trio's `sleep_until`, or (VARIANT "deadlined") of deadlined's: a task for each timer, and a loop as a
+ticker."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import trio
+
+import deadlined
 
 from . import lateness_report as report
 
@@ -41,17 +44,13 @@ async def ticker(period: float, seconds: float) -> dict[str, float]:
             return meter.report()
 
 
-def main(_: str, what: str, first: str, second: str) -> None:
-    """Run with the arguments that `lateness_report` describes; there is one variant."""
+def main(variant: str, what: str, first: str, second: str) -> None:
+    """Run with the arguments that `lateness_report` describes; VARIANT is "trio" or "deadlined"."""
     if what == "ticker":
         report.tell(trio.run(ticker, float(first), float(second)))
         return
-
-    async def both() -> list[float]:
-        await tasks(report.WARM_COUNT, report.WARM_SPREAD)
-        return await tasks(int(first), float(second))
-
-    report.tell(report.timers(trio.run(both)))
+    sleep = deadlined.sleep_until if variant == "deadlined" else trio.sleep_until
+    report.measure_timers(lambda count, spread: trio.run(tasks, count, spread, sleep), int(first), float(second))
 
 
 if __name__ == "__main__":

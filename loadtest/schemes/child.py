@@ -1,8 +1,9 @@
-"""The measured process: one queue, one repetition, all sizes.
+"""The measured process: one queue, all cases, all sizes.
 
     python -m loadtest.schemes.child SUBJECT SEED PATIENCE BUDGET REPEATED SIZE...
 
-The last line of output is one JSON object: nanoseconds by "CASE/SIZE", and "compiled". A size that would take longer
+The last line of output is one JSON object: nanoseconds by
+"CASE/SIZE". A size that would take longer
 than PATIENCE seconds, judged by the size before, is left out. Small sizes are repeated for REPEATED seconds, of which
 the median is reported.
 """
@@ -16,13 +17,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-
-from deadlined.timers import COMPILED
+from functools import partial
 
 from ..bench.measured import finish
-from .operations import all_operations
-from .subjects import SUBJECTS
-from .workloads import WORKLOADS, Workload
+from .operations import bare, operations
+from .subjects import SUBJECTS, Subject
+from .workloads import WORKLOADS
 
 # the most rounds, also of the smallest sizes
 ROUNDS = 50
@@ -66,19 +66,23 @@ def main(name: str, seed: str, patience: str, budget: str, repeated: str, *sizes
     subject = SUBJECTS[name]
     seconds = float(budget)
 
-    def climb(once: Once) -> dict[str, float]:
-        return ascend(once, [int(size) for size in sizes], float(patience), float(repeated))
+    def chance(case: str, n: int) -> random.Random:
+        return random.Random(f"{seed} {case} {n}")
 
+    measures: list[Once] = [lambda n: operations(subject, n, chance("", n), seconds)]
+    if subject.scheme:
+        measures.append(lambda n: bare(subject.scheme, n, chance("alone", n), seconds))
+    measures += [partial(_step, subject, case, seed, seconds) for case in WORKLOADS]
     # a garbage collection would walk millions of timers and arguments again and again
     gc.disable()
-    found = climb(lambda n: all_operations(subject, n, random.Random(f"{seed} {n}"), seconds))
-    for case, workload in WORKLOADS.items():
+    found: dict[str, float] = {}
+    for once in measures:
+        found |= ascend(once, [int(size) for size in sizes], float(patience), float(repeated))
+    finish(found)
 
-        def step(n: int, case: str = case, workload: Workload = workload) -> dict[str, float]:
-            return {case: workload(subject, n, random.Random(f"{seed} {case} {n}"), seconds)}
 
-        found.update(climb(step))
-    finish({**found, "compiled": float(COMPILED)})
+def _step(subject: Subject, case: str, seed: str, seconds: float, n: int) -> dict[str, float]:
+    return {case: WORKLOADS[case](subject, n, random.Random(f"{seed} {case} {n}"), seconds)}
 
 
 if __name__ == "__main__":

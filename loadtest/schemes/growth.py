@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Final
 
 CONSTANT: Final = "O(1)"
@@ -72,37 +73,14 @@ def growth(costs: Mapping[int, float]) -> Growth | None:
 
 
 def _slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    xs, ys = [math.log(n) for n in sizes], [math.log(value) for value in values]
-    x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
-    above = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return above / math.fsum((x - x_mean) ** 2 for x in xs)
+    return linear_regression([math.log(n) for n in sizes], [math.log(value) for value in values]).slope
 
 
 def _error(sizes: Sequence[float], values: Sequence[float], shape: Callable[[float], float]) -> float:
-    """Return the root mean square of the relative errors of the best a + b*f(n)."""
+    """Return the root mean square of the relative errors of the best a + b*f(n), with a and b not negative."""
+    from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]  # not for measured processes
+
     # a/y + b*f/y is to be 1
-    us = [1.0 / value for value in values]
-    vs = [shape(n) / value for n, value in zip(sizes, values, strict=True)]
-    fits = [*_both(us, vs), (_one(us), 0.0), (0.0, _one(vs))]
-    return min(math.sqrt(math.fsum((a * u + b * v - 1.0) ** 2 for u, v in zip(us, vs, strict=True)) / len(us))
-               for a, b in fits if a >= 0.0 and b >= 0.0)  # fmt: skip
-
-
-def _both(us: Sequence[float], vs: Sequence[float]) -> list[tuple[float, float]]:
-    """Solve a*u + b*v = 1 by least squares; empty if u and v are proportional."""
-    uu, uv, vv = _dot(us, us), _dot(us, vs), _dot(vs, vs)
-    determinant = uu * vv - uv * uv
-    if determinant <= 1e-12 * uu * vv:
-        return []
-    u, v = math.fsum(us), math.fsum(vs)
-    return [((u * vv - v * uv) / determinant, (v * uu - u * uv) / determinant)]
-
-
-def _one(ws: Sequence[float]) -> float:
-    """Solve c*w = 1 by least squares."""
-    square = _dot(ws, ws)
-    return math.fsum(ws) / square if square else 0.0
-
-
-def _dot(us: Sequence[float], vs: Sequence[float]) -> float:
-    return math.fsum(u * v for u, v in zip(us, vs, strict=True))
+    rows = [(1.0 / value, shape(n) / value) for n, value in zip(sizes, values, strict=True)]
+    _, error = nnls(rows, [1.0] * len(rows))
+    return float(error) / math.sqrt(len(rows))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from deadlined.timers import SCHEMES, Scheme, Timer
@@ -168,11 +168,3 @@ def _drain_scheme(queue: Scheme, limit: int) -> int:
                 return taken
         now = queue.wake_time()
     return taken
-
-
-def all_operations(subject: Subject, n: int, chance: random.Random, budget: float) -> Mapping[str, float]:
-    """Through `Timers`, and of the scheme alone where there is one."""
-    found = operations(subject, n, chance, budget)
-    if subject.scheme:
-        found.update(bare(subject.scheme, n, chance, budget))
-    return found

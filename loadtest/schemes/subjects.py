@@ -57,10 +57,6 @@ class Subject:
         paper, here = self.paper[operation], self.here.get(operation)
         return paper if here is None else f"{paper}; here {here}"
 
-    def order(self, operation: str) -> str:
-        """Return the order that the measured code promises."""
-        return self.here.get(operation, self.paper[operation])
-
 
 def _orders(start: str, stop: str, check: str, extract: str) -> dict[str, str]:
     return {START: start, STOP: stop, CHECK: check, EXTRACT: extract}

@@ -19,8 +19,10 @@ from deadlined.timers import COMPILED
 from loadtest import bench
 from loadtest.__main__ import main
 from loadtest.bench import builds, golang, processes, runner, tables
-from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Results, Spread, Target
-from loadtest.bench.schedule import Turn, seconds_left, turns
+from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target
+from loadtest.bench.results import Results
+from loadtest.bench.schedule import PRECISE, Rule, Turn, seconds_left, turns
+from loadtest.bench.spread import Spread
 from loadtest.report import malloc
 from loadtest.servers import ToolMissingError
 
@@ -77,7 +79,7 @@ def of(**values: float) -> Results:
 
 def measured(benchmark: Benchmark, repetitions: int = 3, only: Sequence[str] = ()) -> Results:
     results = runner.prepare(benchmark, only)
-    runner.measure(benchmark, results, repetitions)
+    runner.measure(benchmark, results, Rule(repetitions, repetitions))
     return results
 
 
@@ -103,12 +105,41 @@ def invoke(directory: Path, *arguments: str) -> tuple[int, str]:
 # figures and ratios
 
 
-def test_a_spread_is_the_median_with_the_least_and_the_most() -> None:
-    assert Spread.of([3.0, 1.0, 100.0]) == Spread(3.0, 1.0, 100.0)
+def test_a_spread_is_the_median_with_its_interval() -> None:
+    values = [float(number) for number in range(100, 120)]
+    found = Spread.of(values)
+    assert found.median == 109.5
+    # the exact one of the order statistics is the 6th to the 15th value
+    assert 103.0 <= found.low <= 107.0
+    assert 112.0 <= found.high <= 116.0
+    assert found == Spread.of(values), "the same values give the same interval"
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 3.0, 3.0]])
+def test_values_that_do_not_differ_have_no_interval(values: list[float]) -> None:
+    assert Spread.of(values) == Spread(3.0, 3.0, 3.0)
+
+
+def test_a_spread_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no median"):
+        Spread.of([])
+
+
+def test_a_ratio_has_an_interval_of_its_own() -> None:
+    found = Spread.of_ratio([10.0, 11.0, 12.0] * 4, [40.0])
+    assert found is not None
+    assert found.low <= found.median == 0.275 <= found.high
+    assert 0.25 <= found.low < found.high <= 0.3
+
+
+@pytest.mark.parametrize(("part", "within"), [(0.1, True), (0.05, False)])
+def test_an_interval_is_wide_or_not_beside_its_median(part: float, within: bool) -> None:
+    assert Spread(100.0, 93.0, 104.0).within(part) is within
 
 
 def test_a_ratio_is_ours_divided_by_theirs() -> None:
-    assert of(deadlined=10.0, peer=40.0).ratio("few", "cost", OURS, PEER) == 0.25
+    ratio = of(deadlined=10.0, peer=40.0).ratio("few", "cost", OURS, PEER)
+    assert ratio == Spread(0.25, 0.25, 0.25)
 
 
 @pytest.mark.parametrize("results", [of(deadlined=10.0), of(deadlined=10.0, peer=0.0)], ids=["missing", "zero"])
@@ -145,7 +176,14 @@ def test_a_metric_that_is_not_declared_is_refused() -> None:
 )
 def test_a_target_is_reached_missed_or_not_measured(target: Target, value: float | None, reached: bool | None) -> None:
     verdict = of(deadlined=10.0, peer=40.0).verdict(target)
-    assert (verdict.value, verdict.reached) == (value, reached)
+    assert (verdict.found and verdict.found.median, verdict.reached) == (value, reached)
+
+
+def test_a_target_of_figures_that_do_not_count_is_not_reached() -> None:
+    results = of(deadlined=10.0, peer=40.0)
+    results.invalid[PEER, "few"] = "it waited"
+    verdict = results.verdict(Target("few", "cost", OURS, PEER, at_most=0.5))
+    assert (verdict.reached, verdict.label, verdict.invalid) == (None, "invalid", "it waited")
 
 
 def test_a_target_says_what_is_wanted() -> None:
@@ -173,6 +211,51 @@ def test_contestants_alternate_case_by_case_in_an_order_that_changes() -> None:
 
 def test_two_runs_have_the_same_order() -> None:
     assert turns(PAIRS, 3) == turns(PAIRS, 3)
+
+
+def test_a_later_repetition_has_the_order_that_it_would_have_had() -> None:
+    assert turns(PAIRS, 4)[24:] == turns(PAIRS, 2, 2)
+
+
+class Shaky(Benchmark):
+    """One contestant is always the same; the values of the other alternate."""
+
+    name = "shaky"
+    title = "Nothing at all"
+    metrics: Mapping[str, Metric] = {"cost": Metric("ns", "less")}
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def contestants(self) -> Sequence[Contestant]:
+        return Contestant("calm"), Contestant("shaky")
+
+    def cases(self) -> Sequence[str]:
+        return ("few",)
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        self.asked.append(contestant)
+        return {"cost": 10.0 if contestant == "calm" else 10.0 + 5 * (self.asked.count("shaky") % 2)}
+
+
+def test_a_pair_is_measured_until_its_interval_is_narrow_or_the_rule_ends() -> None:
+    benchmark = Shaky()
+    runner.measure(benchmark, runner.prepare(benchmark), Rule(3, 8))
+    assert (benchmark.asked.count("calm"), benchmark.asked.count("shaky")) == (3, 8)
+
+
+def test_the_rule_is_told() -> None:
+    assert Rule(10, 20).text == f"10 starts each, up to 20 until the interval is within {PRECISE:.0%} of the median"
+
+
+@pytest.mark.parametrize(("asked", "rule"), [(None, Rule(5, 10)), (3, Rule(3, 3))])
+def test_a_number_that_was_asked_for_is_exact(asked: int | None, rule: Rule) -> None:
+    assert runner.Plan(repetitions=asked).rule_of(Fake()) == rule
+
+
+@pytest.mark.parametrize("name", ["http", "duel", "tls", "websockets", "idle"])
+def test_servers_are_started_at_least_ten_times(name: str) -> None:
+    assert runner.load(name).repetitions >= 10
 
 
 def test_what_is_left_is_told_from_the_last_time_and_from_the_mean_where_there_was_none() -> None:
@@ -251,7 +334,10 @@ def test_all_is_well_if_every_target_that_was_measured_is_reached(offered: Fake,
     assert "not measured" in output
     written = json.loads((tmp_path / "bench-fake.json").read_text())
     assert [target["reached"] for target in written["targets"]] == [True, None]
-    assert written["machine"]["malloc"]
+    assert written["machine"].keys() >= {"malloc", "governor", "smt", "processor", "python"}
+    assert written.keys() >= {"commit", "dirty", "changes", "versions", "rule", "confidence"}
+    assert written["versions"]["trio"]
+    assert written["rule"] == "2 starts each"
     ratios = {
         (figure["contestant"], figure["case"], figure["metric"]): figure["ratio"] for figure in written["figures"]
     }
@@ -321,6 +407,9 @@ def test_there_may_be_nothing_yet_to_add_to(offered: Fake, tmp_path: Path) -> No
     [
         (lambda written: written["machine"].update(python="2.7"), "was measured with python '2.7', which is another"),
         (lambda written: written.update(quick=True), "is of a quick run"),
+        (lambda written: written.update(commit="0123"), "was measured with commit '0123', which is another"),
+        (lambda written: written.update(changes="4567"), "was measured with changes '4567', which is another"),
+        (lambda written: written["versions"].update(uvicorn="0.1"), "'uvicorn': '0.1'"),
     ],
 )
 def test_figures_that_have_no_common_median_are_not_added_up(
@@ -455,7 +544,7 @@ def test_the_allocators_settings_are_told() -> None:
 def test_a_table_shows_reasons_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=120, record=True)
     monkeypatch.setattr(tables, "console", console)
-    tables.show(Fake(), measured(Fake(), 1), [])
+    tables.show(Fake(), measured(Fake(), 1), [], Rule(1, 1))
     text = console.export_text()
     assert "missing: absent is not installed" in text
     assert "not measured: cannot count so far" in text

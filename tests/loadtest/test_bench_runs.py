@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import runner
+from loadtest.bench.reset_asyncio import Lazy
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +40,46 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
     assert (tmp_path / f"bench-{name}.png").read_bytes().startswith(b"\x89PNG")
     for contestant in written["contestants"]:
         assert contestant["name"].split(",")[0] in done.stdout
+
+
+class Clock:
+    """An event loop that only arms: `time` is what it is told, and `call_at` remembers."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.armed: list[tuple[float, Any]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, function: Any) -> Clock:
+        self.armed.append((when, function))
+        return self
+
+    def cancel(self) -> None:
+        # a handle that has come is not armed any more
+        self.armed.clear()
+
+
+def test_the_fair_rival_stores_a_deadline_and_arms_anew_when_its_handle_comes() -> None:
+    loop: Any = Clock()
+    deadline = Lazy(loop, 105.0)
+    deadline.move(106.0)
+    deadline.move(107.0)
+    assert [when for when, _ in loop.armed] == [105.0], "a later deadline is only stored"
+    loop.now = 105.0
+    _, come = loop.armed.pop()
+    come()
+    assert [when for when, _ in loop.armed] == [107.0], "what has come is armed for the deadline of then"
+    deadline.move(106.5)
+    assert [when for when, _ in loop.armed] == [106.5], "an earlier one is armed at once"
+    deadline.move(math.inf)
+    loop.now = 106.5
+    _, come = loop.armed.pop()
+    come()
+    assert loop.armed == [], "a deadline that was cleared is not armed again"
+    deadline.move(120.0)
+    assert [when for when, _ in loop.armed] == [120.0], "and the next one is"
 
 
 @pytest.mark.parametrize("name", ["reset", "heap"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -18,10 +17,12 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from loadtest.bench import builds, runner
 from loadtest.bench.churn import AS_IT_COMES, ASYNCIO, TRIO, Churn
-from loadtest.bench.contest import Benchmark, ContestantError, Results
+from loadtest.bench.contest import Benchmark
 from loadtest.bench.lateness import ASYNCIO as CALL_AT
-from loadtest.bench.lateness import CONN, TICKER, Lateness, busy
+from loadtest.bench.lateness import CONN, SLEEP, THREAD, TICKER, Lateness
 from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
+from loadtest.bench.results import Results
+from loadtest.bench.situations import busy
 from loadtest.clients.churn import Crowd, steps
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
 from loadtest.clients.churn_profiles import PROFILES, Burst, Herd, Move, Profile, Steady, Then
@@ -269,7 +270,7 @@ class TestChurn:
 
     def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("loadtest.bench.churn.sys.executable", "/bin/echo")
-        with pytest.raises(ContestantError, match=r"does not listen\n-m loadtest\.peers\.churn_server"):
+        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_server"):
             Churn().quick().measure(builds.PURE, "steady")
 
     def test_a_soak_is_asked_for_by_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +281,7 @@ class TestChurn:
 
 
 class TestLateness:
-    @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL])
+    @pytest.mark.parametrize("contestant", [*(builds.PURE + way for way in ("", CONN, SLEEP, THREAD)), SLEEP_UNTIL])
     @pytest.mark.timed
     def test_no_timer_comes_early(self, contestant: str) -> None:
         lateness = Lateness(timers=100, spread=0.05, seconds=0.1)
@@ -315,8 +316,7 @@ class TestLateness:
         lateness.curves[SLEEP_UNTIL, lateness.idle] = [{"q0": 0.0, "q100": 0.002}, {"q0": -0.1, "q100": 0.004}]
         lateness.plot(results, tmp_path / "bench-lateness.png")
         assert (tmp_path / "bench-lateness.png").read_bytes().startswith(b"\x89PNG")
-        kept = json.loads((tmp_path / "bench-lateness-quantiles.json").read_text())["curves"]
-        assert kept == [
+        assert lateness.more(results)["curves"] == [
             {"contestant": SLEEP_UNTIL, "case": lateness.idle, "seconds": {"q0": -0.05, "q100": 0.003}},
         ]
 
@@ -325,7 +325,17 @@ class TestTheReport:
     def test_what_came_before_it_was_due_is_early(self) -> None:
         found = lateness_report.timers([0.001, -0.001, 0.002, 0.0])
         assert found["early"] == 0.25
-        assert (found["q0"], found["q100"]) == (-0.001, 0.002)
+        assert found["q0"] == 0.0
+        assert found["q100"] == pytest.approx(0.002, rel=0.002)
+
+    def test_a_quantile_keeps_three_digits(self) -> None:
+        found = lateness_report.timers([place / 1000 for place in range(1, 1001)])
+        assert found["q50"] == pytest.approx(0.5, rel=0.002)
+        assert found["q99.9"] == pytest.approx(0.999, rel=0.002)
+
+    def test_one_nanosecond_early_is_early_and_on_time_is_not(self) -> None:
+        assert lateness_report.timers([0.0, 1e-9])["early"] == 0
+        assert lateness_report.timers([0.0, -1e-9])["early"] == 0.5
 
     def test_timers_that_were_made_too_late_are_refused(self) -> None:
         due = lateness_report.due_times(100, 1.0, 50.0)

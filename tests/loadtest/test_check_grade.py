@@ -14,7 +14,7 @@ from rich.console import Console
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.advice import advice, known
+from loadtest.check.advice import _OPTIONS, advice, known
 from loadtest.check.attacks import ATTACKS, NAMES, Attack
 from loadtest.check.grade import GRADES, RULES, below, grade, verdict
 from loadtest.check.junit import junit
@@ -173,6 +173,34 @@ def test_advice_names_the_option_or_says_that_there_is_none() -> None:
     assert "--timeout-keep-alive" in advice("uvicorn", attack("idle"))
     assert advice("deadlined", attack("slow-body")) == "deadlined: --body-grace, --body-min-rate, --read"
     assert "a time for the whole head" in advice("", attack("slow-header"))
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "part"),
+    [
+        ("granian", "slow-header", "granian: --http1-header-read-timeout (milliseconds)"),
+        ("granian", "slow-body", "granian has no such option"),
+        ("daphne", "websocket-silent", "daphne: --ping-interval, --ping-timeout"),
+        ("daphne", "silent", "daphne has no such option: it waits 60 seconds"),
+        ("FastPySGI/0.6", "idle", "fastpysgi: fastpysgi.server.next_req_timeout"),
+        ("FastPySGI/0.6", "slow-read", "fastpysgi has no such option; put a guard in front"),
+    ],
+)
+def test_each_server_has_advice_of_its_own(server: str, name: str, part: str) -> None:
+    assert part in advice(known(server, {}), attack(name))
+
+
+def test_a_proxy_that_does_not_name_itself_is_known_by_its_refusal() -> None:
+    refused = (
+        b"HTTP/1.1 400 Bad request\r\n\r\n<html><body><h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"
+    )
+    assert known("uvicorn", {}, refused) == "haproxy"
+    assert known("uvicorn", {}, b"HTTP/1.1 400 Bad Request\r\n\r\nInvalid HTTP request received.") == "uvicorn"
+    assert advice("haproxy", attack("slow-header")) == "haproxy: timeout http-request"
+
+
+def test_advice_names_attacks_that_there_are() -> None:
+    assert {name for options in _OPTIONS.values() for name in options} - {""} <= set(NAMES)
 
 
 def a_report() -> Report:

@@ -22,8 +22,9 @@ from loadtest.check.loop import Loop
 from loadtest.churn.connection import Silent
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.result import Claim, Compared, Result, claims, listed
-from loadtest.churn.tally import Tally, milliseconds, record, together
-from loadtest.sources import source
+from loadtest.churn.tally import Tally, together
+from loadtest.dial import source
+from loadtest.histogram import milliseconds, record
 
 PERIOD = 5.0
 

@@ -18,13 +18,27 @@ BLOCK = re.compile(r"<!-- (table|targets|setup) (.+) -->")
 
 
 def figure(contestant: str, metric: str, median: float, case: str = "one") -> dict[str, Any]:
-    return {"contestant": contestant, "case": case, "metric": metric, "median": median}
+    return {"contestant": contestant, "case": case, "metric": metric, "median": median, "low": median, "high": median}
 
 
 def result(**changes: Any) -> dict[str, Any]:
     """What `bench echo` might have left."""
     return {
-        "machine": {"processor": "Z80", "cores": 1, "python": "3.14.0", "python build": "today, cc 1"},
+        "commit": "0123456789abcdef",
+        "dirty": True,
+        "changes": "feed",
+        "confidence": 0.95,
+        "versions": {"uvicorn": "1.2", "wrk": "4"},
+        "failures": [],
+        "invalid": [],
+        "machine": {
+            "processor": "Z80",
+            "cores": 1,
+            "governor": "powersave",
+            "smt": "on",
+            "python": "3.14.0",
+            "python build": "today, cc 1",
+        },
         "go": "go1.30",
         "repetitions": "3 to 5",
         "cases": ["one", "two"],
@@ -43,11 +57,11 @@ def result(**changes: Any) -> dict[str, Any]:
         ],
         "targets": [
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "theirs", "at_least": 1.5, "at_most": None,
-             "value": 2.0, "reached": True},
+             "value": 2.0, "interval": [2.0, 3.0], "invalid": "", "reached": True},
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "", "at_least": None, "at_most": 9.0,
-             "value": 10.0, "reached": False},
+             "value": 10.0, "interval": [10.0, 11.0], "invalid": "", "reached": False},
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "x", "at_least": None, "at_most": 9.0,
-             "value": None, "reached": None},
+             "value": None, "interval": None, "invalid": "", "reached": None},
         ],
     } | changes  # fmt: skip
 
@@ -93,15 +107,27 @@ def test_a_table_has_a_row_for_each_that_was_measured(desk: Desk) -> None:
 
 def test_targets_tell_what_was_wanted_and_found(desk: Desk) -> None:
     filled = desk.fill("<!-- targets echo -->\n<!-- end -->\n")
-    assert "| `echo`, one: rate, ours : theirs | ≥ 1.5 | 2 | reached |\n" in filled
-    assert "| `echo`, one: rate, ours | ≤ 9 | 10 | **missed** |\n" in filled
+    assert "| `echo`, one: rate, ours : theirs | ≥ 1.5 | 2 (2 to 3) | reached |\n" in filled
+    assert "| `echo`, one: rate, ours | ≤ 9 | 10 (10 to 11) | **missed** |\n" in filled
     assert "| `echo`, one: rate, ours : x | ≤ 9 | - | not measured |\n" in filled
 
 
 def test_the_setup_names_machine_and_repetitions(desk: Desk) -> None:
     desk.leave("heap", repetitions="2")
     filled = desk.fill("<!-- setup echo heap -->\n<!-- end -->\n")
-    for word in ("Z80", "1 cores", "3.14.0", "cc 1", "Go 1.30", "echo 3 to 5, heap 2."):
+    for word in (
+        "Z80",
+        "1 cores",
+        "3.14.0",
+        "cc 1",
+        "Go 1.30",
+        "echo 3 to 5, heap 2.",
+        "powersave",
+        "SMT on",
+        "0123456789 with changes",
+        "uvicorn 1.2, wrk 4",
+        "95%",
+    ):
         assert word in filled
 
 
@@ -116,6 +142,14 @@ def test_pictures_of_what_is_told_go_beside_the_document(desk: Desk) -> None:
         (desk.directory / f"bench-{name}.png").write_bytes(name.encode())
     desk.fill("<!-- targets echo -->\n<!-- end -->\n")
     assert [file.read_bytes() for file in (desk.directory / "img").iterdir()] == [b"echo"]
+
+
+def test_what_the_tables_were_written_from_is_kept_beside_the_document(desk: Desk) -> None:
+    desk.leave("heap")
+    desk.fill("<!-- targets echo -->\n<!-- end -->\n")
+    kept = list((desk.directory / "document").iterdir())
+    assert [file.name for file in kept] == ["bench-echo.json"]
+    assert kept[0].read_text() == (desk.directory / "bench-echo.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -135,6 +169,27 @@ def test_what_cannot_be_filled_is_an_error_and_changes_nothing(desk: Desk, text:
 def test_results_of_two_machines_do_not_stand_in_one_document(desk: Desk) -> None:
     desk.leave("heap", machine={"processor": "6502"})
     assert "one machine" in desk.fill("<!-- setup echo heap -->\n<!-- end -->\n", code=1)
+
+
+@pytest.mark.parametrize("block", ["setup", "targets"])
+@pytest.mark.parametrize("change", [{"commit": "another"}, {"changes": "other"}, {"versions": {}}, {"go": "go2"}])
+def test_results_of_two_commits_or_of_other_peers_are_not_mixed(desk: Desk, block: str, change: dict[str, Any]) -> None:
+    desk.leave("heap", **change)
+    assert f"the same {next(iter(change))}" in desk.fill(f"<!-- {block} echo heap -->\n<!-- end -->\n", code=1)
+
+
+def test_what_failed_or_does_not_count_stays_in_the_table_with_its_reason(desk: Desk) -> None:
+    failures = [{"contestant": "silent", "case": "one", "output": "ContestantError: no | such\nmore"}]
+    invalid = [{"contestant": "theirs", "case": "one", "why": "it waited"}]
+    desk.leave("echo", failures=failures, invalid=invalid)
+    filled = desk.fill("<!-- table echo | one | rate -->\n<!-- end -->\n")
+    assert "| silent | failed: ContestantError: no \\| such |\n" in filled
+    assert "| theirs | 7; **invalid**: it waited |\n" in filled
+
+
+def test_a_figure_is_shown_with_its_interval(desk: Desk) -> None:
+    desk.leave("echo", figures=[{**figure("ours", "rate", 5.0), "low": 4.5, "high": 6.0}])
+    assert "| ours | 5 (4.5 to 6) |" in desk.fill("<!-- table echo | one | rate -->\n<!-- end -->\n")
 
 
 def test_the_document_asks_for_what_there_is() -> None:

@@ -66,6 +66,13 @@ def test_what_is_installed_imports_nothing_that_is_not() -> None:
     assert all(path.exists() for path in modules.values())
 
 
+def test_what_the_tools_read_is_installed() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in ("check", "churn", "openloop"):
+        there = {path.name for path in (LOADTEST / package).iterdir() if path.is_file() and path.suffix != ".py"}
+        assert there == set(data.get(f"deadlined_loadtest.{package}", []))
+
+
 def test_the_benchmarks_are_not_installed() -> None:
     assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "schemes", "precision", "peers"})
     assert "bench.runner" in set(relative_imports("__main__", LOADTEST / "__main__.py")), "the finder finds"

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,10 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.precision import clocks, run
-from loadtest.precision.drivers import Driver, drivers
-from loadtest.precision.lateness import Lateness
-from loadtest.precision.situations import Situation, own_group, situations, stopped
+from loadtest.bench import builds, clocks, lateness, processes, runner
+from loadtest.bench.contest import Contestant
+from loadtest.bench.lateness import Precision
+from loadtest.bench.situations import own_group, stopped
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,44 +30,24 @@ ROOT = Path(__file__).parents[2]
 draws = pytest.mark.leaks_fds
 
 
-@dataclass(frozen=True)
-class Told(Driver):
-    """A driver whose timers came when they were told to: seconds late."""
-
-    late: tuple[float, ...] = ()
-
-    def command(self, count: int, spread: float) -> list[str]:
-        program = (
-            "import json; from loadtest.precision.lateness import Lateness; print('warm');"
-            f"print(json.dumps(Lateness.of({self.late!r}).document()))"
-        )
-        return [sys.executable, "-c", program]
+def told(monkeypatch: pytest.MonkeyPatch, contestant: str, program: str) -> Precision:
+    """The benchmark with one contestant, which does what the program does."""
+    monkeypatch.setattr(Precision, "contestants", lambda self: [Contestant(contestant)])
+    monkeypatch.setattr(lateness, "program", lambda name: ([sys.executable, "-c", program], {}))
+    return Precision(only=["idle"])
 
 
-# Lateness.
+def late(*seconds: float) -> str:
+    """A program whose timers came so late."""
+    return (
+        "from loadtest.peers import lateness_report as report;"
+        f"report.measure_timers(lambda count, spread: {list(seconds)!r}, 0, 0.0)"
+    )
 
 
-def test_lateness_is_counted_and_a_percentile_keeps_three_digits() -> None:
-    found = Lateness.of(place / 1000 for place in range(1, 1001))
-    assert found.count == 1000
-    assert found.early == 0
-    assert found.milliseconds(50.0) == pytest.approx(500.0, rel=0.002)
-    assert found.milliseconds(100.0) == pytest.approx(1000.0, rel=0.002)
-
-
-def test_one_nanosecond_early_is_early_and_on_time_is_not() -> None:
-    assert Lateness.of([0.0, 1e-9]).early == 0
-    found = Lateness.of([-1e-9, -0.002, 0.0, 0.5])
-    assert found.early == 2
-    assert found.earliest == 0.002
-    assert found.count == 4
-
-
-def test_lateness_survives_being_written_and_added() -> None:
-    found = Lateness.load(json.loads(json.dumps(Lateness.of([0.001, -0.001]).document())))
-    found.add(Lateness.of([0.001, 0.003]))
-    assert (found.count, found.early, found.earliest) == (4, 1, 0.001)
-    assert found.milliseconds(100.0) == pytest.approx(3.0, rel=0.002)
+def quick_run(benchmark: Precision, directory: Path) -> tuple[bool, dict[str, Any]]:
+    good = runner.run([benchmark], runner.Plan(quick=True), directory)
+    return good, json.loads((directory / "precision.json").read_text())
 
 
 # Never early.
@@ -73,45 +55,61 @@ def test_lateness_survives_being_written_and_added() -> None:
 
 @draws
 @pytest.mark.parametrize(
-    ("late", "good"), [((0.001, 0.0), True), ((0.001, -0.000001), False)], ids=["an honest one", "a liar"]
+    ("seconds", "good"), [((0.001, 0.0), True), ((0.001, -0.000001), False)], ids=["an honest one", "a liar"]
 )
 def test_a_timer_of_ours_that_came_early_fails_the_run(
-    late: tuple[float, ...], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(run, "drivers", lambda: [Told("deadlined told", "", True, late=late)])
-    assert run.run(run.Plan(1, quick=True, only=("idle",)), tmp_path) is good
-    assert ("EARLY" in capsys.readouterr().out) is not good
-    assert bool(json.loads((tmp_path / "precision.json").read_text())["early"]) is not good
+    seconds: tuple[float, ...], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, written = quick_run(told(monkeypatch, builds.PURE, late(*seconds)), tmp_path)
+    assert found is good
+    (early,) = [one for one in written["targets"] if one["ours"] == builds.PURE]
+    assert (early["metric"], early["reached"]) == ("early", good)
 
 
 @draws
 def test_a_peer_that_comes_early_is_told_and_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "drivers", lambda: [Told("a peer", "", False, late=(-0.001,))])
-    assert run.run(run.Plan(1, quick=True, only=("idle",)), tmp_path)
-    written = json.loads((tmp_path / "precision.json").read_text())
-    assert written["early"] == []
-    assert written["lateness"][0]["early"] == 1
+    good, written = quick_run(told(monkeypatch, "a peer", late(-0.001, 0.0)), tmp_path)
+    assert good
+    assert [one["median"] for one in written["figures"] if one["metric"] == "early"] == [50.0]
+    (curve,) = written["curves"]
+    assert curve["contestant"] == "a peer"
+    assert len(curve["seconds"]) == 103
 
 
 @draws
 def test_a_driver_that_fails_fails_the_run_and_its_output_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "drivers", lambda: [Driver("deadlined odd", "no such driver", True)])
-    assert not run.run(run.Plan(1, quick=True, only=("idle",)), tmp_path)
-    assert "no such driver" in json.loads((tmp_path / "precision.json").read_text())["failures"][0]["output"]
+    good, written = quick_run(told(monkeypatch, builds.PURE, "raise SystemExit('no such driver')"), tmp_path)
+    assert not good
+    assert "no such driver" in written["failures"][0]["output"]
 
 
 # Situations.
 
 
+def measured(pressure: processes.Pressure, suffix: str, timers: int, spread: float) -> dict[str, float]:
+    command, environment = lateness.program(builds.PURE + suffix)
+    return processes.run([*command, "timers", str(timers), str(spread)], environment, beside=pressure)
+
+
 @pytest.mark.timed
 def test_a_child_that_was_stopped_again_and_again_comes_to_its_end() -> None:
-    driver = next(driver for driver in drivers() if driver.kind == "after_func")
-    found = run.measure(driver, Situation("quota", "stopped", stopped), 20, 0.2)
-    assert found.count == 20
-    assert found.early == 0
+    assert measured(stopped, "", 20, 0.2)["early"] == 0
+
+
+def test_a_process_is_disturbed_from_when_it_is_warm_until_it_ends() -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def pressure(pid: int) -> Iterator[None]:
+        seen.append("began" if Path(f"/proc/{pid}").exists() else "too late")
+        yield
+        seen.append("ended")
+
+    program = "print('warm', flush=True); print('{\"early\": 0}')"
+    assert processes.run([sys.executable, "-c", program], beside=pressure) == {"early": 0.0}
+    assert seen == ["began", "ended"]
 
 
 def test_a_child_that_has_ended_is_not_stopped_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +131,8 @@ def test_a_child_that_has_ended_is_not_stopped_any_more(monkeypatch: pytest.Monk
 @pytest.mark.timed
 def test_a_quota_leaves_no_group_behind() -> None:
     groups = {path for path in (own_group(""), own_group("cpu")) if path is not None}
-    driver = next(driver for driver in drivers() if driver.kind == "thread")
-    for situation in situations():
-        assert run.measure(driver, situation, 5, 0.01).early == 0
+    for pressure in Precision().pressures.values():
+        assert measured(pressure, lateness.THREAD, 5, 0.01)["early"] == 0
     assert not [left for group in groups for left in group.glob("deadlined-*")]
 
 
@@ -160,10 +157,14 @@ def test_the_smallest_step_is_found_and_a_clock_that_stands_still_has_none() -> 
     assert clocks.step(lambda: 7.0, 20) == float("inf")
 
 
-async def test_every_clock_has_a_cost_and_a_step() -> None:
-    found = await clocks.measure(1000, 1)
-    assert {"time.monotonic", "time.perf_counter", "trio.current_time"} <= {clock.name for clock in found}
-    assert all(0.0 < clock.step < 1.0 for clock in found)
+def test_every_clock_has_a_cost_and_a_step() -> None:
+    benchmark = clocks.BENCHMARK.quick()
+    names = [contestant.name for contestant in benchmark.contestants() if contestant.missing is None]
+    assert {"time.monotonic", "time.perf_counter", "trio.current_time"} <= set(names)
+    for name in names:
+        found = benchmark.measure(name, clocks.CASE)
+        assert found.keys() <= benchmark.metrics.keys()
+        assert 0.0 < found["step"] < 1e9
 
 
 # End to end.
@@ -176,9 +177,10 @@ def test_a_quick_run_measures_everybody_or_says_why_not(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "precision.json").read_text())
-    assert written["failures"] == written["early"] == []
-    measured = {entry["driver"]: entry for entry in written["lateness"]}
-    for driver in written["drivers"]:
-        assert (driver["driver"] in measured) != bool(driver["missing"])
-    assert all(entry["timers"] > 0 for entry in measured.values())
+    assert written["failures"] == []
+    assert all(target["reached"] is not False for target in written["targets"])
+    measured = {figure["contestant"] for figure in written["figures"]}
+    for contestant in written["contestants"]:
+        assert (contestant["name"] in measured) != bool(contestant["missing"])
     assert (tmp_path / "img" / "precision.png").stat().st_size < 100_000
+    assert (tmp_path / "precision-clocks.json").exists()

@@ -17,12 +17,12 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from deadlined.timers import SCHEMES, Timer, Timers
-from loadtest.schemes import run
+from loadtest.bench import runner
 from loadtest.schemes.baselines import Alarm, EagerHeap, LazyHeapq
+from loadtest.schemes.benchmark import CASES, Schemes
 from loadtest.schemes.child import ascend, expected
 from loadtest.schemes.growth import CONSTANT, LINEAR, LOGARITHMIC, growth
 from loadtest.schemes.operations import NAMES
-from loadtest.schemes.results import CASES, load
 from loadtest.schemes.subjects import SUBJECTS
 from loadtest.schemes.workloads import WORKLOADS
 
@@ -178,43 +178,64 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "schemes.json").read_text())
-    assert written["failures"] == {}
-    assert [case["case"] for case in written["cases"]] == list(CASES)
-    for case in written["cases"]:
-        expected_queues = {name for name, subject in SUBJECTS.items() if subject.scheme or "alone" not in case["case"]}
-        assert {queue["queue"] for queue in case["queues"]} == expected_queues
-        for queue in case["queues"]:
-            assert [figure["timers"] for figure in queue["figures"]] == [10, 100, 1000]
-            assert all(figure["median"] > 0.0 for figure in queue["figures"])
-            assert queue["fits"] in (CONSTANT, LOGARITHMIC, LINEAR)
+    assert written["failures"] == []
+    assert written["cases"] == list(CASES)
+    for case in CASES:
+        queues = {name for name, subject in SUBJECTS.items() if subject.scheme or "alone" not in case}
+        sizes = {name: [int(one["metric"]) for one in written["figures"]
+                        if (one["contestant"], one["case"]) == (name, case)] for name in queues}  # fmt: skip
+        assert {name: sorted(found) for name, found in sizes.items()} == {name: [10, 100, 1000] for name in queues}
+        fits = {one["queue"]: one["fits"] for one in written["growth"] if one["case"] == case}
+        assert fits.keys() == queues
+        assert set(fits.values()) <= {CONSTANT, LOGARITHMIC, LINEAR}
+    assert all(figure["median"] > 0.0 for figure in written["figures"])
     pictures = list((tmp_path / "img").glob("*.png"))
     assert len(pictures) == len(CASES)
     assert all(picture.stat().st_size < 100_000 for picture in pictures)
-    assert ("timers compiled" in done.stdout) == (written["timers"] == "compiled")
+    for word in ("O(log n)", "theory", written["timers"]):
+        assert word in done.stdout + written["title"]
+
+
+def quick_run(directory: Path, *only: str, add: bool = False, most: int = 1000, patience: float = 15.0) -> bool:
+    """One repetition of some queues in one case."""
+    plan = runner.Plan(repetitions=1, quick=True, only=only, add=add, cases=["START", "keep-alive"])
+    return runner.run([Schemes(most, patience)], plan, directory)
+
+
+def forget_that_it_was_quick(directory: Path) -> None:
+    file = directory / "schemes.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "quick": False}))
 
 
 @draws
-@pytest.mark.timed
 def test_what_was_not_measured_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.run(run.Plan(1, quick=True, only=("heap4",), patience=0.0), tmp_path)
+    assert quick_run(tmp_path, "heap4", patience=0.0)
     written = json.loads((tmp_path / "schemes.json").read_text())
-    assert all(case["not_measured"] == {"heap4": [100, 1000]} for case in written["cases"])
-    assert "> 0 s" in capsys.readouterr().out
+    assert {(figure["case"], figure["metric"]) for figure in written["figures"]} == {
+        ("START", "10"),
+        ("keep-alive", "10"),
+    }
+    told = " ".join(capsys.readouterr().out.split())
+    assert "> 0 s" in told
+    assert "100, 1,000" in told
 
 
 @draws
-@pytest.mark.timed
 def test_a_second_run_adds_its_repetitions(tmp_path: Path) -> None:
     for name in ("heap4", "tree", "heap4"):
-        assert run.run(run.Plan(1, quick=True, only=(name,), add=True), tmp_path)
-    results = load(tmp_path / "schemes.json")
-    assert len(results.values["START", "heap4", 10]) == 2
-    assert len(results.values["START", "tree", 10]) == 1
+        assert quick_run(tmp_path, name, add=True)
+        forget_that_it_was_quick(tmp_path)
+    written = json.loads((tmp_path / "schemes.json").read_text())
+    counts = {(one["contestant"], one["case"], one["metric"]): len(one["values"]) for one in written["figures"]}
+    assert counts["heap4", "START", "10"] == 2
+    assert counts["tree", "START", "10"] == 1
 
 
 @draws
-@pytest.mark.timed
 def test_nothing_is_added_to_figures_of_other_sizes(tmp_path: Path) -> None:
-    assert run.run(run.Plan(1, quick=True, only=("heap4",)), tmp_path)
+    assert quick_run(tmp_path, "heap4")
+    with pytest.raises(RuntimeError, match="quick run"):
+        quick_run(tmp_path, "heap4", add=True, most=100)
+    forget_that_it_was_quick(tmp_path)
     with pytest.raises(RuntimeError, match="other sizes"):
-        run.run(run.Plan(1, most=100, quick=True, only=("heap4",), add=True), tmp_path)
+        quick_run(tmp_path, "heap4", add=True, most=100)

@@ -128,7 +128,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("listening on %s\n", listener.Addr())
+	fmt.Printf("listening on tcp://%s\n", listener.Addr())
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"log"
 	"math"
 	"math/rand"
@@ -106,6 +107,7 @@ func main() {
 		found = ticker(first, second)
 	} else {
 		functions(warmCount, warmSpread)
+		fmt.Println("warm")
 		found = timers(functions(int(first), time.Duration(second*1e9)))
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {

@@ -13,60 +13,54 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..bench.lateness import busy
-from ..bench.processes import SERVER_CORE
+from ..servers import pin
+from .processes import SERVER_CORE, Pressure
 
 # microseconds; the period is the kernel's default and Kubernetes'
 PERIOD: Final = 100_000
 QUOTA: Final = 50_000
 
-# disturbs a running child, given by its process id, until the context ends
-Pressure = Callable[[int], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True)
-class Situation:
-    """A situation. `name` is shown to people, `short` is used on the command line."""
-
-    short: str
-    name: str
-    pressure: Pressure
-
-
-def situations() -> list[Situation]:
-    """Return the situations that are possible on this machine."""
-    return [
-        Situation("idle", "idle core", _nothing),
-        Situation("busy", "beside a busy loop", _busy),
-        _quota(),
-    ]
-
 
 @contextmanager
-def _nothing(pid: int) -> Iterator[None]:
+def idle_core(pid: int) -> Iterator[None]:
+    """Disturb nothing."""
     yield
 
 
 @contextmanager
-def _busy(pid: int) -> Iterator[None]:
+def busy_core(pid: int) -> Iterator[None]:
+    """Run a busy loop on the child's core."""
     with busy(SERVER_CORE):
         yield
 
 
-def _quota() -> Situation:
+@contextmanager
+def busy(core: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a busy loop on this core."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            pin(process.pid, core)
+            yield process
+        finally:
+            process.kill()
+
+
+def quota() -> tuple[str, Pressure]:
+    """Return the quota that is possible on this machine, with its name."""
     share = f"{100 * QUOTA // PERIOD} %"
     for version, parent in (("v2", own_group("")), ("v1", own_group("cpu"))):
         if parent is not None and _limits(parent):
-            return Situation("quota", f"CPU quota {share}, busy (cgroup {version})", partial(_group, parent))
-    return Situation("quota", f"stopped {share} of the time (SIGSTOP, no cgroup)", stopped)
+            return f"CPU quota {share}, busy (cgroup {version})", partial(_group, parent)
+    return f"stopped {share} of the time (SIGSTOP, no cgroup)", stopped
 
 
 def own_group(controller: str, mounts: str | None = None, groups: str | None = None) -> Path | None:

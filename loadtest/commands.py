@@ -1,0 +1,74 @@
+"""What the commands have in common: options, exit codes when a target cannot be attacked, progress, files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from .target import ForbiddenTargetError, UnusableTargetError
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+# called with what is being done, the seconds done and the seconds in all of this part
+OnProgress = Callable[[str, float, float], None]
+
+
+def file_option(flag: str, name: str, text: str) -> Decorator:
+    """Make an option that takes a file to write."""
+    return click.option(flag, name, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=text)
+
+
+def owned_option(verb: str) -> Decorator:
+    """Make the option that permits a target; `verb` says what is done to it."""
+    return click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
+                        help=f"{verb} this name or address, which is not loopback. It is yours. "
+                        "Can be repeated.")  # fmt: skip
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked, 3 for one that
+    does not answer as it must, 1 for what else is missing."""
+    try:
+        yield
+    except ForbiddenTargetError as error:
+        raise click.UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    except UnusableTargetError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(3)
+
+
+@contextmanager
+def progress(console: Console, left: Callable[[str, float, float], str]) -> Iterator[OnProgress]:
+    """Show a bar while the block runs; give what moves it. Drawn by the caller's thread, in the moments it reports.
+
+    `left`: what is said beside the bar, of the arguments of a report.
+    """
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("asking", total=1.0, left="")
+
+        def on_progress(what: str, done: float, total: float) -> None:
+            completed = min(max(done, 0.0), total)
+            bar.update(task, description=what, completed=completed, total=total, left=left(what, done, total))
+            bar.refresh()
+
+        yield on_progress
+
+
+def write(path: Path | None, text: Callable[[], str]) -> None:
+    """Write a file, if there is a path. A failure is one line, and exit code 1."""
+    if path is None:
+        return
+    try:
+        path.write_text(text(), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,118 @@
+"""Connections of the load test's clients: how they open, where they come from, how they end.
+
+Facts      A kernel has about 28,000 ports for each pair of addresses, and keeps those of closed connections for a
+           minute. All of 127.0.0.0/8 is this machine. A socket that does not block opens in steps: TCP, then TLS.
+Answer     Every thousand connections have a source address of their own. `begin` starts to open a connection, and
+           `proceed` takes the next step whenever the kernel says that it can be taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import struct
+from contextlib import suppress
+from select import EPOLLIN, EPOLLOUT
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .target import Target
+
+# connections from one source address
+PER_ADDRESS = 1000
+_ADDRESSES = 250
+
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+
+
+def source(number: int) -> str:
+    """Return the address from which connection `number` comes, from 0 on."""
+    place = number // PER_ADDRESS
+    return f"127.{1 + place // _ADDRESSES}.{place % _ADDRESSES}.1"
+
+
+def bind(endpoint: socket.socket, address: str) -> None:
+    """Let the socket connect from this address. The port is chosen then: it must be free for that pair only."""
+    endpoint.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+    endpoint.bind((address, 0))
+
+
+def made(target: Target, address: str = "") -> socket.socket:
+    """Return a socket that does not block and does not delay, for `begin`. It comes from `address`, if one is given."""
+    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
+    try:
+        endpoint.setblocking(False)
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address:
+            bind(endpoint, address)
+    except OSError:
+        endpoint.close()
+        raise
+    return endpoint
+
+
+def begin(endpoint: socket.socket, target: Target) -> None:
+    """Begin to connect; wait for EPOLLOUT, and `proceed`. OSError if that fails at once."""
+    _require(endpoint.connect_ex(target.address), (0, errno.EINPROGRESS))
+
+
+def proceed(endpoint: socket.socket, target: Target, context: ssl.SSLContext | None) -> tuple[socket.socket, int]:
+    """Take the next step to an open connection, with TLS if there is a context.
+
+    Return the socket, which is another one with TLS, and the event to wait for before the next step; 0 if it is open.
+    OSError if it cannot be opened.
+    """
+    _require(endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), (0,))
+    if context is not None:
+        if not isinstance(endpoint, ssl.SSLSocket):
+            # a step of its own: the caller must have this socket before the handshake can fail
+            wrapped = context.wrap_socket(endpoint, server_hostname=target.host, do_handshake_on_connect=False)
+            return wrapped, EPOLLOUT
+        try:
+            endpoint.do_handshake()
+        except ssl.SSLWantReadError:
+            return endpoint, EPOLLIN
+        except ssl.SSLWantWriteError:
+            return endpoint, EPOLLOUT
+    return endpoint, 0
+
+
+def _require(code: int, good: tuple[int, ...]) -> None:
+    if code not in good:
+        raise OSError(code, os.strerror(code))
+
+
+def blocking(target: Target, timeout: float, *, tls: bool = True) -> socket.socket:
+    """Return a connection that blocks for `timeout` seconds at most; with TLS if both the target and `tls` say so."""
+    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
+    try:
+        endpoint.settimeout(timeout)
+        endpoint.connect(target.address)
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = target.context() if tls else None
+        return endpoint if context is None else context.wrap_socket(endpoint, server_hostname=target.host)
+    except BaseException:
+        endpoint.close()
+        raise
+
+
+def trouble(error: OSError) -> str:
+    """Return a short name of an error, the same for all of its kind."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def was_reset(error: OSError) -> bool:
+    """Tell if the peer has ended the connection by an RST. With EPIPE a FIN had come before it."""
+    return error.errno == errno.ECONNRESET and not isinstance(error, ssl.SSLError)
+
+
+def close(endpoint: socket.socket, *, reset: bool = False) -> None:
+    """Close; with an RST, which leaves no port behind, if `reset`."""
+    with suppress(OSError):
+        if reset:
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+    endpoint.close()

@@ -1,0 +1,25 @@
+"""A Python server with the garbage collector as `deadlined serve` sets it: `python -m loadtest.peers.tuned MODULE ...`.
+
+Otherwise a benchmark would compare settings of the collector. A server that starts processes for its workers, as
+granian does, has Python's defaults in these.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from deadlined.service import tune_gc
+
+
+def main() -> None:
+    """Run the module with the rest of the arguments, as `python -m` does."""
+    module = sys.argv.pop(1)
+    # what the server needs is imported before the collector is told that all there is stays
+    __import__(module)
+    tune_gc()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Figures that do not count: a server that waited for its client, and deadlines that make something faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
+pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
+
+from loadtest.bench import runner
+from loadtest.bench.contest import Benchmark, Contestant, Metric, Target
+from loadtest.bench.echo import BENCHMARK as ECHO
+from loadtest.bench.results import Results
+from loadtest.bench.validity import judge
+from loadtest.bench.web import BENCHMARK as WEB
+
+WITH, WITHOUT = "deadlined", "deadlined, none"
+METRICS = {
+    "rate": Metric("/s", "more"),
+    "cpu": Metric("us", "less"),
+    "tax": Metric("%", "less"),
+    "busy": Metric("%", None),
+}
+
+
+class Server(Benchmark):
+    """A server with and without deadlines; `figures` are what each start measures."""
+
+    name = "server"
+    title = "A server"
+    metrics: Mapping[str, Metric] = METRICS
+    bare: Mapping[str, str] = {WITH: WITHOUT}
+    repetitions = 2
+
+    def __init__(self, figures: Mapping[str, Mapping[str, float]]) -> None:
+        self._figures = figures
+
+    def contestants(self) -> Sequence[Contestant]:
+        return [Contestant(name) for name in self._figures]
+
+    def cases(self) -> Sequence[str]:
+        return "one", "many"
+
+    def saturates(self, case: str) -> bool:
+        return case == "many"
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        return self._figures[contestant]
+
+
+def judged(figures: Mapping[str, Sequence[Mapping[str, float]]], case: str = "many") -> dict[tuple[str, str], str]:
+    results = Results([Contestant(name) for name in figures], [case], METRICS)
+    for name, starts in figures.items():
+        for found in starts:
+            results.add(name, case, found)
+    return judge(Server({}), results)
+
+
+@pytest.mark.parametrize(("busy", "case", "counts"), [(99, "many", True), (60, "many", False), (60, "one", True)])
+def test_a_server_that_waited_for_its_client_shows_the_clients_rate(busy: float, case: str, counts: bool) -> None:
+    found = judged({WITH: [{"rate": 10.0, "busy": busy}]}, case)
+    assert found == ({} if counts else {(WITH, case): "the server was not the bottleneck: it used 60 % of its core"})
+
+
+@pytest.mark.parametrize(
+    ("ours", "bare", "counts"),
+    [
+        ([{"rate": 100.0}] * 3, [{"rate": 101.0}] * 3, True),
+        ([{"rate": 110.0}] * 3, [{"rate": 100.0}] * 3, False),
+        ([{"cpu": 9.0}] * 3, [{"cpu": 10.0}] * 3, False),
+        ([{"cpu": 10.0}] * 3, [{"cpu": 9.0}] * 3, True),
+        # within the noise of its starts
+        ([{"rate": rate} for rate in (90.0, 103.0, 118.0)], [{"rate": rate} for rate in (88.0, 101.0, 117.0)], True),
+    ],
+)
+def test_deadlines_make_nothing_faster(
+    ours: Sequence[Mapping[str, float]], bare: Sequence[Mapping[str, float]], counts: bool
+) -> None:
+    found = judged({WITH: ours, WITHOUT: bare})
+    assert (not found) is counts
+    if not counts:
+        assert f"than without ({WITHOUT})" in found[WITH, "many"]
+        assert f"than with them ({WITH})" in found[WITHOUT, "many"]
+
+
+@pytest.mark.parametrize(("tax", "counts"), [(0.5, True), (-0.5, True), (-4.0, False)])
+def test_a_tax_is_not_a_gift(tax: float, counts: bool) -> None:
+    assert (not judged({WITH: [{"tax": tax}] * 3})) is counts
+
+
+@pytest.mark.leaks_fds  # matplotlib's fonts
+def test_a_run_with_figures_that_do_not_count_has_failed_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server({WITH: {"rate": 10.0, "busy": 40.0}})
+    server.targets = (Target("many", "rate", WITH, "", at_least=1.0),)
+    assert not runner.run([server], runner.Plan(), tmp_path)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "invalid: the server was" in told
+    assert (tmp_path / "bench-server.json").read_text().count("was not the bottleneck") == 2, (
+        "of the pair, of its target"
+    )
+    assert runner.run([server], runner.Plan(quick=True), tmp_path)
+
+
+@pytest.mark.parametrize("benchmark", [ECHO, WEB], ids=lambda benchmark: str(benchmark.name))
+def test_each_server_with_deadlines_has_a_bare_one(benchmark: Benchmark) -> None:
+    assert benchmark.bare
+    assert "busy" in benchmark.metrics
