@@ -9,6 +9,7 @@ Everything else is in pyproject.toml.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import os
 import re
@@ -97,6 +98,11 @@ COMPILED = [
 INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
 
+# The commands that build. Others describe the package, for which nothing need be compiled: pip runs this file twice to
+# ask for that, and then to build.
+BUILDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
 def switched_on(name: str) -> bool:
     """Is this environment variable 1?"""
     return os.environ.get(name, "") == "1"
@@ -125,7 +131,7 @@ def remove_compiled() -> None:
 
 def extensions() -> list[Extension]:
     """What mypyc makes of the sources; nothing if that is not wanted or cannot be done."""
-    if switched_on("DEADLINED_PURE"):
+    if switched_on("DEADLINED_PURE") or BUILDS.isdisjoint(sys.argv):
         return []
     try:
         from mypyc.build import mypycify
@@ -206,6 +212,7 @@ PROPERTY = re.compile(
 )
 
 
+@functools.cache
 def docstrings() -> dict[str, str]:
     """Every docstring of the compiled sources by the names that mypyc's C may have for its object.
 
