@@ -24,15 +24,16 @@ ROOT = Path(__file__).parent
 SUPPORTED = ["3.11", "3.12", "3.13", "3.14"]
 SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 
-# the tests that are marked `thorough`, too, and all examples of the property tests
+# The tiers: see tests/support/tiers.py. The thorough one has all examples of the property tests, too.
+INTEGRATION = ["-m", "not timed and not thorough"]
 THOROUGH = ["-m", "not timed", "--hypothesis-profile=thorough"]
 
 # Every test runs once compiled and once interpreted on the newest Python: the thorough tier. What is compiled is the
-# same source for all Pythons, so the others run the default tier. Interpreted, the oldest runs that, too, by the
-# README's command. A Python between them could still differ, interpreted only, in how it runs frames, generators,
-# tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives, what a coroutine that
-# is driven by hand sees, what threads and forks find. These are the tests of that, and all that are skipped where the
-# package is compiled.
+# same source for all Pythons, so the others run the tier `integration`. Interpreted, the oldest runs that, too; the
+# README's command has run the default tier. A Python between them could still differ, interpreted only, in how it runs
+# frames, generators, tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives,
+# what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and all that
+# are skipped where the package is compiled.
 BY_THE_INTERPRETER = [
     *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
@@ -77,8 +78,8 @@ nox.options.default_venv_backend = "venv"
 @nox.session
 def tests(session: nox.Session) -> None:
     """Compile the checkout, and test it. Arguments after -- go to pytest."""
-    session.install("-e", ".[test]", env={"DEADLINED_REQUIRE_COMPILED": "1"})
-    test(session, ROOT, SIDE_BY_SIDE, compiled=True)
+    session.install("-e", ".[integration]", env={"DEADLINED_REQUIRE_COMPILED": "1"})
+    test(session, ROOT, [*SIDE_BY_SIDE, *INTEGRATION], compiled=True)
 
 
 @nox.session(python=PYTHONS)
@@ -89,18 +90,18 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
-    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the others."""
-    session.install(f"{wheel(session, compiled=True)}[test]")
-    options = [*SIDE_BY_SIDE, *(THOROUGH if session.python == PYTHONS[-1] else [])]
-    test(session, copy_without_package(session), options, compiled=True)
+    """Test the compiled wheel: the thorough tier on the newest Python, `integration` on the others."""
+    session.install(f"{wheel(session, compiled=True)}[integration]")
+    tier = THOROUGH if session.python == PYTHONS[-1] else INTEGRATION
+    test(session, copy_without_package(session), [*SIDE_BY_SIDE, *tier], compiled=True)
 
 
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
-    """Test the wheel that is not compiled: the thorough tier on the newest Python, the default tier on the oldest."""
-    session.install(f"{wheel(session, compiled=False)}[test]")
+    """Test the wheel that is not compiled: the thorough tier on the newest Python, `integration` on the oldest."""
+    session.install(f"{wheel(session, compiled=False)}[integration]")
     between = session.python not in (PYTHONS[0], PYTHONS[-1]) and not session.posargs
-    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else []
+    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else INTEGRATION
     options = [*SIDE_BY_SIDE, *tier, *(BY_THE_INTERPRETER if between else [])]
     test(session, copy_without_package(session), options, compiled=False)
 
@@ -108,9 +109,11 @@ def pure(session: nox.Session) -> None:
 @nox.session
 def peers(session: nox.Session) -> None:
     """Run the tests that measure real time, beside the peers of the benchmarks. Needs an idle machine."""
-    session.install(f"{wheel(session, compiled=True)}[test,bench]")
-    alone = ["-m", "", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
-    test(session, copy_without_package(session), alone, compiled=True)
+    session.install(f"{wheel(session, compiled=True)}[integration,bench]")
+    # of the thorough ones, those of the benchmarks' servers are skipped where there are no peers
+    alone = ["-m", "timed or thorough", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
+    without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in ("check_command", "openloop_servers")]
+    test(session, copy_without_package(session), [*alone, *without_peers], compiled=True)
 
 
 @nox.session
@@ -126,7 +129,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the package, and of all that uses it."""
-    session.install(f"{wheel(session, compiled=False)}[test,bench,lint,docs]")
+    session.install(f"{wheel(session, compiled=False)}[integration,bench,lint,docs]")
     session.run("mypy", "--strict", "-p", "deadlined")
     session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples", "docs/site")
     require_complete_types(session)
