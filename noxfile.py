@@ -4,18 +4,23 @@
 is. They build a compiled wheel once for each Python and an interpreted one for all, and run the tests in a copy of the
 checkout that has no package in it, so that only the installed one can be imported.
 
+What the tests need of other projects is installed once for each Python, beside the sessions, which find it there.
+
 `nox --install-only` builds and installs what a session needs, one processor's work, and `nox -R` then runs it: .ci/run
 does the first for many sessions at once, and the second for one after the other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nox
@@ -91,7 +96,7 @@ def build(session: nox.Session) -> None:
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
     """Test the compiled wheel: the thorough tier on the newest Python, `integration` on the others."""
-    session.install(f"{wheel(session, compiled=True)}[integration]")
+    install(session, "integration", compiled=True)
     tier = THOROUGH if session.python == PYTHONS[-1] else INTEGRATION
     test(session, copy_without_package(session), [*SIDE_BY_SIDE, *tier], compiled=True)
 
@@ -99,7 +104,7 @@ def test_wheel(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
     """Test the wheel that is not compiled: the thorough tier on the newest Python, `integration` on the oldest."""
-    session.install(f"{wheel(session, compiled=False)}[integration]")
+    install(session, "integration", compiled=False)
     between = session.python not in (PYTHONS[0], PYTHONS[-1]) and not session.posargs
     tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else INTEGRATION
     options = [*SIDE_BY_SIDE, *tier, *(BY_THE_INTERPRETER if between else [])]
@@ -109,7 +114,7 @@ def pure(session: nox.Session) -> None:
 @nox.session
 def peers(session: nox.Session) -> None:
     """Run the tests that measure real time, beside the peers of the benchmarks. Needs an idle machine."""
-    session.install(f"{wheel(session, compiled=True)}[integration,bench]")
+    install(session, "integration,bench", compiled=True)
     # of the thorough ones, those of the benchmarks' servers are skipped where there are no peers
     alone = ["-m", "timed or thorough", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
     without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in ("check_command", "openloop_servers")]
@@ -129,7 +134,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the package, and of all that uses it."""
-    session.install(f"{wheel(session, compiled=False)}[integration,bench,lint,docs]")
+    install(session, "integration,bench,lint,docs", compiled=False)
     session.run("mypy", "--strict", "-p", "deadlined")
     session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples", "docs/site")
     require_complete_types(session)
@@ -176,10 +181,45 @@ def test(session: nox.Session, folder: Path, options: list[str], *, compiled: bo
         session.run("python", "-m", "pytest", *options, *session.posargs)
 
 
+def install(session: nox.Session, extras: str, *, compiled: bool) -> None:
+    """Install the wheel with these extras. Most of the packages are those that all sessions of this Python share."""
+    share_packages(session)
+    session.install(f"{wheel(session, compiled=compiled)}[{extras}]")
+
+
+def share_packages(session: nox.Session) -> None:
+    """Let the session find the packages of the extra `integration`, and install them if that was not done."""
+    needs = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()[:12]
+    folder = ROOT / ".nox" / "packages" / f"{needs}-{version_of(session)}"
+    pip = ["pip", "--python", str(folder / "bin" / "python")]
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not (folder / "complete").exists():
+            session.run_install("python", "-m", "venv", "--clear", "--without-pip", str(folder))
+            session.run_install(*pip, "install", "-q", f"{wheel(session, compiled=False)}[integration]")
+            session.run_install(*pip, "uninstall", "-q", "-y", "deadlined")
+            (folder / "complete").touch()
+    shared, own = (next(Path(one).glob("lib/python*/site-packages")) for one in (folder, session.virtualenv.location))
+    # a folder on a line of its own would be found, and the lines of such files inside it would not be read
+    (own / "shared.pth").write_text(f"import site; site.addsitedir({str(shared)!r})\n")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time run the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def version_of(session: nox.Session) -> str:
+    """Return the Python that a session runs on, as 3.11."""
+    return str(session.python or "{}.{}".format(*sys.version_info))
+
+
 def wheel(session: nox.Session, *, compiled: bool) -> Path:
     """Return the wheel of these sources, if it is compiled for the session's Python. Build it if that was not done."""
-    python = session.python or "{}.{}".format(*sys.version_info)
-    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{python if compiled else 'pure'}"
+    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{version_of(session) if compiled else 'pure'}"
     if not folder.exists():
         sources = fresh(session, "sources")
         for name in SOURCES:
