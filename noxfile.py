@@ -4,18 +4,23 @@
 is. They build a compiled wheel once for each Python and an interpreted one for all, and run the tests in a copy of the
 checkout that has no package in it, so that only the installed one can be imported.
 
+What the tests need of other projects is installed once for each Python, beside the sessions, which find it there.
+
 `nox --install-only` builds and installs what a session needs, one processor's work, and `nox -R` then runs it: .ci/run
 does the first for many sessions at once, and the second for one after the other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nox
@@ -24,15 +29,16 @@ ROOT = Path(__file__).parent
 SUPPORTED = ["3.11", "3.12", "3.13", "3.14"]
 SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 
-# the tests that are marked `thorough`, too, and all examples of the property tests
+# The tiers: see tests/support/tiers.py. The thorough one has all examples of the property tests, too.
+INTEGRATION = ["-m", "not timed and not thorough"]
 THOROUGH = ["-m", "not timed", "--hypothesis-profile=thorough"]
 
 # Every test runs once compiled and once interpreted on the newest Python: the thorough tier. What is compiled is the
-# same source for all Pythons, so the others run the default tier. Interpreted, the oldest runs that, too, by the
-# README's command. A Python between them could still differ, interpreted only, in how it runs frames, generators,
-# tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives, what a coroutine that
-# is driven by hand sees, what threads and forks find. These are the tests of that, and all that are skipped where the
-# package is compiled.
+# same source for all Pythons, so the others run the tier `integration`. Interpreted, the oldest runs that, too; the
+# README's command has run the default tier. A Python between them could still differ, interpreted only, in how it runs
+# frames, generators, tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives,
+# what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and all that
+# are skipped where the package is compiled.
 BY_THE_INTERPRETER = [
     *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
@@ -77,8 +83,8 @@ nox.options.default_venv_backend = "venv"
 @nox.session
 def tests(session: nox.Session) -> None:
     """Compile the checkout, and test it. Arguments after -- go to pytest."""
-    session.install("-e", ".[test]", env={"DEADLINED_REQUIRE_COMPILED": "1"})
-    test(session, ROOT, SIDE_BY_SIDE, compiled=True)
+    session.install("-e", ".[integration]", env={"DEADLINED_REQUIRE_COMPILED": "1"})
+    test(session, ROOT, [*SIDE_BY_SIDE, *INTEGRATION], compiled=True)
 
 
 @nox.session(python=PYTHONS)
@@ -89,18 +95,18 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
-    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the others."""
-    session.install(f"{wheel(session, compiled=True)}[test]")
-    options = [*SIDE_BY_SIDE, *(THOROUGH if session.python == PYTHONS[-1] else [])]
-    test(session, copy_without_package(session), options, compiled=True)
+    """Test the compiled wheel: the thorough tier on the newest Python, `integration` on the others."""
+    install(session, "integration", compiled=True)
+    tier = THOROUGH if session.python == PYTHONS[-1] else INTEGRATION
+    test(session, copy_without_package(session), [*SIDE_BY_SIDE, *tier], compiled=True)
 
 
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
-    """Test the wheel that is not compiled: the thorough tier on the newest Python, the default tier on the oldest."""
-    session.install(f"{wheel(session, compiled=False)}[test]")
+    """Test the wheel that is not compiled: the thorough tier on the newest Python, `integration` on the oldest."""
+    install(session, "integration", compiled=False)
     between = session.python not in (PYTHONS[0], PYTHONS[-1]) and not session.posargs
-    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else []
+    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else INTEGRATION
     options = [*SIDE_BY_SIDE, *tier, *(BY_THE_INTERPRETER if between else [])]
     test(session, copy_without_package(session), options, compiled=False)
 
@@ -108,9 +114,11 @@ def pure(session: nox.Session) -> None:
 @nox.session
 def peers(session: nox.Session) -> None:
     """Run the tests that measure real time, beside the peers of the benchmarks. Needs an idle machine."""
-    session.install(f"{wheel(session, compiled=True)}[test,bench]")
-    alone = ["-m", "", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
-    test(session, copy_without_package(session), alone, compiled=True)
+    install(session, "integration,bench", compiled=True)
+    # of the thorough ones, those of the benchmarks' servers are skipped where there are no peers
+    alone = ["-m", "timed or thorough", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
+    without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in ("check_command", "openloop_servers")]
+    test(session, copy_without_package(session), [*alone, *without_peers], compiled=True)
 
 
 @nox.session
@@ -126,7 +134,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the package, and of all that uses it."""
-    session.install(f"{wheel(session, compiled=False)}[test,bench,lint,docs]")
+    install(session, "integration,bench,lint,docs", compiled=False)
     session.run("mypy", "--strict", "-p", "deadlined")
     session.run("mypy", "--strict", "noxfile.py", "tests", "loadtest", "examples", "docs/site")
     require_complete_types(session)
@@ -173,10 +181,45 @@ def test(session: nox.Session, folder: Path, options: list[str], *, compiled: bo
         session.run("python", "-m", "pytest", *options, *session.posargs)
 
 
+def install(session: nox.Session, extras: str, *, compiled: bool) -> None:
+    """Install the wheel with these extras. Most of the packages are those that all sessions of this Python share."""
+    share_packages(session)
+    session.install(f"{wheel(session, compiled=compiled)}[{extras}]")
+
+
+def share_packages(session: nox.Session) -> None:
+    """Let the session find the packages of the extra `integration`, and install them if that was not done."""
+    needs = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()[:12]
+    folder = ROOT / ".nox" / "packages" / f"{needs}-{version_of(session)}"
+    pip = ["pip", "--python", str(folder / "bin" / "python")]
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not (folder / "complete").exists():
+            session.run_install("python", "-m", "venv", "--clear", "--without-pip", str(folder))
+            session.run_install(*pip, "install", "-q", f"{wheel(session, compiled=False)}[integration]")
+            session.run_install(*pip, "uninstall", "-q", "-y", "deadlined")
+            (folder / "complete").touch()
+    shared, own = (next(Path(one).glob("lib/python*/site-packages")) for one in (folder, session.virtualenv.location))
+    # a folder on a line of its own would be found, and the lines of such files inside it would not be read
+    (own / "shared.pth").write_text(f"import site; site.addsitedir({str(shared)!r})\n")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time run the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def version_of(session: nox.Session) -> str:
+    """Return the Python that a session runs on, as 3.11."""
+    return str(session.python or "{}.{}".format(*sys.version_info))
+
+
 def wheel(session: nox.Session, *, compiled: bool) -> Path:
     """Return the wheel of these sources, if it is compiled for the session's Python. Build it if that was not done."""
-    python = session.python or "{}.{}".format(*sys.version_info)
-    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{python if compiled else 'pure'}"
+    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{version_of(session) if compiled else 'pure'}"
     if not folder.exists():
         sources = fresh(session, "sources")
         for name in SOURCES:

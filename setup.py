@@ -2,6 +2,7 @@
 
     DEADLINED_PURE=1              do not compile
     DEADLINED_REQUIRE_COMPILED=1  a package that cannot be compiled is not built
+    DEADLINED_OPT_LEVEL=0         compile in half the time, and run slower; 3 unless it is set
 
 Everything else is in pyproject.toml.
 """
@@ -9,6 +10,7 @@ Everything else is in pyproject.toml.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import os
 import re
@@ -97,6 +99,11 @@ COMPILED = [
 INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
 
+# The commands that build. Others describe the package, for which nothing need be compiled: pip runs this file twice to
+# ask for that, and then to build.
+BUILDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
 def switched_on(name: str) -> bool:
     """Is this environment variable 1?"""
     return os.environ.get(name, "") == "1"
@@ -125,15 +132,17 @@ def remove_compiled() -> None:
 
 def extensions() -> list[Extension]:
     """What mypyc makes of the sources; nothing if that is not wanted or cannot be done."""
-    if switched_on("DEADLINED_PURE"):
+    if switched_on("DEADLINED_PURE") or BUILDS.isdisjoint(sys.argv):
         return []
     try:
         from mypyc.build import mypycify
 
         flags = read_the_clock_natively()
-        made: list[Extension] = list(mypycify(sources(), opt_level="3", debug_level="0", strip_asserts=False))
+        level = os.environ.get("DEADLINED_OPT_LEVEL", "3")
+        made: list[Extension] = list(mypycify(sources(), opt_level=level, debug_level="0", strip_asserts=False))
         for extension in made:
-            extension.extra_compile_args = [*extension.extra_compile_args, *flags]
+            # mypyc indents by up to 700 columns, and gcc takes longer to look at that than to compile
+            extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation", *flags]
             extension.depends += [str(CLOCK), str(DOCSTRINGS)]
             for source in extension.sources:
                 document(ROOT / source)
@@ -206,6 +215,7 @@ PROPERTY = re.compile(
 )
 
 
+@functools.cache
 def docstrings() -> dict[str, str]:
     """Every docstring of the compiled sources by the names that mypyc's C may have for its object.
 

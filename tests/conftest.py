@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from deadlined.service import ServeConfig
 from deadlined.timers import COMPILED
 from tests.support.command import Starter, starter
 from tests.support.parsers import PARSERS, Choice
-from tests.support.tiers import mark_turns
+from tests.support.tiers import INTEGRATION, left_out, mark_integration, mark_turns
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,10 +78,40 @@ def pytest_xdist_auto_num_workers() -> int:
     return processors + processors // 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without looking for garbage: there is little among a million objects, and it is a third of the
+    time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests before pytest selects by marks."""
     mark_turns(items)
+    mark_integration(items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which no test is selected: they may need packages of the extra `integration`."""
+    return left_out(collection_path, ROOT, config.option.markexpr) or None
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode, config: pytest.Config
+) -> None:
+    """Say what was left out, unless tests were named and found."""
+    expression = config.option.markexpr
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    found = exitstatus != pytest.ExitCode.NO_TESTS_COLLECTED
+    if left_out(ROOT / INTEGRATION[0], ROOT, expression) and not (named and found):
+        terminalreporter.write_line(
+            f"left out ({expression}): {len(INTEGRATION)} files and folders were not read; see tests/support/tiers.py"
+        )
 
 
 def pytest_collection_finish() -> None:

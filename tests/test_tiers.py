@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.parsers import PARSERS
-from tests.support.tiers import LOOPS, ONE_BY_DEFAULT, PEER, THOROUGH, repetitions, turn
+from tests.support.tiers import (
+    INTEGRATION,
+    INTEGRATION_TESTS,
+    LOOPS,
+    ONE_BY_DEFAULT,
+    PEER,
+    REPEATED_IN_INTEGRATION,
+    THOROUGH,
+    left_out,
+    repetitions,
+    turn,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,10 +64,31 @@ def test_another_server_is_chosen_only_if_there_is_no_other_choice(loops: set[st
         assert chosen != PEER or loops == {PEER}
 
 
-@pytest.mark.parametrize("test", ONE_BY_DEFAULT)
-def test_what_runs_once_by_default_is_there(test: str) -> None:
+DEFAULT = "not timed and not thorough and not integration"
+
+
+def test_the_default_tier_is_that_of_the_options(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.getini("addopts")[-2:] == ["-m", DEFAULT]
+
+
+@pytest.mark.parametrize("name", INTEGRATION)
+def test_a_file_of_the_tier_integration_is_read_unless_it_is_deselected(name: str) -> None:
+    assert (ROOT / name).exists()
+    assert (ROOT / name).is_dir() == name.endswith("/")
+    assert left_out(ROOT / name, ROOT, DEFAULT)
+    for expression in ("", "not timed", "not timed and not thorough", "integration and not timed", "timed"):
+        assert not left_out(ROOT / name, ROOT, expression)
+
+
+@pytest.mark.parametrize("name", ["tests/", "tests/service/", "tests/http/", "tests/test_tiers.py"])
+def test_what_has_tests_of_the_default_tier_is_read(name: str) -> None:
+    assert not left_out(ROOT / name, ROOT, DEFAULT)
+
+
+@pytest.mark.parametrize("test", [*ONE_BY_DEFAULT, *REPEATED_IN_INTEGRATION, *INTEGRATION_TESTS])
+def test_a_test_that_is_named_is_there(test: str) -> None:
     file, _, name = test.partition("::")
-    assert f"def {name}(" in (ROOT / file).read_text()
+    assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
 @pytest.mark.parametrize("file", THOROUGH)

@@ -7,7 +7,7 @@ import gc
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ import uvloop
 from deadlined import open_tcp_listeners
 from deadlined.asgi import App, AsgiHandler
 from deadlined.asgi.handler import Send
-from deadlined.http import HttpServer, Timeouts
+from deadlined.http import HttpServer, Route, Timeouts
 from deadlined.runtime import call_soon, current_host, run
 
 # opens a pipe that libuv keeps until the process ends
@@ -84,7 +84,12 @@ def parsed(received: bytes) -> tuple[int, bytes]:
 
 
 def serve_on(
-    loop: str, app: App, clients: Callable[[Site], object], timeouts: Timeouts | None = None, cleanup: Any = None
+    loop: str,
+    app: App,
+    clients: Callable[[Site], object],
+    timeouts: Timeouts | None = None,
+    cleanup: Any = None,
+    routes: Sequence[Route] = (),
 ) -> None:
     """Serve `app` in a loop of this kind until `clients(site)` has returned in another thread, and drain.
 
@@ -95,7 +100,7 @@ def serve_on(
 
     async def main() -> None:
         (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
-        server = HttpServer(AsgiHandler(app), timeouts=timeouts)
+        server = HttpServer(AsgiHandler(app), timeouts=timeouts, routes=routes)
         site = Site(listener.socket.getsockname()[1], server)
         call = call_soon()
         thread = threading.Thread(target=_run, args=(clients, site, errors, lambda: call(server.shutdown)))

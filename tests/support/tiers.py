@@ -1,4 +1,8 @@
-"""Which tests run by default, and which in the thorough tier only: those that are marked `thorough`.
+"""Which tests run by default, and which in the two tiers above, which are marked `integration` and `thorough`.
+
+The default tier takes two minutes, with its installation. What needs packages of other projects beyond those of the
+extra `test`, or starts many processes, is marked `integration` below, by the beginnings of names. Whole files of it are
+not even imported by default, so that their packages need not be there; pytest says so at its end.
 
 Many tests are repeated: for each event loop, where a server that is a process costs a second of a processor for each,
 or for each parser, where they are not about what a parser reads. Those of the folders below run by default with one of
@@ -10,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +33,45 @@ LOOPS_BY_TEST = (
     "tests/conformance/test_loops.py::test_ctrl_c_ends_a_run_in_order",
 )
 PARSERS_BY_TEST = ("tests/asgi/", "tests/service/")
+
+# Files, and folders of them. Frameworks, databases, browsers and other clients, web servers in front; the load test,
+# which is no part of the package; what follows a document step by step; many processes, often under load.
+INTEGRATION = (
+    "tests/applications/",
+    "tests/asgi/test_frameworks.py",
+    "tests/asgi/test_isolation_under_load.py",
+    "tests/examples/",
+    "tests/loadtest/",
+    "tests/service/admin/test_processes.py",
+    "tests/service/test_drain_under_load.py",
+    "tests/service/test_misbehaviour.py",
+    "tests/service/test_notify.py",
+    "tests/service/test_reloading.py",
+    "tests/service/test_rolling_under_load.py",
+    "tests/service/test_terminal.py",
+    "tests/service/test_tls_clients.py",
+    "tests/test_documented_tests.py",
+    "tests/test_end_to_end.py",
+    "tests/test_examples.py",
+    "tests/test_tutorial.py",
+    *(
+        f"tests/websockets/test_{name}.py"
+        for name in ("channels", "chat", "chromium", "clients", "fastapi", "litestar", "quart", "starlette")
+    ),
+)
+
+# beginnings of the names of single tests
+INTEGRATION_TESTS = (
+    "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[django",
+    "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[flask",
+    "tests/websockets/test_floods.py::test_a_bomb_is_inflated_to_the_limit_only",
+)
+
+# the repetitions of a test, but for one
+REPEATED_IN_INTEGRATION = (
+    "tests/conformance/test_never_early.py::test_no_deadline_fires_early_in_a_busy_loop",
+    "tests/service/test_reload.py::test_a_bad_file_changes_nothing_and_is_told_once",
+)
 
 # the load test, which is no part of the package, against servers that it starts
 THOROUGH = tuple(
@@ -49,6 +93,25 @@ ONE_BY_DEFAULT = (
     "tests/test_cli.py::test_a_wrong_argument_ends_it_with_2",
     "tests/test_cli.py::test_who_may_connect_to_the_unix_socket_is_an_option",
 )
+
+
+def left_out(path: Path, root: Path, expression: str) -> bool:
+    """Tell whether no test of this file or folder can be selected by this expression of marks."""
+    if "not integration" not in expression:
+        return False
+    name = path.relative_to(root).as_posix() + ("/" if path.is_dir() else "")
+    return name in INTEGRATION
+
+
+def mark_integration(items: Sequence[pytest.Item]) -> None:
+    """Mark what belongs to the tier `integration`."""
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if item.nodeid.startswith(INTEGRATION + INTEGRATION_TESTS) or test in seen:
+            item.add_marker(pytest.mark.integration)
+        elif test in REPEATED_IN_INTEGRATION and item.get_closest_marker("thorough") is None:
+            seen.add(test)
 
 
 def mark_turns(items: Sequence[pytest.Item]) -> None:
