@@ -86,6 +86,7 @@ COMPILED = [
     "http/wire/head.py",
     "http/wire/request.py",
     "http/wire/response.py",
+    "http/wire/splitter.py",
     "http/wire/target.py",
     "http/wire/with_h11.py",
     "http/wire/with_httptools.py",

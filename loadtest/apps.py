@@ -66,7 +66,8 @@ async def echo(scope: Message, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
-            await send({"type": "websocket.send", "text": message["text"]})
+            kind = "bytes" if message.get("text") is None else "text"
+            await send({"type": "websocket.send", kind: message[kind]})
 
 
 async def lifespan(receive: Receive, send: Send) -> None:

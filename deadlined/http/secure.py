@@ -18,7 +18,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
 from .reporting import report
 from .timeouts import INF
-from .transport import Buffer, Transport, address_of
+from .transport import RECEIVE_SIZE, Buffer, Transport, address_of
 
 # the first byte of a TLS handshake
 TLS_HELLO: Final = b"\x16"
@@ -121,9 +121,9 @@ class Tls(Transport):
             self._log(error)
             raise
 
-    def _receive_now(self) -> bytes | None:
+    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         try:
-            return self._tls.receive_ready()
+            return self._tls.receive_ready(max_bytes)
         except BrokenResourceError as error:
             self._log(error)
             raise

@@ -21,6 +21,9 @@ from .timeouts import INF
 # after this number of receives in a row that need not wait, a checkpoint lets other tasks run
 _BUDGET: Final = 16
 
+# bytes of a receive, unless more are asked for
+RECEIVE_SIZE: Final = 64 * 1024
+
 Buffer = bytes | memoryview
 
 
@@ -66,9 +69,9 @@ class Transport(ABC):
         self.received += len(data)
         return data
 
-    def receive_ready(self) -> bytes | None:
+    def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive without waiting, even if the deadline has passed. None if no bytes are there."""
-        data = self._receive_now()
+        data = self._receive_now(max_bytes)
         if data is not None:
             self._budget = _BUDGET
             self.received += len(data)
@@ -109,7 +112,7 @@ class Transport(ABC):
         """Receive without waiting; None if that is impossible. Raise DeadlineExceeded if the deadline has passed."""
 
     @abstractmethod
-    def _receive_now(self) -> bytes | None:
+    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive without waiting, whatever the deadline; None if that is impossible."""
 
     async def _wait_and_receive(self) -> bytes:
@@ -191,8 +194,8 @@ class Plain(Transport):
     def _try_receive(self) -> bytes | None:
         return None if self.conn.drained else self.conn.try_receive()
 
-    def _receive_now(self) -> bytes | None:
-        return self.conn.receive_ready()
+    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+        return self.conn.receive_ready(max_bytes)
 
 
 def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:

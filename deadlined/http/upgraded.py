@@ -29,6 +29,9 @@ from .waiting import WaitingConnection
 # reads in a row of a protocol that wants more of the same message
 _READS: Final = 8
 
+# bytes of a read: a message of 64 KiB, which is a common size, comes with its head by one call
+_READ_SIZE: Final = 64 * 1024 + 1024
+
 
 class UpgradedConnection(WaitingConnection):
     """A connection that can be upgraded. An abstract base class; `Connection` derives from it."""
@@ -158,7 +161,7 @@ class UpgradedConnection(WaitingConnection):
         assert upgraded is not None
         budget = _READS
         while self.state == UPGRADED and not upgraded.full:
-            data = None if self.transport.drained else self.transport.receive_ready()
+            data = None if self.transport.drained else self.transport.receive_ready(_READ_SIZE)
             if data is not None:
                 wants_more = upgraded.received(data)
                 budget -= 1

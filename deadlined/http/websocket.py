@@ -114,15 +114,14 @@ class WebSocket(Upgraded):
         Raise ResponseError before `accept` and after `close`, Disconnected if the peer is gone.
         """
         self._require_open()
-        if isinstance(message, str):
-            self._frames.text(message)
-        else:
-            self._frames.binary(message)
-        if self._flush_frames():
+        host = self._host
+        piece, large = self._frames.message(message)
+        host.output.append(piece, large)
+        if host.flush_soon(True):
             return True
         self._budget -= 1
         # what is large and was sent at once need not let other tasks run every time
-        return self._budget > 0 and not self._host.output.size
+        return self._budget > 0 and not host.output.size
 
     async def finish_send(self) -> None:
         """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone without a
@@ -242,12 +241,12 @@ class WebSocket(Upgraded):
                 raise ResponseError("the websocket was closed by the application")
             raise Disconnected("the peer of the websocket is gone")
 
-    def _flush_frames(self) -> bool:
-        """Send what the frames have to say. Return False if a sender must wait."""
+    def _flush_frames(self) -> None:
+        """Send what the frames have to say."""
         host = self._host
         for piece in self._frames.take():
             host.output.append(piece)
-        return host.flush_soon(True)
+        host.flush_soon(True)
 
     def _answer(self) -> None:
         """Send what the frames answer. While the output is blocked, keep only the answer to the latest ping."""

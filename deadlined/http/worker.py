@@ -92,13 +92,13 @@ class WorkerPool:
         """Take the connection that has been ready for the longest time; None if none is ready."""
         return self._ready.popleft() if self._ready else None
 
-    def begun(self) -> None:
-        """Note that a new worker runs."""
+    def begun(self, worker: Worker) -> None:
+        """Note that `worker`, which is new, runs."""
         self._coming -= 1
         self._workers += 1
         if not (self._coming or self.tasks.parks) and len(self._ready) > 1:
             # no hook tells that this worker suspends, and none is coming for the others: look after its step
-            self.tasks.call_soon(self.call_workers)
+            self.tasks.call_soon(worker.call_others)
 
     def arrived(self) -> None:
         """Note that an idle worker that was called runs now, or that a new one will never run."""
@@ -109,7 +109,11 @@ class WorkerPool:
         self._workers -= 1
         if self._ready and not self._coming:
             # it must not run another handler
-            self._call_worker()
+            if self.tasks.parks:
+                self._call_worker()
+            else:
+                # and probably none of the others may either
+                self.call_workers()
 
     def add_idle(self, worker: Worker) -> bool:
         """Keep `worker` until it is needed. Return False if it must end, because enough are kept or no task can be
@@ -186,7 +190,17 @@ class WorkerPool:
 class Worker(ConnectionTask):
     """Serves connections and runs their handlers, in one contained task."""
 
-    __slots__ = ("_arrived", "_cancelled", "_connection", "_exchange", "_pool", "_task", "_timer", "_usable")
+    __slots__ = (
+        "_arrived",
+        "_cancelled",
+        "_connection",
+        "_exchange",
+        "_has_ended",
+        "_pool",
+        "_task",
+        "_timer",
+        "_usable",
+    )
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -201,6 +215,8 @@ class Worker(ConnectionTask):
         self._cancelled = False
         # once False the task ends after its current connection
         self._usable = True
+        # the task serves nothing any more
+        self._has_ended = False
 
     # implements ConnectionTask and HandlerTask: called by the connection and its exchange
 
@@ -270,6 +286,12 @@ class Worker(ConnectionTask):
         """Wake the task, which is parked as idle, to serve what is ready."""
         self._task.wake()
 
+    def call_others(self) -> None:
+        """Let others serve what is ready, because this worker has suspended. If it has ended it has left nothing: what
+        is ready now has become so since, and has a worker of its own coming."""
+        if not self._has_ended:
+            self._pool.call_workers()
+
     def expire(self, lateness: float) -> None:
         """Cut the handler, because its deadline has passed. Do nothing if no handler runs or its deadline is `inf`: the
         timer was an earlier handler's. Nor if it was cancelled already: on asyncio a second cancellation would end what
@@ -289,7 +311,7 @@ class Worker(ConnectionTask):
     async def _serve(self) -> None:
         """Serve ready connections until the pool is full of idle workers or the task must not be used again."""
         pool = self._pool
-        pool.begun()
+        pool.begun(self)
         self._arrived = True
         self._task.entered()
         try:
@@ -309,6 +331,7 @@ class Worker(ConnectionTask):
             pool.flush_unless_called()
             self._task.left()
             self._leave_pool()
+            self._has_ended = True
             pool.ended()
 
     def _leave_pool(self) -> None:

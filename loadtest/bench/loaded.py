@@ -40,14 +40,19 @@ def under(serving: Serving, warm: Callable[[Server], object], load: Load) -> dic
     def once() -> dict[str, float]:
         with serving() as server:
             warm(server)
-            before = Usage.of(server.pid)
-            with neighbours(server.pid) as others:
-                done, seconds, more = load(server)
-            cpu = Usage.of(server.pid).cpu - before.cpu
-        return {"rate": done / seconds, "cpu": cpu / done * 1e6, "busy": cpu / seconds * 100, "others": others.share,
-                **more}  # fmt: skip
+            return figures(server, load)
 
     return in_quiet(once)
+
+
+def figures(server: Server, load: Load) -> dict[str, float]:
+    """Load a server, and return what `under` does."""
+    before = Usage.of(server.pid).cpu
+    with neighbours(server.pid) as others:
+        done, seconds, more = load(server)
+    cpu = Usage.of(server.pid).cpu - before
+    return {"rate": done / seconds, "cpu": cpu / done * 1e6, "busy": cpu / seconds * 100, "others": others.share,
+            **more}  # fmt: skip
 
 
 def memory(serving: Serving, opened: Callable[[Server], AbstractContextManager[Any]], number: int) -> float:

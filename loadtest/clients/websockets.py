@@ -1,14 +1,8 @@
-"""A client of many websockets that sends each message when the echo of the last has come: one process, one core.
-
-The frames are made beforehand with a mask of zeros, so that the client costs little: the server unmasks them like any.
-"""
+"""Websockets that are opened and then say nothing. `websocket.c` beside this file measures rates."""
 
 from __future__ import annotations
 
-import select
 import socket
-import struct
-import time
 from typing import Final
 
 _HANDSHAKE: Final = (
@@ -36,53 +30,3 @@ def opened(port: int, compressed: bool = False) -> socket.socket:
         connection.close()
         raise RuntimeError(f"no websocket: {head[:200]!r}")
     return connection
-
-
-def framed(size: int, masked: bool) -> bytes:
-    """Return a text message of `size` bytes in one frame."""
-    mask = 0x80 if masked else 0
-    if size < 126:
-        head = struct.pack("!BB", 0x81, mask | size)
-    elif size < 65536:
-        head = struct.pack("!BBH", 0x81, mask | 126, size)
-    else:
-        head = struct.pack("!BBQ", 0x81, mask | 127, size)
-    return head + (bytes(4) if masked else b"") + b"x" * size
-
-
-def echoed(port: int, connections: int, size: int, seconds: float) -> float:
-    """Return the messages per second that a server echoes. RuntimeError for an echo that is not the message."""
-    message, echo = framed(size, True), framed(size, False)
-    sockets = {each.fileno(): each for each in (opened(port) for _ in range(connections))}
-    try:
-        return _echoed(sockets, message, echo, seconds)
-    finally:
-        for each in sockets.values():
-            each.close()
-
-
-def _echoed(sockets: dict[int, socket.socket], message: bytes, echo: bytes, seconds: float) -> float:
-    left = dict.fromkeys(sockets, len(echo))
-    with select.epoll() as poll:
-        for number, each in sockets.items():
-            each.settimeout(_PATIENCE)
-            poll.register(number, select.EPOLLIN)
-            each.sendall(message)
-        count = 0
-        began = time.perf_counter()
-        end = began + seconds
-        while time.perf_counter() < end:
-            ready = poll.poll(_PATIENCE)
-            if not ready:
-                raise RuntimeError("no echo has come")
-            for number, _ in ready:
-                data = sockets[number].recv(1 << 20)
-                at = len(echo) - left[number]
-                if not data or echo[at : at + len(data)] != data:
-                    raise RuntimeError(f"no echo: {data[:200]!r}")
-                left[number] -= len(data)
-                if not left[number]:
-                    left[number] = len(echo)
-                    sockets[number].sendall(message)
-                    count += 1
-        return count / (time.perf_counter() - began)

@@ -12,6 +12,7 @@ from typing import Any
 
 from deadlined import current_time
 from deadlined.http import Exchange, Reason
+from deadlined.poll.port import MAX_EVENTS
 from tests.support.conformance import Loop, in_virtual_time, on_asyncio
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import answer
@@ -56,11 +57,11 @@ class Together:
 
 @asynccontextmanager
 async def together(
-    loop: Loop, handle: Callable[[Exchange], Awaitable[object]], /, handler: float = INF
+    loop: Loop, handle: Callable[[Exchange], Awaitable[object]], /, handler: float = INF, number: int = CLIENTS
 ) -> AsyncIterator[Together]:
     async with site_of(loop, handle, handler=handler) as (site, _):
-        clients = [socket.create_connection((LOCALHOST, site.port)) for _ in range(CLIENTS)]
-        await site.until(lambda: site.server.statistics().accepted == CLIENTS)
+        clients = [socket.create_connection((LOCALHOST, site.port)) for _ in range(number)]
+        await site.until(lambda: site.server.statistics().accepted == number)
         try:
             yield Together(site, clients)
         finally:
@@ -91,6 +92,25 @@ async def test_handlers_that_leave_no_trace_share_a_task(loop: Loop) -> None:
 
 
 @on_asyncio
+async def test_connections_that_become_ready_after_others_get_one_worker(loop: Loop) -> None:
+    # tasks are numbered as they are made, also those that find nothing to do
+    numbers: list[int] = []
+
+    async def handler(exchange: Exchange) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        numbers.append(int(task.get_name().removeprefix("Task-")))
+        await answer_path(exchange)
+
+    polls = 4
+    async with together(loop, handler, number=polls * MAX_EVENTS) as group:
+        for _ in range(3):
+            group.ask()
+            assert await group.answers() == paths(polls * MAX_EVENTS)
+        assert max(numbers) - min(numbers) < 3 * (polls + 1)
+
+
+@on_asyncio
 async def test_handlers_that_keep_their_task_have_one_each(loop: Loop) -> None:
     tasks: list[Any] = []
 
@@ -102,6 +122,31 @@ async def test_handlers_that_keep_their_task_have_one_each(loop: Loop) -> None:
         group.ask()
         assert await group.answers() == paths()
         assert len(set(tasks)) == CLIENTS
+
+
+@on_asyncio
+async def test_handlers_that_keep_their_task_do_not_wait_for_each_other(loop: Loop) -> None:
+    kept: list[Any] = []
+    turns: list[int] = []
+    turn = 0
+
+    async def count() -> None:
+        nonlocal turn
+        for _ in range(200):
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def handler(exchange: Exchange) -> None:
+        kept.append(asyncio.current_task())
+        turns.append(turn)
+        await answer_path(exchange)
+
+    async with together(loop, handler, number=MAX_EVENTS) as group:
+        group.ask()
+        await count()
+        assert await group.answers() == paths(MAX_EVENTS)
+        # one poll finds them all: the first, and then all others
+        assert max(turns) - min(turns) <= 2
 
 
 @on_asyncio

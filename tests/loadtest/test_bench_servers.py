@@ -28,7 +28,9 @@ from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.neighbours import in_quiet, neighbours
 from loadtest.bench.web import BENCHMARK as WEB
 from loadtest.bench.websockets import BENCHMARK as WEBSOCKETS
-from loadtest.clients.websockets import echoed, opened
+from loadtest.bench.websockets import OURS as OUR_WEBSOCKETS
+from loadtest.bench.websockets import echoed
+from loadtest.clients.websockets import opened
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
@@ -432,12 +434,55 @@ def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -
     assert -100 < WEB.quick().measure(tax, web_cases.MAIN)["tax"] < 100
 
 
-def test_the_client_of_websockets_counts_echoes_and_refuses_what_is_none() -> None:
+@pytest.mark.parametrize("kind", ["text", "binary"])
+@pytest.mark.timed
+def test_the_client_of_websockets_counts_echoes(kind: str) -> None:
+    need("cc")
     with running(deadlined_command("loadtest.apps:echo", "--loop", "asyncio")) as server:
-        assert echoed(server.port, 3, 16, 0.05) > 0
-        assert echoed(server.port, 2, 65536, 0.05) > 0
-    with running(deadlined_command("loadtest.apps:hello")) as server, pytest.raises(RuntimeError, match="no websocket"):
-        opened(server.port)
+        for size in (16, 200, 65536):
+            assert echoed(server.port, 3, size, kind, 0.05)["messages"] > 0
+
+
+@pytest.mark.timed
+def test_the_clients_of_websockets_refuse_what_is_no_websocket() -> None:
+    need("cc")
+    with running(deadlined_command("loadtest.apps:hello")) as server:
+        with pytest.raises(RuntimeError, match="no websocket"):
+            opened(server.port)
+        with pytest.raises(ContestantError, match="no websocket: HTTP"):
+            echoed(server.port, 1, 16, "text", 0.05)
+
+
+@pytest.mark.parametrize(
+    "echo", [b"\x81\x0307=", b"\x82\x0307>", b"\x81\x0307>7"], ids=["altered", "other-kind", "too-much"]
+)
+@pytest.mark.timed
+def test_the_client_of_websockets_notices_a_wrong_echo(echo: bytes) -> None:
+    need("cc")
+
+    def serve(listening: socket.socket) -> None:
+        with listening.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 101 x\r\n\r\n")
+            connection.recv(4096)
+            connection.sendall(echo)
+            connection.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        with pytest.raises(ContestantError, match="something else than the echo"):
+            echoed(listening.getsockname()[1], 1, 3, "text", 0.5)
+        thread.join()
+
+
+@pytest.mark.timed
+def test_websockets_are_measured_beside_uvicorn() -> None:
+    need("cc")
+    pytest.importorskip("uvicorn", reason="the other server is not installed: pip install .[bench]")
+    figures = WEBSOCKETS.quick().measure(OUR_WEBSOCKETS, "64 KiB")
+    assert set(figures) == {"rate", "ratio", "cpu", "busy", "others"}
+    assert min(figures["rate"], figures["ratio"], figures["cpu"]) > 0
 
 
 @pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE, WEBSOCKETS], ids=lambda benchmark: benchmark.name)

@@ -4,7 +4,8 @@ Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks
            as to what is left of `max_message`. It gives the frames of a message one by one, and does not read text.
 Hazard     A message in pieces of no bytes, or of one, must not take more memory than its bytes, nor last for ever. Text
            that is no UTF-8 must be noticed in the piece that breaks it.
-Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check.
+Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check. A
+           message in one frame that is not compressed does not pass through `websockets` (`splitter.py`).
 Cost       A text in pieces is decoded twice.
 """
 
@@ -26,7 +27,9 @@ from websockets.server import ServerProtocol  # type: ignore[import-not-found,un
 from ..errors import ResponseError, UpgradeRefused
 from ..timeouts import INF, Limits
 from .head import Request
+from .response import LARGE
 from .response import Headers as Fields
+from .splitter import ENDLESS, NOTHING, OTHER, TEXT, Splitter, head
 
 Message = str | bytes
 
@@ -62,7 +65,7 @@ _IS_CLOSE: Final[Any] = Opcode.CLOSE
 class Frames:
     """One websocket's frames. Made by `negotiate`.
 
-    After each call of `feed`, `text`, `binary`, `ping`, `close` or `fail` the caller sends what `take` returns.
+    The caller sends what `message` returns; and, after each call of `feed`, `ping` or `close`, what `take` returns.
     `peer_closed` is the code and reason of the peer's close frame, `failed` that with which the websocket must end
     because of what the peer has sent; None without. Either ends the messages. `few`: the bytes that were fed last made
     few frames.
@@ -75,14 +78,19 @@ class Frames:
         "_joined",
         "_pieces",
         "_protocol",
+        "_speaks",
+        "_splitter",
         "failed",
         "few",
         "offered",
         "peer_closed",
     )
 
-    def __init__(self, protocol: Any, accept: str, extensions: str, offered: list[str]) -> None:
+    def __init__(self, protocol: Any, accept: str, extensions: str, offered: list[str], most: int) -> None:
         self._protocol: Any = protocol
+        # the protocol may have something to send
+        self._speaks: bool = False
+        self._splitter: Splitter = Splitter(most)
         # values of the 101's fields
         self._accept: str = accept
         self._extensions: str = extensions
@@ -115,15 +123,37 @@ class Frames:
     @property
     def incomplete(self) -> bool:
         """True while some of a frame or of a message has come, and not all."""
-        return self._joined is not None or len(self._protocol.reader.buffer) > 0
+        return self._joined is not None or self._splitter.incomplete
 
     def feed(self, data: bytes) -> list[Message]:
         """Take bytes of the peer, and return the messages that are complete with them."""
+        messages: list[Message] = []
+        splitter = self._splitter
+        if not self._ended:
+            splitter.put(data)
+        kind = splitter.next(self._joined is not None)
+        while kind != NOTHING:
+            if kind == OTHER:
+                self._hand_over(splitter.content, messages)
+            elif (message := self._whole(splitter.content, kind == TEXT)) is not None:
+                messages.append(message)
+            if self._ended:
+                splitter.discard()
+            kind = splitter.next(self._joined is not None)
+        self.few = splitter.count < _MANY
+        return messages
+
+    @property
+    def _ended(self) -> bool:
+        """True if what the peer sends is not looked at any more."""
+        return self.failed is not None or self.peer_closed is not None
+
+    def _hand_over(self, data: bytes, messages: list[Message]) -> None:
+        """Let the protocol read `data`, and append the messages that are complete with it."""
         protocol = self._protocol
         protocol.receive_data(data)
-        messages: list[Message] = []
+        self._speaks = True
         frames: list[Any] = protocol.events_received()
-        self.few = len(frames) < _MANY
         for frame in frames:
             opcode = frame.opcode
             if opcode is _IS_TEXT or opcode is _IS_BINARY or opcode is _IS_CONT:
@@ -131,29 +161,39 @@ class Frames:
                 if message is not None:
                     messages.append(message)
                 elif self.failed is not None:
-                    return messages
+                    return
             elif opcode is _IS_CLOSE:
                 self.peer_closed = (int(protocol.close_rcvd.code), protocol.close_rcvd.reason)
-        if protocol.parser_exc is not None and self.failed is None:
+        if protocol.parser_exc is not None:
             self._note_failure()
-        return messages
 
     def take(self) -> list[bytes]:
         """Return what is to be sent."""
+        if not self._speaks:
+            return []
+        self._speaks = False
         # an empty piece stands for the end of the connection, which is the caller's
         return [bytes(piece) for piece in self._protocol.data_to_send() if piece]
 
-    def text(self, message: str) -> None:
-        """Send `message`. Raise UnicodeEncodeError if it is no Unicode (a lone surrogate)."""
-        self._protocol.send_text(message.encode())
-
-    def binary(self, message: bytes) -> None:
-        """Send `message`."""
-        self._protocol.send_binary(message)
+    def message(self, message: Message) -> tuple[bytes, bytes]:
+        """Return what sends `message`: a piece, and what follows it if that is large enough not to be copied. Raise
+        UnicodeEncodeError if it is no Unicode (a lone surrogate)."""
+        is_text = isinstance(message, str)
+        payload = message.encode() if isinstance(message, str) else message
+        if self._extensions:
+            if is_text:
+                self._protocol.send_text(payload)
+            else:
+                self._protocol.send_binary(payload)
+            self._speaks = True
+            return b"".join(self.take()), b""
+        start = head(is_text, len(payload))
+        return (start, payload) if len(payload) >= LARGE else (start + payload, b"")
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self._protocol.send_ping(b"")
+        self._speaks = True
 
     def close(self, code: int, reason: str) -> None:
         """Begin or answer the closing handshake. Raise ResponseError for a code that no close frame may have, or a
@@ -163,9 +203,11 @@ class Frames:
         if len(reason.encode()) > _LONGEST_REASON:
             raise ResponseError(f"the reason of a close has at most {_LONGEST_REASON} bytes")
         self._protocol.send_close(code, reason)
+        self._speaks = True
 
     def _fail(self, code: int, reason: str) -> None:
         self._protocol.fail(code, reason)
+        self._speaks = True
         self._note_failure()
 
     def _note_failure(self) -> None:
@@ -215,6 +257,7 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
         server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
     )] if compression else []  # fmt: skip
     sizes = (_size(limits.max_message), _size(limits.max_frame))
+    most = min(size for size in (*sizes, ENDLESS) if size is not None)
     protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
     headers = Headers()
     for name, value in request.headers:
@@ -234,7 +277,7 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
         part.strip() for text in headers.get_all("Sec-WebSocket-Protocol") for part in text.split(",") if part.strip()
     ]
     found = response.headers
-    return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered)
+    return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered, most)
 
 
 def _size(limit: float) -> int | None:
