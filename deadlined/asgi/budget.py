@@ -26,7 +26,7 @@ _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def time_budget(headers: Sequence[tuple[bytes, bytes]]) -> float:
-    """Return the seconds that the client waits for its response, `inf` if no field says it well.
+    """Return the seconds that the client waits for its response, `inf` if no field is there and well-formed.
 
     `grpc-timeout`: up to eight digits and one of H, M, S, m, u, n. `x-envoy-expected-rq-timeout-ms`: milliseconds.
     `request-timeout`: seconds, whole or decimal. Names are lower case. Zero is a budget: the client does not wait.

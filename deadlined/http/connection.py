@@ -6,7 +6,7 @@ Hazard     A phase without a deadline holds the connection for ever; a deadline 
 Answer     Every wait goes through the transport with the deadline of its phase. `policy` decides what an expiry means,
            and `base` does it at once, whatever the handler is doing. A connection from which no byte of the handshake
            or of the next request was read is unattended: it has no task, and the poller calls `on_ready`.
-Cost       A task while there is something to do. Two fields are stored when a phase begins.
+Cost       A task while there is something to do. A phase stores its name and its deadline.
 """
 
 from __future__ import annotations

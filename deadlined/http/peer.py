@@ -1,10 +1,10 @@
-"""What passes between a connection and its peer without a task: the output, and the news that the peer has left.
+"""How a connection sends its output, and notices that its peer has left, without a task.
 
 Facts      While a handler runs, no task of the connection reads or writes. The peer may stop reading, or leave.
-Hazard     A handler that sleeps for a client that has left holds what it holds, a database's connection for example.
-           A response that waits for its peer must end by its deadline, whatever its handler does.
+Hazard     A handler that sleeps for a client that has left keeps its resources, a database's connection for example. A
+           response that waits for its peer must end by its deadline, even if its handler sleeps.
 Answer     The poller calls the connection when the peer sends or leaves, and its output when there is room.
-Cost       A store when a handler begins, and one when its response is sent.
+Cost       A callback is parked when a handler begins, and forgotten when its response is sent.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class PeerConnection(ConnectionBase):
             self.conn.cancel_call()
 
     def _look_at_peer(self) -> None:
-        """Watch the peer, and if it has left, cut the handler, now or soon. A peer that was not reset may have ended
-        only its own side, so a handler that is quick may still answer. One that waits in a receive or a send is told
-        by that."""
+        """Watch the peer. If it has reset the connection, cut the handler at once. If it has ended its side, which may
+        be a half-close, give the handler DISCONNECT_GRACE to answer. Do nothing for a handler that waits in a receive
+        or a send: that will raise Disconnected."""
         self._watched = False
         exchange = self._exchange
         if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
@@ -64,10 +64,10 @@ class PeerConnection(ConnectionBase):
         """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
         if self.conn.read_deadline <= self.clock.now():
             self.conn.set_read_deadline(INF)
-            # while the deadline had passed, the readiness was not consumed
+            # a half whose deadline has passed does not consume its readiness
             if self.conn.call_when_readable(self):
                 return True
-        # the first call has consumed the readiness
+        # `_look_at_peer` has consumed the readiness by its call
         return self.conn.call_when_readable(self)
 
     # implements OutputOwner
@@ -146,7 +146,7 @@ class PeerConnection(ConnectionBase):
         raise NotImplementedError
 
     def _lose_upgraded(self, reason: Reason) -> None:
-        """End the connection, which was upgraded, because its peer is gone."""
+        """End the connection, which was upgraded, because its peer is gone or the server has failed."""
         raise NotImplementedError
 
     def _ask_for_flush(self) -> bool:
@@ -154,5 +154,6 @@ class PeerConnection(ConnectionBase):
         raise NotImplementedError
 
     def _go_on(self) -> None:
-        """Go on without a task after the output was sent, or the connection has ended because it was not."""
+        """Continue a connection that waits for its output without a task, after the output was sent or lost. Do nothing
+        for others."""
         raise NotImplementedError

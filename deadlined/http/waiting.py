@@ -2,9 +2,9 @@
 
 Facts      Most connections of a server are idle most of the time.
 Answer     A connection from which no byte of the next request was read is unattended: it has no task, and the poller
-           calls `on_ready`. One whose last response has not left yet first sends that, without a task as well, also if
-           it is closed then.
-Cost       Two fields are stored when a wait begins.
+           calls `on_ready`. If a response is still being sent, the connection waits for that without a task, too. Then
+           it is idle, or closed if the response was its final one.
+Cost       A wait stores its phase and deadline, moves the read deadline, and parks a callback.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .state import (
 
 
 class WaitingConnection(PeerConnection):
-    """A connection that waits for requests. An abstract base class; `Connection` derives from it."""
+    """A connection that waits for requests. An abstract base class; `UpgradedConnection` derives from it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, dates)
         self._owner: Final = owner
         # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
-        # without a task, with output that must be sent before the next request is read or the connection is closed
+        # the connection has no task and waits for its output to be sent; `_go_on` then continues
         self._unsent = False
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
@@ -83,8 +83,9 @@ class WaitingConnection(PeerConnection):
         self.conn.set_read_deadline(deadline)
 
     def _become_unattended(self) -> bool:
-        """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and change
-        nothing if they may have come already."""
+        """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and keep the task
+        if they may have come already, the deadline has passed or the socket is closed. The readiness is consumed then:
+        the caller must try to receive."""
         assert may_be_unattended(self.state, self.reader.buffered > 0)
         if not self.conn.call_when_readable(self):
             return False
@@ -92,7 +93,8 @@ class WaitingConnection(PeerConnection):
         return True
 
     def _leave_until_sent(self, exchange: Exchange) -> bool:
-        """Release the task if all that is left is to send the last response and to close. `_go_on` closes."""
+        """Release the task and return True if only sending the final response and closing are left, which `_go_on`
+        does. Otherwise return False."""
         if exchange.link == DEAD or not (exchange.writer.must_close and exchange.body_done and self.output.size):
             return False
         self._unsent = True
@@ -119,7 +121,7 @@ class WaitingConnection(PeerConnection):
                     return
                 data = self.transport.receive_ready()
         except DeadlineExceeded as late:
-            # bytes that came in time may have waited for this turn of the loop
+            # bytes may have come before the deadline, while the event loop was busy
             data = self.transport.receive_ready()
             if data is None:
                 rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
@@ -134,7 +136,7 @@ class WaitingConnection(PeerConnection):
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
         if self.output.size:
-            # `_go_on` parks it once all is sent
+            # `_go_on` makes the connection unattended once all is sent
             self._unsent = True
             self._leave_task()
             return True
@@ -145,9 +147,10 @@ class WaitingConnection(PeerConnection):
         self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
 
     def _park_again(self) -> bool:
-        """Enter the idle phase without a task. Return False if bytes of the next request have come during the send."""
+        """Enter the idle phase without a task. Return False if bytes of the next request may be there, or the deadline
+        has passed."""
         self._expect_request()
-        # trying to be unattended would consume the readiness, and `_resume_idle` would wait for bytes that are here
+        # ask first: `_become_unattended` would consume the readiness, and `_resume_idle` wait for bytes that are here
         return self.conn.drained and self._become_unattended()
 
     async def _wait_idle(self) -> None:
@@ -184,11 +187,11 @@ class WaitingConnection(PeerConnection):
         self._advance(BYTES_CAME)
 
     def _end_last_exchange(self) -> None:
-        """End the connection after its last response was sent, and close it unless the peer may still be sending."""
+        """End the connection after its final response was sent. Close it at once, unless the close must linger."""
         raise NotImplementedError
 
     async def _empty_output(self) -> None:
-        """Send what is pending, and wait until the peer has accepted it or the connection ends."""
+        """Send what is pending, and wait until the kernel has taken it or the connection ends."""
         self.output.flush()
         if self.output.size:
             await self.output.wait(0)

@@ -1,16 +1,17 @@
 """The tasks that serve ready connections and run their handlers.
 
-Facts      Waking a task costs a seventh of a small request. A handler is foreign code: it may suspend for ever, go on
-           after its response, leave its task in any state, or raise anything.
+Facts      Waking a task costs a seventh of what serving a small request costs. A handler is foreign code: it may
+           suspend for ever, go on after its response, leave its task in any state, or raise anything.
 Hazard     Connections that are ready would wait for a handler that sleeps. What a handler leaves in its task would harm
            the next request there.
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
-           request. One worker is called for all ready connections and serves them in one turn; when it suspends or must
-           not run another handler, each of the other ready connections gets a worker at once.
+           request. One worker is called for all ready connections and serves them in one turn; when it suspends,
+           each of the other ready connections gets a worker at once. When its task must end, one worker takes the
+           others on trio; on asyncio, where most tasks serve one handler, each gets one.
            If a handler's response is sent and the handler suspends, the connection goes on in another worker; the
            handler stays behind in this one and keeps its deadline.
 Cost       A task per busy handler. Where tasks can be parked, idle ones stay: up to _MOST_IDLE, or as many as are busy.
-           Elsewhere a call per turn sees whether the worker has suspended.
+           On asyncio a callback sees whether a new worker has suspended in its first step, if others are ready.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from .settings import Handler
 from .state import DEAD
 from .timeouts import INF
 
-# seconds for which a response may wait for others to be sent with it
+# seconds after which the responses that wait for the end of the turn are sent as soon as another one joins them
 _LONGEST_TURN: Final = 0.0005
 
 # idle workers that are kept however few are busy; each holds a few kB
 _MOST_IDLE: Final = 64
 
-# busy workers from which on several are likely to end a turn of the event loop with output
+# with more busy workers than this, one callback sends the output of all of them at the end of the turn
 _MANY: Final = 4
 
 
@@ -97,7 +98,7 @@ class WorkerPool:
         self._coming -= 1
         self._workers += 1
         if not (self._coming or self.tasks.parks) and len(self._ready) > 1:
-            # no hook tells that this worker suspends, and none is coming for the others: look after its step
+            # no hook reports that this worker suspends, and no other worker is coming: check after its first step
             self.tasks.call_soon(worker.call_others)
 
     def arrived(self) -> None:
@@ -108,11 +109,11 @@ class WorkerPool:
         """Note that a worker that has run ends."""
         self._workers -= 1
         if self._ready and not self._coming:
-            # it must not run another handler
+            # connections are ready, and its task must not run another handler
             if self.tasks.parks:
                 self._call_worker()
             else:
-                # and probably none of the others may either
+                # each of the others is likely to serve one connection only, too
                 self.call_workers()
 
     def add_idle(self, worker: Worker) -> bool:
@@ -130,11 +131,12 @@ class WorkerPool:
             self._idle.remove(worker)
 
     def flush_later(self, connection: ConnectionBase, task: ContainedTask) -> bool:
-        """Have `connection.flush` called when the turn ends, or within _LONGEST_TURN if more is to be sent. `task` is
-        the one that runs the connection. Return False if the caller runs in another one."""
+        """Have `connection.flush` called when the turn ends, or when more is to be sent and the first has waited for
+        _LONGEST_TURN. `task` runs the connection. Return False if nothing would notice the end of the caller's turn: on
+        trio, if the caller is not `task`."""
         tasks = self.tasks
         if tasks.parks and not task.runs_now:
-            # nobody would notice the end of its turn
+            # no hook is called when the caller suspends
             return False
         now = self.poller.clock.now()
         if not self._unflushed:
@@ -273,7 +275,7 @@ class Worker(ConnectionTask):
             self._detach_handler()
 
     def receive_ended(self) -> None:
-        # in the next step: a task that receives in a loop may receive again in this one
+        # in the next step: a handler that receives in a loop begins its next receive in this one
         self._pool.tasks.call_soon(self.response_sent)
 
     # called by the pool, the timer and the task
@@ -287,17 +289,17 @@ class Worker(ConnectionTask):
         self._task.wake()
 
     def call_others(self) -> None:
-        """Let others serve what is ready, because this worker has suspended. If it has ended it has left nothing: what
-        is ready now has become so since, and has a worker of its own coming."""
+        """Let others serve what is ready, because this worker has suspended. If it has ended, `ended` has called
+        workers for what it has left, and what has become ready since has one coming."""
         if not self._has_ended:
             self._pool.call_workers()
 
     def expire(self, lateness: float) -> None:
-        """Cut the handler, because its deadline has passed. Do nothing if no handler runs or its deadline is `inf`: the
-        timer was an earlier handler's. Nor if it was cancelled already: on asyncio a second cancellation would end what
-        it does to clean up after the first.
+        """Cut the handler, because its deadline has passed: through the connection, which answers or resets, if this
+        worker still has it.
 
-        The connection does it if it still has this task, else the handler is only cancelled.
+        Do nothing if no handler runs or its deadline is `inf`: the timer was an earlier handler's. Nor if the handler
+        was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
         """
         exchange = self._exchange
         if exchange is None or exchange.deadline == INF or self._cancelled:
@@ -309,7 +311,8 @@ class Worker(ConnectionTask):
             self.cancel()
 
     async def _serve(self) -> None:
-        """Serve ready connections until the pool is full of idle workers or the task must not be used again."""
+        """Serve ready connections until none is left and the pool does not keep this worker, or its task must not be
+        used again."""
         pool = self._pool
         pool.begun(self)
         self._arrived = True
@@ -343,10 +346,10 @@ class Worker(ConnectionTask):
             self._timer = None
 
     def _ended(self, failure: BaseException | None) -> None:
-        """Let the connection go on in another worker if a handler has ended the task. Tell the log if no connection is
-        left."""
+        """Let the connection go on in another worker if a handler has ended the task. Log the failure if this worker
+        has no connection any more."""
         if not self._arrived:
-            # cancelled by foreign code before its first step
+            # foreign code has cancelled the task before its first step
             self._pool.arrived()
             self._pool.call_workers()
             return
@@ -359,7 +362,8 @@ class Worker(ConnectionTask):
             report(logging.ERROR, "a handler ended its task after its response", error=failure)
 
     def _before_suspend(self) -> None:
-        """Called when the task suspends: let nothing wait for this worker that need not."""
+        """Called when the task suspends: send its output, call workers for the other connections, and let its own go on
+        if it can."""
         exchange = self._exchange
         if exchange is not None and exchange.writer.complete and not exchange.upgraded:
             # the connection goes on without this handler once the response has left
@@ -376,10 +380,10 @@ class Worker(ConnectionTask):
 
 
 def _why_cancelled(exchange: Exchange) -> str:
-    """Say why a handler is cancelled that its connection has left."""
+    """Say why a detached handler is cancelled."""
     if exchange.upgraded:
         return "10 s after its end"
-    # a handler that was told may have much to clean up, or have kept it to itself
+    # the handler has caught the Disconnected that it was told by, or is still cleaning up
     return "1 s after its client had left" if exchange.link == DEAD else "after its response, by the handler deadline"
 
 

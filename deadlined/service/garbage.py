@@ -2,10 +2,11 @@
 
 Facts      A collection visits every object of its generation and of younger ones, and connections consist of objects:
            with 15,000 open, full collections took up to 140 ms. A request leaves next to no cycles behind unless its
-           application does: an exception that is kept in a local variable keeps its frame, and all that is in it.
+           application does: an exception that is kept in a local variable keeps its frame, and all that the frame
+           refers to.
 Hazard     Deadlines that come during a collection are late. Python counts objects, not bytes: 800 requests whose cycles
-           keep a body of 1 MB each are few objects and 800 MB. An async generator of a handler that was cut short is
-           garbage in most frameworks, and so is what it holds until it is closed: a connection of a database's pool
+           keep a body of 1 MB each are few objects and 800 MB. Most frameworks leave the async generators of a handler
+           that was cut short as garbage. Until one is closed it keeps what it holds: a connection of a database's pool
            that all other requests wait for.
 Answer     What exists before the first connection is never visited again. The youngest generation is collected after
            tens of thousands of new objects instead of hundreds; or when the process has grown by GROWTH since the last
@@ -47,7 +48,8 @@ GROWTH = (16 << 20, 48 << 20, 96 << 20)
 # requests; reading the size takes 1.5 us
 EVERY = 8
 
-# seconds from the end of a handler that was cut short until everything is collected: others are likely to end with it
+# seconds from the end of a handler that was cut short until everything is collected: other handlers are likely to be
+# cut at about the same time
 AFTER = 1.0
 
 # seconds between two such collections, for each second that one takes
@@ -57,7 +59,8 @@ _PAGE = resource.getpagesize()
 
 
 def tune_gc() -> None:
-    """Tell the garbage collector that everything which stays has been imported and made. Call this once."""
+    """Exempt all that exists now from collection, and raise the thresholds. Call this once, when all that stays was
+    made."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS, _GENERATIONS, _GENERATIONS)
@@ -86,7 +89,7 @@ class GarbageWatch:
         self._clock = clock
         # `_collect_all` will be called
         self._due = False
-        # seconds until it is called
+        # seconds from the next `note_cut` until it is called
         self._pause = AFTER
         self._requests = 0
         self._limits = [_limit(generation, resident()) for generation in range(len(GROWTH))]
@@ -104,7 +107,7 @@ class GarbageWatch:
         return watched
 
     def check(self) -> None:
-        """Collect the generations for whose limits the process is too large, the youngest first."""
+        """Collect each generation whose limit the process exceeds, the youngest first; stop at one that it does not."""
         for generation in range(len(GROWTH)):
             if self._resident() <= self._limits[generation]:
                 return
@@ -113,7 +116,7 @@ class GarbageWatch:
             self._move_limits(generation)
 
     def note_cut(self) -> None:
-        """Collect everything soon, because a handler was cut short."""
+        """Collect everything soon, because a handler was cut short, or one that was upgraded has ended."""
         if not self._due:
             self._due = True
             self._later(self._pause, self._collect_all)
@@ -162,7 +165,7 @@ def watch_garbage() -> Iterator[GarbageWatch]:
 
 
 def _limit(generation: int, size: int) -> int:
-    # at least by a half before everything is visited: a process of 10 GB is not visited every 128 MB
+    # at least by a half before everything is visited: a process of 10 GB is not visited for each 96 MB that it grows
     return size + max(GROWTH[generation], size // 2 if generation == len(GROWTH) - 1 else 0)
 
 

@@ -1,4 +1,5 @@
-"""The listening sockets of a service of several worker processes. They belong to the supervisor, which hands them out.
+"""The listening sockets of a service of several worker processes. The supervisor owns them, and passes them to the
+worker processes.
 
 Facts      With SO_REUSEPORT the kernel spreads new connections over the sockets of a port by a hash of their addresses.
            A connection waits in the queue of its socket until it is accepted, and is reset when no process has that
@@ -29,7 +30,7 @@ SHARED = 0
 
 
 class Slots:
-    """The open sockets, for `number` worker processes. StartupError if they cannot be had; none is open then.
+    """The open sockets, for `number` worker processes. StartupError if a socket cannot be opened; none is open then.
 
     The ports of `config` are chosen: 0 would be another one in each slot.
     """
@@ -49,7 +50,7 @@ class Slots:
             raise
 
     def __len__(self) -> int:
-        """The number of slots of single worker processes."""
+        """The number of slots, without the one that all share."""
         return len(self._sockets) - 1
 
     def sockets(self, slot: int) -> list[socket.socket]:
@@ -57,8 +58,8 @@ class Slots:
         return self._sockets[slot]
 
     def grow(self, number: int) -> None:
-        """Have slots for `number` worker processes; there are never less than before. StartupError if a socket cannot
-        be had: worker processes without a slot share those that there are."""
+        """Add slots until there is one for each of `number` worker processes; remove none. StartupError if a socket
+        cannot be opened: `assign` then lets worker processes without a slot share those of others."""
         for slot in range(len(self) + 1, number + 1):
             self._open_more(slot)
 
@@ -71,7 +72,8 @@ class Slots:
         self.release()
 
     def release(self) -> None:
-        """Close everything in a forked process."""
+        """Close all sockets, but leave the files of unix sockets, which belong to the supervisor: in a forked process,
+        and for `close`."""
         for sockets in self._sockets.values():
             for each in sockets:
                 each.close()

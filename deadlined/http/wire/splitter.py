@@ -1,12 +1,12 @@
 """Where the frames of a websocket's peer begin and end, and the messages that are one frame.
 
 Facts      Most messages come in one frame. It must be copied once, to unmask it. `websockets` copies it four times and
-           steps through generators, which costs more than the system calls of an echo of 64 KiB.
+           runs a generator for each frame, which costs more than the system calls of an echo of 64 KiB.
 Hazard     Two parsers that disagree about where a frame ends would read one stream in two ways.
-Answer     Read here is only a masked text or binary frame that is a whole message, has no reserved bit and is not too
-           long. All other frames are those of `websockets`, which alone finds what is wrong with them. Their bytes go
-           to it as they come, once their length is known, and are counted.
-Cost       The heads of its frames are read twice.
+Answer     This module reads only masked text and binary frames that are whole messages, without reserved bits and not
+           too long. All other frames go to `websockets`, which alone decides what is wrong with them: their bytes as
+           they come, once the frame's length is known. Frames of both kinds are counted.
+Cost       The heads of frames that go to `websockets` are read twice.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ ENDLESS: Final = 1 << 72
 _WHOLE_TEXT: Final = 0x81
 _WHOLE_BINARY: Final = 0x82
 
-# bytes of a payload: below, a copy costs less than a view
+# bytes: to copy a smaller payload costs less than a view of it
 _SMALL: Final = 1024
 
 
 class Splitter:
-    """The bytes of one peer. After `put`, call `next` until it returns NOTHING.
+    """Splits the bytes of one peer. After `put`, call `next` until it returns NOTHING.
 
-    `most`: the bytes that a message in one frame may have. `content` is what `next` has found. `count`: the frames that
-    were found, also in part, since the last `put`.
+    `most`: the bytes that a message in one frame may have. `content`: the bytes that `next` has found. `count`: the
+    frames whose beginning was found since the last `put`.
     """
 
     __slots__ = ("_at", "_data", "_kind", "_left", "_mask", "_missing", "_most", "_payload", "content", "count")
 
     def __init__(self, most: int) -> None:
         self._most: int = most
-        # what was put, and where in it that begins which was not found yet. Between two puts: an incomplete head
+        # received bytes, and the index of the first that `next` has not found. Between two puts: an incomplete head
         self._data: bytes = b""
         self._at: int = 0
-        # bytes of the last frame of `websockets` that have not come
+        # bytes still to come of the latest frame that goes to `websockets`
         self._left: int = 0
         # a message that is incomplete: its masked bytes, the number of those that have not come, its mask and kind
         self._payload: bytearray | None = None
@@ -74,8 +74,8 @@ class Splitter:
         self._at = 0
 
     def next(self, begun: bool) -> int:
-        """Find what comes next, and return its kind: TEXT or BINARY, `content` is the payload of a message; OTHER, it
-        is bytes for `websockets`; NOTHING until more is put. `begun`: a message in several frames is incomplete, so
+        """Find what comes next, and return its kind. TEXT, BINARY: `content` is the payload of a message. OTHER:
+        `content` is bytes for `websockets`. NOTHING: put more. `begun`: a message in several frames is incomplete, so
         that no frame is a whole message."""
         if self._payload is not None:
             return self._continue(self._payload)
@@ -86,7 +86,7 @@ class Splitter:
             first = data[end]
             is_whole = first in (_WHOLE_TEXT, _WHOLE_BINARY)
             if is_whole and end > begin:
-                # the frames before may begin or end a message, or be wrong
+                # hand over the frames before it first: they may begin or end a message in several frames, or be invalid
                 break
             start, length = measured(data, end)
             if not start:
@@ -117,7 +117,7 @@ class Splitter:
         return kind
 
     def _continue(self, payload: bytearray) -> int:
-        """Take more of the message that is incomplete."""
+        """Add received bytes to the incomplete message."""
         data, missing = self._data, self._missing
         if len(data) < missing:
             payload += data
@@ -130,7 +130,7 @@ class Splitter:
         return self._kind
 
     def _other(self, begin: int, end: int) -> int:
-        """Take the bytes of `websockets` from `begin` to `end`, as far as they have come."""
+        """Return the bytes for `websockets` from `begin` to `end`, as far as they have come."""
         data = self._data
         size = len(data)
         at = min(end, size)
@@ -151,7 +151,7 @@ class Splitter:
 
 def measured(data: bytes, at: int) -> tuple[int, int]:
     """Return where the payload of the frame at `at` begins, and its length; (0, 0) if that is not known yet. A frame
-    whose first two bytes are wrong is ENDLESS: what it would say of its length is not waited for."""
+    whose first two bytes are wrong is ENDLESS: `websockets` will reject it, so its length does not matter."""
     left = len(data) - at
     if left < 2:
         return 0, 0
