@@ -47,18 +47,20 @@ INTEGRATION = (
     "tests/service/test_full_disk.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",
+    "tests/service/test_reload.py",
     "tests/service/test_reloading.py",
     "tests/service/test_rolling_under_load.py",
     "tests/service/test_starting.py",
     "tests/service/test_terminal.py",
     "tests/service/test_tls_clients.py",
+    "tests/service/test_workers.py",
     "tests/test_documented_tests.py",
     "tests/test_end_to_end.py",
     "tests/test_examples.py",
     "tests/test_tutorial.py",
     *(
         f"tests/websockets/test_{name}.py"
-        for name in ("channels", "chat", "chromium", "clients", "fastapi", "litestar", "quart", "starlette")
+        for name in ("channels", "chat", "chromium", "clients", "fastapi", "floods", "litestar", "quart", "starlette")
     ),
 )
 
@@ -66,13 +68,12 @@ INTEGRATION = (
 INTEGRATION_TESTS = (
     "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[django",
     "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[flask",
-    "tests/websockets/test_floods.py::test_a_bomb_is_inflated_to_the_limit_only",
 )
 
 # the repetitions of a test, but for one
 REPEATED_IN_INTEGRATION = (
+    "tests/asgi/test_disconnect.py::test_a_client_that_leaves_cancels_what_runs_for_it",
     "tests/conformance/test_never_early.py::test_no_deadline_fires_early_in_a_busy_loop",
-    "tests/service/test_reload.py::test_a_bad_file_changes_nothing_and_is_told_once",
 )
 
 # the load test, which is no part of the package, against servers that it starts
