@@ -15,7 +15,7 @@ from ...timing import sleep
 from .events import Streams
 from .gate import Gate, Refusal
 from .metrics import Exposition
-from .pace import Pace
+from .pace import PAGE_PATIENCE, PATIENCE, Pace
 from .picture import Picture, Question
 from .replies import JSON, Reply, page, problem, text
 from .service import Service, UnavailableError
@@ -98,7 +98,7 @@ class AdminHandler:
         return Reply(200, b"text/event-stream", b"", stream=partial(self._streams.run, question=question))
 
     async def _event(self, question: Question) -> bytes:
-        return await self._paced(question, partial(_both, question))
+        return await self._paced(question, partial(_both, question), PAGE_PATIENCE)
 
     async def _livez(self, request: Request, query: str) -> Reply:
         return text(200, "alive")
@@ -153,9 +153,11 @@ class AdminHandler:
         del answer["problems"]
         return Reply(200, JSON, json_line(answer))
 
-    async def _paced(self, question: Question, answer: Callable[[Picture], AnswerT]) -> AnswerT:
+    async def _paced(
+        self, question: Question, answer: Callable[[Picture], AnswerT], patience: float = PATIENCE
+    ) -> AnswerT:
         """Ask when it is this question's turn, and make the answer."""
-        pause = self._pace.reserve()
+        pause = self._pace.reserve(patience)
         if pause > 0.0:
             await sleep(pause)
         begun = time.process_time()

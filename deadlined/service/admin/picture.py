@@ -44,7 +44,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
-    `took`: seconds that it took to count all this."""
+    `took`: seconds of the processor for counting all this."""
 
     phases: dict[str, int]
     background: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -143,6 +144,22 @@ async def test_a_crowd_that_asks_at_once_is_told_to_come_back(autojump_clock: Mo
         assert len(service.asked) == 1 + answers.count(200)
         # a probe does not wait for them
         assert (await admin.get("/readyz")).status == 200
+
+
+async def test_open_pages_keep_no_scrape_from_its_answer(autojump_clock: MockClock) -> None:
+    service = Counted(0.35)
+    async with asking(service) as admin, AsyncExitStack() as stack:
+        for _ in range(10):
+            page = await stack.enter_async_context(await admin.connect())
+            await page.send_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        for _ in range(10):
+            await trio.sleep(10.0)
+            asked = trio.current_time()
+            assert (await admin.get("/metrics")).status == 200
+            # a scrape of Prometheus gives up after ten
+            assert trio.current_time() - asked < 9.0
+        # and the pages have had events as well
+        assert len(service.asked) > 20
 
 
 async def test_ten_thousand_connections_are_counted_and_few_are_shown(autojump_clock: MockClock) -> None:

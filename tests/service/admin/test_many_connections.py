@@ -95,7 +95,9 @@ def test_the_page_stays_small_and_usable(start: Starter, tmp_path: Path, capsys:
         assert page.complaints == []
         # the service serves meanwhile, and none of its connections was ended
         assert process.get().startswith("HTTP/1.1 200")
-        found = admin.get("/statistics").json
+        told = admin.get("/statistics")
+        assert told.status == 200, told.body
+        found = told.json
         assert sum(found["phases"].values()) == number
         assert sum(found["totals"]["closed"].values()) == 1
         for limit in (0, 25, 500, 1000):

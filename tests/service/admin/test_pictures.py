@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadlined.service.admin.pace import PATIENCE, SHARE, Pace
+from deadlined.service.admin.pace import PAGE_PATIENCE, PATIENCE, SHARE, Pace
 from deadlined.service.admin.picture import add
 from deadlined.service.admin.service import UnavailableError
 from tests.support.admin import answer, counters, picture
@@ -97,3 +97,13 @@ def test_a_crowd_is_told_to_come_back() -> None:
             waits.append(pace.reserve())
     assert waits == sorted(waits)
     assert PATIENCE - 0.6 < waits[-1] <= PATIENCE
+
+
+def test_a_page_gives_way_before_others_are_told_to_come_back() -> None:
+    pace = Pace(Clock())
+    pace.reserve()
+    pace.spent(0.35)
+    with pytest.raises(UnavailableError):
+        pace.reserve(PAGE_PATIENCE)
+    # and has taken no turn
+    assert pace.reserve() == pytest.approx(3.5)
