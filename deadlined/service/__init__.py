@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from .allocator import keep_freed_memory
 from .config import ServeConfig, Sources
 from .errors import StartupError
 from .garbage import tune_gc
 
-__all__ = ["ServeConfig", "StartupError", "serve", "tune_gc"]
+__all__ = ["ServeConfig", "StartupError", "keep_freed_memory", "serve", "tune_gc"]
 
 
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:

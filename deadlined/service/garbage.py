@@ -20,7 +20,6 @@ Cost       Reading the size of the process with every EVERY requests. Garbage of
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import resource
@@ -31,6 +30,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..timing import after_func
+from .allocator import trimmer
 
 _Request = TypeVar("_Request")
 _Handler = Callable[[_Request], Awaitable[object]]
@@ -152,7 +152,7 @@ def watch_garbage() -> Iterator[GarbageWatch]:
         yield GarbageWatch(
             lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             gc.collect,
-            _trimmer(),
+            trimmer(),
             after_func,
             time.perf_counter,
         )
@@ -160,19 +160,10 @@ def watch_garbage() -> Iterator[GarbageWatch]:
     with open("/proc/self/statm", "rb", buffering=0) as statm:  # noqa: PTH123, Path.open would buffer
         fd = statm.fileno()
         yield GarbageWatch(
-            lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, _trimmer(), after_func, time.perf_counter
+            lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, trimmer(), after_func, time.perf_counter
         )
 
 
 def _limit(generation: int, size: int) -> int:
     # at least by a half before everything is visited: a process of 10 GB is not visited for each 96 MB that it grows
     return size + max(GROWTH[generation], size // 2 if generation == len(GROWTH) - 1 else 0)
-
-
-def _trimmer() -> Callable[[], object]:
-    """Return a call of glibc's malloc_trim; with another libc, a function that does nothing."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except AttributeError:
-        return lambda: None
-    return lambda: trim(0)

@@ -17,6 +17,7 @@ from ..runtime import current_host, current_time, open_group
 from .accepting import Accepting
 from .access import AccessLog
 from .administered import local_service
+from .allocator import keep_freed_memory
 from .config import ServeConfig
 from .config.changing import apply
 from .drain_report import DrainReport
@@ -120,6 +121,7 @@ class Service:
                 if lifespan.error is not None:
                     self._hint.search(lifespan.error)
                 tune_gc()
+                keep_freed_memory()
                 handler = garbage.watching(self._handler(app, state))
                 server = page.server = self._http = self._server(handler, context, garbage.note_cut)
                 ended = await self._serve_until_drained(server, listeners)

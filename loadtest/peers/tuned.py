@@ -1,7 +1,8 @@
-"""A Python server with the garbage collector as `deadlined serve` sets it: `python -m loadtest.peers.tuned MODULE ...`.
+"""A Python server with the garbage collector and the C library's allocator as `deadlined serve` sets them: `python -m
+loadtest.peers.tuned MODULE ...`.
 
-Otherwise a benchmark would compare settings of the collector. A server that starts processes for its workers, as
-granian does, has Python's defaults in these.
+Otherwise a benchmark would compare settings of these. A server that starts processes for its workers, as granian does,
+has the defaults in these.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from deadlined.service import tune_gc
+from deadlined.service import keep_freed_memory, tune_gc
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     # what the server needs is imported before the collector is told that all there is stays
     __import__(module)
     tune_gc()
+    keep_freed_memory()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
