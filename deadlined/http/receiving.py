@@ -33,10 +33,16 @@ from .state import (
     is_reusable,
 )
 from .timeouts import INF, Limits
+from .transport import RECEIVE_SIZE
 from .wire import Request, ResponseWriter
 
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
+
+# bytes of a receive for a body of which LONG have come already. Each piece that an application gets passes through its
+# middleware, and may cost more there than its bytes
+LONG: Final = 64 * 1024
+LONG_RECEIVE: Final = 256 * 1024
 
 
 class ReceivingExchange:
@@ -332,8 +338,9 @@ class ReceivingExchange:
         if rule is not None:
             host.enter(Phase.BODY, deadline)
         host.unwatch_peer()
+        size = LONG_RECEIVE if rule is not None and host.reader.received > LONG else RECEIVE_SIZE
         try:
-            data = await host.transport.receive(deadline)
+            data = await host.transport.receive(deadline, size)
         except DeadlineExceeded as late:
             if rule is not None:
                 # the application may have set a deadline during the wait

@@ -18,7 +18,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
 from .reporting import report
 from .timeouts import INF
-from .transport import RECEIVE_SIZE, Buffer, Transport, address_of
+from .transport import Buffer, Transport, address_of
 
 # the first byte of a TLS handshake
 TLS_HELLO: Final = b"\x16"
@@ -112,16 +112,16 @@ class Tls(Transport):
         while not self._tls.end_ready():
             await self._tls.wait_writable()
 
-    def _try_receive(self) -> bytes | None:
+    def _try_receive(self, max_bytes: int) -> bytes | None:
         if self._tls.drained:
             return None
         try:
-            return self._tls.try_receive()
+            return self._tls.try_receive(max_bytes)
         except BrokenResourceError as error:
             self._log(error)
             raise
 
-    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+    def _receive_now(self, max_bytes: int) -> bytes | None:
         try:
             return self._tls.receive_ready(max_bytes)
         except BrokenResourceError as error:

@@ -54,13 +54,13 @@ class Transport(ABC):
         """True if `receive_ready` would return None, as far as is known."""
         return self.conn.drained
 
-    async def receive(self, deadline: float) -> bytes:
+    async def receive(self, deadline: float, max_bytes: int = RECEIVE_SIZE) -> bytes:
         """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the
         call, even if bytes are there."""
         self.conn.set_read_deadline(deadline)
-        data = self._try_receive()
+        data = self._try_receive(max_bytes)
         if data is None:
-            data = await self._wait_and_receive()
+            data = await self._wait_and_receive(max_bytes)
             self._budget = _BUDGET
         else:
             self._budget -= 1
@@ -108,25 +108,25 @@ class Transport(ABC):
         """Close gracefully, and at `deadline` in any case."""
 
     @abstractmethod
-    def _try_receive(self) -> bytes | None:
+    def _try_receive(self, max_bytes: int) -> bytes | None:
         """Receive without waiting; None if that is impossible. Raise DeadlineExceeded if the deadline has passed."""
 
     @abstractmethod
-    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+    def _receive_now(self, max_bytes: int) -> bytes | None:
         """Receive without waiting, whatever the deadline; None if that is impossible."""
 
-    async def _wait_and_receive(self) -> bytes:
+    async def _wait_and_receive(self, max_bytes: int) -> bytes:
         conn = self.conn
         data = None
         while data is None:
             try:
                 await conn.wait_readable()
             except DeadlineExceeded:
-                data = self._receive_now()
+                data = self._receive_now(max_bytes)
                 if data is None:
                     raise
             else:
-                data = self._receive_now()
+                data = self._receive_now(max_bytes)
         return data
 
     async def _let_others_run(self) -> None:
@@ -191,10 +191,10 @@ class Plain(Transport):
     async def aclose(self, deadline: float) -> None:
         self.conn.close()
 
-    def _try_receive(self) -> bytes | None:
-        return None if self.conn.drained else self.conn.try_receive()
+    def _try_receive(self, max_bytes: int) -> bytes | None:
+        return None if self.conn.drained else self.conn.try_receive(max_bytes)
 
-    def _receive_now(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
+    def _receive_now(self, max_bytes: int) -> bytes | None:
         return self.conn.receive_ready(max_bytes)
 
 
