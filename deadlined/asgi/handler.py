@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
 from .budget import time_budget
-from .messages import DONE, App, Message, Receive, Scope, Send, copied
+from .messages import DONE, App, Message, Receive, Scope, Send, copied, start
 from .websocket import asks_for_websocket, serve_websocket
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class _Channel:
         # compiled code compares a `str` faster than an object
         kind = str(event["type"])
         if kind == "http.response.start":
-            self._exchange.start(event["status"], event.get("headers", ()))
+            start(self._exchange, event)
         elif kind == "http.response.body":
             exchange = self._exchange
             body = event.get("body", b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from typing import Any, Final, cast
 
-from ..http import ResponseError
+from ..http import Exchange, ResponseError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,6 +21,15 @@ def copied(data: Any) -> bytes:
     except TypeError:
         # bytes() alone would make n zeros of a number
         raise ResponseError(f"what is sent must be bytes, not {type(data).__name__}") from None
+
+
+def start(exchange: Exchange, event: dict[str, Any]) -> None:
+    """Start the response that a message with `status` and `headers` describes. Raise as `Exchange.start`, and
+    ResponseError for a status that is no int."""
+    status = event.get("status")
+    if not isinstance(status, int):
+        raise ResponseError(f"the status of a response must be an int, not {type(status).__name__}")
+    exchange.start(status, event.get("headers", ()))
 
 
 class _Done:

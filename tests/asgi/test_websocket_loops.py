@@ -284,6 +284,30 @@ def test_a_silent_peer_is_closed(loop: str) -> None:
     serve_on(loop, app_of(echo), clients, Timeouts(ws_ping=0.2, ws_pong=0.2))
 
 
+def test_nothing_can_be_sent_to_a_client_that_has_left(loop: str) -> None:
+    """Neither the start of a response, nor of a websocket."""
+    raised: list[tuple[str, bool]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        await receive()
+        assert (await receive())["type"] == f"{kind}.disconnect"
+        start = {"type": "http.response.start", "status": 200}
+        for message in [start, start] if kind == "http" else [{**start, "type": "websocket.http.response.start"}] * 2:
+            try:
+                await send(message)
+            except OSError as error:
+                raised.append((kind, "gone" in str(error)))
+
+    def clients(site: Site) -> None:
+        for request in (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", HANDSHAKE):
+            with socket.create_connection((LOCALHOST, site.port)) as client:
+                client.sendall(request)
+
+    serve_on(loop, app, clients)
+    assert sorted(raised) == [("http", True)] * 2 + [("websocket", True)] * 2
+
+
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_reset_that_is_read_before_a_flush_leaves_the_handler_its_time(loop: str, closes: bool) -> None:
     """It was told by the protocol. A handler that has closed may go on; another one has 10 s, not 1 s."""
