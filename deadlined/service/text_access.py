@@ -40,6 +40,7 @@ _WEBSOCKET_CUT = {
     Reason.BODY_RATE: ("body_grace", "message came too slowly"),
     Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take what was sent"),
     Reason.READ_TIMEOUT: ("read", "the client was silent"),
+    Reason.HANDLER_TIMEOUT: ("handler", "the application did not end"),
 }
 _WEBSOCKET_ENDED = {Reason.PROTOCOL_ERROR: "closed: not valid websocket frames or text"}
 

@@ -142,6 +142,7 @@ def test_a_request_without_an_answer_has_no_status() -> None:
             "write_grace or write: client did not take what was sent after 1.5 s",
         ),
         ({"status": 101, "reason": Reason.READ_TIMEOUT}, "read: the client was silent after 1.5 s"),
+        ({"status": 101, "reason": Reason.HANDLER_TIMEOUT}, "handler: the application did not end after 1.5 s"),
         ({"status": 101, "reason": Reason.CLIENT_CLOSED}, "client left"),
         ({"reason": Reason.DONE}, ""),
         ({"reason": Reason.CONNECTION_AGE}, ""),
