@@ -5,7 +5,7 @@ Facts      The application is called for the request, and accepts it, denies it 
 Hazard     An application may accept twice, send before it accepts or after it has closed, or never accept. The
            frameworks' exception, which an application need not catch, is no failure of the application.
 Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one.
-Cost       Two bound methods and a scope per websocket; no task.
+Cost       An object, a bound method and a scope per websocket; no task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
 from ..runtime import Event
-from .messages import DONE, App, Message, Scope, copied, start
+from .messages import DONE, App, Message, Scope, Sender, copied, start
 
 if TYPE_CHECKING:
     from ..http.wire.frames import Frames
@@ -63,15 +63,15 @@ async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
 
 async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
     try:
-        await app(scope, channel.receive, channel.send)
+        await app(scope, channel.receive, channel)
     except Exception as error:
         if channel.ended and _is_disconnect(error):
             raise Disconnected("the application has not caught its framework's disconnect") from error
         raise
 
 
-class WebSocketChannel:
-    """`receive` and `send` of one websocket."""
+class WebSocketChannel(Sender):
+    """`receive` and `send` of one websocket; it is itself `send`."""
 
     __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
 
@@ -128,7 +128,7 @@ class WebSocketChannel:
                 self._turn = None
                 turn.set()
 
-    def send(self, message: Message) -> Awaitable[None]:
+    def __call__(self, message: Message) -> Awaitable[None]:
         """Send a message, and return an awaitable for what of it must wait: often nothing.
 
         Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.

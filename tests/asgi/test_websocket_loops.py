@@ -4,6 +4,7 @@ to its task."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 import socket
@@ -282,6 +283,24 @@ def test_a_silent_peer_is_closed(loop: str) -> None:
         assert site.server.statistics().reasons[Reason.PONG_TIMEOUT] == 1
 
     serve_on(loop, app_of(echo), clients, Timeouts(ws_ping=0.2, ws_pong=0.2))
+
+
+def test_receive_and_send_are_coroutine_functions_to_those_who_ask(loop: str) -> None:
+    """asgiref asks (Channels' synchronous consumers, WsgiToAsgi), and warns if they are not."""
+    seen: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(inspect.iscoroutinefunction(given) for given in (receive, send))
+        seen.append((str(inspect.signature(send)), getattr(send, "__name__", "")))
+        await answer(send) if scope["type"] == "http" else await send({"type": "websocket.close"})
+
+    def clients(site: Site) -> None:
+        assert site.get("/") == (200, b"fine")
+        with pytest.raises(InvalidStatus):
+            dial(site)
+
+    serve_on(loop, app, clients)
+    assert seen == [True, True, ("(message)", "send")] * 2
 
 
 def test_nothing_can_be_sent_to_a_client_that_has_left(loop: str) -> None:
