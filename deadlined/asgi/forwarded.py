@@ -22,6 +22,8 @@ from typing import Final, NamedTuple
 
 # host and port; the port is 0 if it is not known
 Address = tuple[str, int]
+# the same; or path and None of a unix socket
+ServerAddress = tuple[str, int | None]
 Headers = Sequence[tuple[bytes, bytes]]
 
 UNIX: Final = "unix"
@@ -59,7 +61,7 @@ class Origin(NamedTuple):
 
     client: Address | None
     scheme: str
-    server: Address | None
+    server: ServerAddress | None
 
 
 class _Hop(NamedTuple):
@@ -92,11 +94,13 @@ class TrustedProxies:
         self._unix = UNIX in found
         self._networks = tuple(network for network in found if not isinstance(network, str))
 
-    def origin(self, headers: Headers, client: Address | None, scheme: str, server: Address | None) -> Origin | None:
+    def origin(
+        self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None
+    ) -> Origin | None:
         """Return where a request comes from, None if no trusted proxy tells it. `client`, `scheme`, `server`: of its
-        connection. Over a unix socket it has neither client nor server."""
+        connection. Over a unix socket it has no client, and a server without a port or none."""
         # a peer over TCP that is gone has no address either, but its connection has
-        is_unix = client is None and server is None
+        is_unix = client is None and (server is None or server[1] is None)
         if not (self._unix if is_unix else client is not None and self._trusts(client[0])):
             return None
         here = Origin(client, scheme, server)
@@ -197,14 +201,14 @@ def _node(text: str) -> Address | None:
     return str(_plain(address)), port
 
 
-def _server(hop: _Hop, scheme: str, own: Address | None) -> Address | None:
+def _server(hop: _Hop, scheme: str, own: ServerAddress | None) -> ServerAddress | None:
     """Return the host and port that the client asked for, None if the proxy does not tell, or what is no host. `own`:
-    host and port of the connection, whose host counts if only a port is told."""
+    that of the connection, whose host counts if only a port is told."""
     match = _HOST.fullmatch(hop.host)
     port = _port((match and match["port"]) or hop.port)
     if match is not None:
         return match["name"].strip("[]"), port or (443 if scheme == "https" else 80)
-    return (own[0], port) if port and own is not None else None
+    return (own[0], port) if port and own is not None and own[1] is not None else None
 
 
 def _port(text: str) -> int:

@@ -5,7 +5,7 @@ Hazard     An application may receive and send from different tasks, receive for
            after the peer has gone, or send messages in the wrong order.
 Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the
            application does wrong is raised in the application.
-Cost       Two bound methods and a scope per request; no task.
+Cost       An object, a bound method and a scope per request; no task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
 from .budget import time_budget
-from .messages import DONE, App, Message, Receive, Scope, Send, copied
+from .messages import DONE, App, Message, Receive, Scope, Send, Sender, copied, start
 from .websocket import asks_for_websocket, serve_websocket
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class DeadlinesExtension:
         """An awaitable that returns when the server begins to drain. Can be awaited any number of times."""
         return self._exchange.draining
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeadlinesExtension:
+        """Return this object: a copy of a scope belongs to the same request."""
+        return self
+
     def __getitem__(self, name: str) -> Any:
         if name not in self._NAMES:
             raise KeyError(name)
@@ -173,7 +177,7 @@ class AsgiHandler:
         if self._trust_deadline_headers:
             _shorten(exchange)
         channel = _Channel(exchange)
-        return self._app(self._scope(exchange), channel.receive, channel.send)
+        return self._app(self._scope(exchange), channel.receive, channel)
 
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
@@ -220,8 +224,8 @@ def _shorten(exchange: Exchange) -> None:
         exchange.set_handler_deadline(when)
 
 
-class _Channel:
-    """`receive` and `send` of one request."""
+class _Channel(Sender):
+    """`receive` and `send` of one request; it is itself `send`."""
 
     __slots__ = ("_exchange", "_receive_ended", "_receiving", "_request_given")
 
@@ -261,7 +265,7 @@ class _Channel:
         self._request_given = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
 
-    def send(self, message: Message) -> Awaitable[None]:
+    def __call__(self, message: Message) -> Awaitable[None]:
         """Send a message, and return an awaitable for what of it must wait: often nothing.
 
         Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
@@ -270,7 +274,7 @@ class _Channel:
         # compiled code compares a `str` faster than an object
         kind = str(event["type"])
         if kind == "http.response.start":
-            self._exchange.start(event["status"], event.get("headers", ()))
+            start(self._exchange, event)
         elif kind == "http.response.body":
             exchange = self._exchange
             body = event.get("body", b"")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from types import CodeType
 from typing import Any, Final, cast
 
-from ..http import ResponseError
+from ..http import Exchange, ResponseError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,6 +22,50 @@ def copied(data: Any) -> bytes:
     except TypeError:
         # bytes() alone would make n zeros of a number
         raise ResponseError(f"what is sent must be bytes, not {type(data).__name__}") from None
+
+
+def start(exchange: Exchange, event: dict[str, Any]) -> None:
+    """Start the response that a message with `status` and `headers` describes. Raise as `Exchange.start`, and
+    ResponseError for a status that is no int."""
+    status = event.get("status")
+    if not isinstance(status, int):
+        raise ResponseError(f"the status of a response must be an int, not {type(status).__name__}")
+    exchange.start(status, event.get("headers", ()))
+
+
+class Sender:
+    """What an application is given as `send`. Subclasses are callable with a message.
+
+    It returns an awaitable that is often done, where a coroutine function would make one for each message. But asgiref
+    (Channels' synchronous consumers, WsgiToAsgi) warns of what `inspect.iscoroutinefunction` does not take for one:
+    these are the attributes that it looks for.
+    """
+
+    __slots__ = ()
+
+    @property
+    def __name__(self) -> str:
+        return "send"
+
+    @property
+    def __code__(self) -> CodeType:
+        return _CODE
+
+    @property
+    def __defaults__(self) -> None:
+        return None
+
+    @property
+    def __kwdefaults__(self) -> None:
+        return None
+
+
+# compiled functions have no code object of their own
+_CODE: Final = next(
+    made
+    for made in compile("async def send(message): pass", "<deadlined.asgi>", "exec").co_consts
+    if isinstance(made, CodeType)
+)
 
 
 class _Done:

@@ -5,18 +5,19 @@ Facts      The application is called for the request, and accepts it, denies it 
 Hazard     An application may accept twice, send before it accepts or after it has closed, or never accept. The
            frameworks' exception, which an application need not catch, is no failure of the application.
 Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one.
-Cost       Two bound methods and a scope per websocket; no task.
+Cost       An object, a bound method and a scope per websocket; no task.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
 from ..runtime import Event
-from .messages import DONE, App, Message, Scope, copied
+from .messages import DONE, App, Message, Scope, Sender, copied, start
 
 if TYPE_CHECKING:
     from ..http.wire.frames import Frames
@@ -39,6 +40,9 @@ async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
     """Call `app` for the websocket that `exchange` asks for, with `scope`, which was made for HTTP. A request that is
     no valid one is answered without it."""
     try:
+        if not exchange.body_done:
+            # nobody could receive it: ASGI has no message for it
+            raise UpgradeRefused(400, [], b"a request for a websocket has no body\n")
         frames = open_frames(exchange)
     except UpgradeRefused as refused:
         status, headers, body = refused.status, refused.headers, refused.body
@@ -59,15 +63,15 @@ async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
 
 async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
     try:
-        await app(scope, channel.receive, channel.send)
+        await app(scope, channel.receive, channel)
     except Exception as error:
         if channel.ended and _is_disconnect(error):
             raise Disconnected("the application has not caught its framework's disconnect") from error
         raise
 
 
-class WebSocketChannel:
-    """`receive` and `send` of one websocket."""
+class WebSocketChannel(Sender):
+    """`receive` and `send` of one websocket; it is itself `send`."""
 
     __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
 
@@ -124,7 +128,7 @@ class WebSocketChannel:
                 self._turn = None
                 turn.set()
 
-    def send(self, message: Message) -> Awaitable[None]:
+    def __call__(self, message: Message) -> Awaitable[None]:
         """Send a message, and return an awaitable for what of it must wait: often nothing.
 
         Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
@@ -154,7 +158,7 @@ class WebSocketChannel:
             exchange.start(403, ())
             return self._deny(b"", False)
         if kind == "websocket.http.response.start":
-            exchange.start(event["status"], event.get("headers", ()))
+            start(exchange, event)
             self._denied = True
             return DONE
         if kind == "websocket.http.response.body" and self._denied:
@@ -191,8 +195,12 @@ def _payload(event: dict[str, Any]) -> str | bytes:
 
 def _ending(event: dict[str, Any]) -> tuple[int, str]:
     """Return code and reason of a `websocket.close`."""
-    code = event.get("code")
-    return 1000 if code is None else int(code), event.get("reason") or ""
+    code, reason = event.get("code"), event.get("reason")
+    if not isinstance(code, (int, NoneType)):
+        raise ResponseError(f"the code of a close must be an int, not {type(code).__name__}")
+    if not isinstance(reason, (str, NoneType)):
+        raise ResponseError(f"the reason of a close must be a str, not {type(reason).__name__}")
+    return 1000 if code is None else int(code), reason or ""
 
 
 def _is_disconnect(error: BaseException) -> bool:

@@ -41,7 +41,7 @@ from .state import (
     next_state,
 )
 from .timeouts import INF, Limits, Timeouts
-from .transport import Plain, Transport, address_of, peer_name
+from .transport import Plain, Transport, address_of, peer_name, server_address_of
 from .wire import RequestParser, canned
 
 
@@ -134,7 +134,7 @@ class ConnectionBase(ExchangeHost):
         self.reason: Reason | None = None
         self.requests = 0
         self.client = address_of(conn.socket.getpeername)
-        self.server_address = address_of(conn.socket.getsockname)
+        self.server_address = server_address_of(conn.socket.getsockname)
         self.scheme = "http" if settings.ssl_context is None else "https"
         self._peer = ""
         self._number = number
@@ -165,7 +165,7 @@ class ConnectionBase(ExchangeHost):
             self.phase: Phase
             self.draining: bool
             self.client: tuple[str, int] | None
-            self.server_address: tuple[str, int] | None
+            self.server_address: tuple[str, int | None] | None
 
     @property
     def peer(self) -> str:

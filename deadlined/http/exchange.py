@@ -29,7 +29,9 @@ class Exchange(ReceivingExchange):
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first piece of the body. Raise ResponseError for an invalid
-        head."""
+        head, Disconnected if the peer is gone."""
+        if self._link == DEAD:
+            raise Disconnected("the peer is gone")
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
             self.writer.must_close = True

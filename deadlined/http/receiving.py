@@ -114,8 +114,8 @@ class ReceivingExchange:
         return self._host.client
 
     @property
-    def server_address(self) -> tuple[str, int] | None:
-        """Host and port of the server's end; None on a unix socket."""
+    def server_address(self) -> tuple[str, int | None] | None:
+        """Host and port of the server's end; on a unix socket its path and None. None for a socket without a name."""
         return self._host.server_address
 
     @property

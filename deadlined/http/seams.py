@@ -108,7 +108,7 @@ class ExchangeHost(OutputOwner):
     phase: Phase
     draining: bool
     client: tuple[str, int] | None
-    server_address: tuple[str, int] | None
+    server_address: tuple[str, int | None] | None
     scheme: str
     # what the connection's tasks and timers live in
     loop: Host

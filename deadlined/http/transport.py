@@ -9,6 +9,7 @@ have come in time and have waited because the event loop was blocked.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -200,11 +201,24 @@ class Plain(Transport):
 
 def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
     """Return host and port of one end; None for a unix socket, or a peer that is gone already."""
+    address = _name_of(name)
+    return (address[0], address[1]) if isinstance(address, tuple) else None
+
+
+def server_address_of(name: Callable[[], Any]) -> tuple[str, int | None] | None:
+    """Return host and port of the server's end, or path and None of its unix socket; None for one without a name."""
+    address = _name_of(name)
+    if isinstance(address, tuple):
+        return (address[0], address[1])
+    # bytes for an abstract socket
+    return (os.fsdecode(address), None) if address else None
+
+
+def _name_of(name: Callable[[], Any]) -> Any:
     try:
-        address = name()
+        return name()
     except OSError:
         return None
-    return (address[0], address[1]) if isinstance(address, tuple) else None
 
 
 def peer_name(address: tuple[str, int] | None) -> str:

@@ -341,7 +341,8 @@ class WebSocket(Upgraded):
                 self._flush_frames()
                 self._end(why, code, str(why), lateness=lateness)
             else:
-                self._start_close(code, str(why), why, lateness)
+                # a drain that ends well is no timeout, but the reason of this close
+                self._start_close(code, rule.field if why is Reason.DONE else str(why), why, lateness)
 
     # the end
 

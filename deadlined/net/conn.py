@@ -22,7 +22,7 @@ from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
 from .side import Side, require_open
-from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, set_options
+from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, set_options
 
 
 class Conn(trio.abc.HalfCloseableStream):
@@ -91,9 +91,10 @@ class Conn(trio.abc.HalfCloseableStream):
     def from_socket(cls, socket: stdlib.socket) -> Conn:
         """Take over a connected SOCK_STREAM socket that the caller made (a `socketpair`, one from systemd).
 
-        It becomes non-blocking, and the Conn closes it. ValueError for another type of socket; OSError if the event
-        queue refuses it. After an error it still belongs to the caller.
+        It becomes non-blocking, and the Conn closes it. ValueError for another type of socket, TypeError for one of an
+        event loop or with TLS; OSError if the event queue refuses it. After an error it still belongs to the caller.
         """
+        require_plain(socket, "Conn")
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import select
 import socket as stdlib
+import ssl
 import struct
-from typing import Final
+from typing import Any, Final
 
 Buffer = bytes | bytearray | memoryview
 
@@ -19,6 +20,15 @@ _UNSENT: Final = 64 * 1024
 
 # linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
 LINGER_ZERO: Final = struct.pack("ii", 1, 0)
+
+
+def require_plain(socket: Any, whose: str) -> None:
+    """Raise TypeError unless `socket` is one of the standard library's, without TLS. What else has its methods, such as
+    the sockets of asyncio's transports and of trio, belongs to an event loop; an SSLSocket reads in its own way."""
+    if isinstance(socket, ssl.SSLSocket):
+        raise TypeError(f"a {whose} needs a socket without TLS, not an SSLSocket: TlsConn speaks TLS through a Conn")
+    if not isinstance(socket, stdlib.socket):
+        raise TypeError(f"a {whose} needs a socket.socket, not {type(socket).__name__}")
 
 
 def set_options(socket: stdlib.socket) -> bool:

@@ -35,6 +35,15 @@ _ENDED = {
     Reason.SERVER_ERROR: "the application failed",
 }
 
+# the same of websockets, where the words differ
+_WEBSOCKET_CUT = {
+    Reason.BODY_RATE: ("body_grace", "message came too slowly"),
+    Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take what was sent"),
+    Reason.READ_TIMEOUT: ("read", "the client was silent"),
+    Reason.HANDLER_TIMEOUT: ("handler", "the application did not end"),
+}
+_WEBSOCKET_ENDED = {Reason.PROTOCOL_ERROR: "closed: not valid websocket frames or text"}
+
 # a connection that ends in one of these had no request then that could have told of it
 _WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
 # clients that leave while they have nothing to ask for are ordinary
@@ -50,7 +59,7 @@ def request_text(record: RequestRecord, style: Style) -> str:
         f"{harmless(record.target):<{_PATH}}  {style.paint(kind, str(status) if status else '  -')}"
         f"  {time_text(record.handled):>{_FIGURE}}  {size_text(record.sent):>{_FIGURE}}"
     )
-    why = "" if record.reason is None else _why(record.reason, record.handled)
+    why = "" if record.reason is None else _why(record.reason, record.handled, websocket=status == 101)
     return f"{line}  {style.paint('warn', why)}" if why else line
 
 
@@ -69,8 +78,11 @@ def connection_text(record: ConnectionRecord, style: Style) -> str:
     return f"{harmless(record.peer):<{_CLIENT}}  {style.paint('warn', f'{status} {why}' if status else why)}"
 
 
-def _why(reason: Reason, seconds: float | None) -> str:
-    if reason in _CUT:
-        option, words = _CUT[reason]
+def _why(reason: Reason, seconds: float | None, *, websocket: bool = False) -> str:
+    cut, ended = _CUT, _ENDED
+    if websocket:
+        cut, ended = cut | _WEBSOCKET_CUT, ended | _WEBSOCKET_ENDED
+    if reason in cut:
+        option, words = cut[reason]
         return f"{option}: {words}" + ("" if seconds is None else f" after {time_text(seconds)}")
-    return _ENDED.get(reason, "")
+    return ended.get(reason, "")

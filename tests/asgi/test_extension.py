@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,19 @@ async def test_the_handler_deadline_is_answered_504_at_its_time(lookup: Lookup, 
         record = await served.ended()
     assert cancelled == [begun + 3]
     assert (record.reason, record.lateness) == (Reason.HANDLER_TIMEOUT, 0.0)
+
+
+async def test_a_deep_copy_of_a_scope_belongs_to_the_same_request(autojump_clock: MockClock) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        copied = copy.deepcopy(dict(scope))
+        assert {**copied, "extensions": None} == {**scope, "extensions": None}
+        copied["extensions"]["deadlined"].set_handler_deadline(trio.current_time() + 3)
+        await trio.sleep_forever()
+
+    async with serving(app) as served, served.client() as client:
+        await client.send(GET)
+        taken, answer = await timed_answer(client)
+    assert (taken, answer.status) == (3.0, 504)
 
 
 async def test_a_handler_deadline_that_has_passed_is_504_now(autojump_clock: MockClock) -> None:

@@ -181,6 +181,14 @@ def test_only_a_trusted_peer_is_believed(proxies: list[str], peer: str | None, b
     assert believed or found is here
 
 
+def test_a_proxy_on_a_unix_socket_is_believed_and_its_path_is_no_host() -> None:
+    here = Origin(None, "http", ("/run/shop.sock", None))
+    found = origin(
+        ("X-Forwarded-For", "192.0.2.1"), ("X-Forwarded-Port", "8443"), here=here, trusted=TrustedProxies(["unix"])
+    )
+    assert found == (("192.0.2.1", 0), "http", ("/run/shop.sock", None))
+
+
 def test_a_peer_over_tcp_that_is_gone_is_not_taken_for_one_over_a_unix_socket() -> None:
     assert TrustedProxies(["unix"]).origin([(b"x-forwarded-for", b"6.6.6.6")], None, "http", ("10.0.0.2", 80)) is None
 

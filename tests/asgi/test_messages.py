@@ -105,6 +105,27 @@ async def informational(send: Send) -> None:
     await start(send, 101)
 
 
+async def no_status(send: Send) -> None:
+    await send({"type": "http.response.start"})
+
+
+async def a_status_as_text(send: Send) -> None:
+    await send({"type": "http.response.start", "status": "200"})
+
+
+async def a_fraction_as_status(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200.0})
+    await send({"type": "http.response.body", "body": b"x"})
+
+
+def with_headers(headers: object, name: str) -> Callable[[Send], Coroutine[Any, Any, None]]:
+    async def mistake(send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    mistake.__name__ = name
+    return mistake
+
+
 async def too_long(send: Send) -> None:
     await start(send, headers=[(b"content-length", b"1")])
     await send({"type": "http.response.body", "body": b"xx"})
@@ -118,6 +139,16 @@ async def too_long(send: Send) -> None:
         (unknown, r"no message 'http\.response\.poem'"),
         (two_lines_in_a_header, "header field"),
         (informational, "from 200 to 999"),
+        (no_status, "must be an int, not NoneType"),
+        (a_status_as_text, "must be an int, not str"),
+        (a_fraction_as_status, "must be an int, not float"),
+        (with_headers([("x", "1")], "text_in_headers"), "pairs of bytes"),
+        (with_headers([(b"x", 1)], "a_number_in_headers"), "pairs of bytes"),
+        (with_headers([(b"content-length", 1)], "a_number_as_length"), "pairs of bytes"),
+        (with_headers([(b"connection", "close")], "text_in_a_field_of_the_server"), "pairs of bytes"),
+        (with_headers([(b"x", b"1", b"2")], "three_in_headers"), "pairs of bytes"),
+        (with_headers({b"x": b"1"}, "a_dictionary_of_headers"), "pairs of bytes"),
+        (with_headers(None, "headers_that_are_none"), "pairs of bytes"),
         (too_long, "longer than its Content-Length"),
         (number, "must be bytes, not int"),
         (text, "must be bytes, not str"),

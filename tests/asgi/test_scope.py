@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trio
 
-from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined import Listener
+from deadlined.asgi.handler import AsgiHandler, Receive, Scope, Send
+from deadlined.http import HttpServer
 from tests.support.net import SERVER_NAME, certificates
-from tests.support.serving import GET, LOCALHOST, Served, say, serving
+from tests.support.serving import CLOSING_GET, GET, LOCALHOST, Served, say, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -106,6 +111,23 @@ async def test_client_and_server_are_the_two_ends_of_the_connection() -> None:
         assert scope["client"] == client._stream.socket.getsockname()
         assert scope["server"] == (LOCALHOST, served.port)
         assert scope["scheme"] == "http"
+
+
+@pytest.mark.parametrize("kind", ["", "\0"], ids=["a file", "abstract"])
+async def test_the_server_of_a_unix_socket_is_its_path_without_a_port(tmp_path: Path, kind: str) -> None:
+    path = f"{kind}{tmp_path}/shop.sock"
+    app = Scopes()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        async with trio.open_nursery() as nursery:
+            server = HttpServer(AsgiHandler(app))
+            await nursery.start(server.serve, [Listener.from_socket(listening)])
+            async with await trio.open_unix_socket(path) as stream:
+                await stream.send_all(CLOSING_GET)
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+            nursery.cancel_scope.cancel()
+    assert (app.seen[0]["server"], app.seen[0]["client"]) == ((path, None), None)
 
 
 async def test_the_scheme_is_https_over_tls() -> None:

@@ -159,8 +159,11 @@ async def test_a_subprotocol_and_fields_are_sent() -> None:
         ({"headers": [(b"connection", b"close")]}, "writes the field b'connection' itself"),
         ({"headers": [(b"x", b"a\r\nb: c")]}, "line end"),
         ({"headers": [(b"x y", b"a")]}, "invalid name"),
+        ({"headers": [("x", "a")]}, "pairs of bytes"),
+        ({"headers": [(b"x", 1)]}, "pairs of bytes"),
+        ({"headers": 5}, "pairs of bytes"),
     ],
-    ids=["subprotocol", "as-field", "framing", "line-end", "name"],
+    ids=["subprotocol", "as-field", "framing", "line-end", "name", "text", "number", "no-list"],
 )
 async def test_an_accept_that_is_wrong_raises_and_can_be_repeated(accept: dict[str, Any], text: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -260,11 +263,26 @@ async def test_what_does_not_ask_for_a_websocket_is_an_ordinary_request(request_
         assert (await client.get(request_)).body == b"http"
 
 
-async def test_a_handshake_with_a_body_cannot_be_accepted() -> None:
+@pytest.mark.parametrize("body", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"])
+@pytest.mark.usefixtures("parser")
+async def test_a_handshake_with_a_body_is_refused_without_the_application(body: bytes) -> None:
     told = Told()
     async with serving(handler(told)) as site:
         client = await site.connect()
-        assert (await client.get(UPGRADE + b"content-length: 3\r\n\r\nabc")).status == 500
+        assert (await client.get(UPGRADE + body)).status == 400
+        # the body was discarded, and the connection is as good as before
+        await client.send(UPGRADE + b"content-length: 0\r\n\r\n")
+        assert (await client.receive()).startswith(b"HTTP/1.1 101 ")
+    assert len(told.scopes) == 1
+
+
+@pytest.mark.parametrize("names", [b"websocket, h2c", b"h2c\r\nupgrade: WebSocket", b"websocket\r\nupgrade: h2c"])
+@pytest.mark.usefixtures("parser")
+async def test_a_websocket_may_be_one_of_several_protocols_in_one_line_or_more(names: bytes) -> None:
+    async with serving(handler(Told())) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE.replace(b"upgrade: websocket\r\n", b"upgrade: %b\r\n" % names))
+        assert (await client.receive()).startswith(b"HTTP/1.1 101 ")
 
 
 WITHOUT = """
@@ -486,6 +504,10 @@ WRONG_AFTER = [
     ({"type": "websocket.close", "code": 1005}, "cannot be closed with the code 1005"),
     ({"type": "websocket.close", "code": 999}, "cannot be closed with the code 999"),
     ({"type": "websocket.close", "code": 5000}, "cannot be closed with the code 5000"),
+    ({"type": "websocket.close", "code": "1000"}, "code of a close must be an int, not str"),
+    ({"type": "websocket.close", "code": 1000.5}, "code of a close must be an int, not float"),
+    ({"type": "websocket.close", "reason": 5}, "reason of a close must be a str, not int"),
+    ({"type": "websocket.close", "reason": b"bye"}, "reason of a close must be a str, not bytes"),
     ({"type": "websocket.close", "code": 1000, "reason": "x" * 124}, "at most 123 bytes"),
     ({"type": "websocket.close", "code": 1000, "reason": "\N{SNOWMAN}" * 42}, "at most 123 bytes"),
 ]

@@ -4,6 +4,7 @@ to its task."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 import socket
@@ -282,6 +283,48 @@ def test_a_silent_peer_is_closed(loop: str) -> None:
         assert site.server.statistics().reasons[Reason.PONG_TIMEOUT] == 1
 
     serve_on(loop, app_of(echo), clients, Timeouts(ws_ping=0.2, ws_pong=0.2))
+
+
+def test_receive_and_send_are_coroutine_functions_to_those_who_ask(loop: str) -> None:
+    """asgiref asks (Channels' synchronous consumers, WsgiToAsgi), and warns if they are not."""
+    seen: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(inspect.iscoroutinefunction(given) for given in (receive, send))
+        seen.append((str(inspect.signature(send)), getattr(send, "__name__", "")))
+        await answer(send) if scope["type"] == "http" else await send({"type": "websocket.close"})
+
+    def clients(site: Site) -> None:
+        assert site.get("/") == (200, b"fine")
+        with pytest.raises(InvalidStatus):
+            dial(site)
+
+    serve_on(loop, app, clients)
+    assert seen == [True, True, ("(message)", "send")] * 2
+
+
+def test_nothing_can_be_sent_to_a_client_that_has_left(loop: str) -> None:
+    """Neither the start of a response, nor of a websocket."""
+    raised: list[tuple[str, bool]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        await receive()
+        assert (await receive())["type"] == f"{kind}.disconnect"
+        start = {"type": "http.response.start", "status": 200}
+        for message in [start, start] if kind == "http" else [{**start, "type": "websocket.http.response.start"}] * 2:
+            try:
+                await send(message)
+            except OSError as error:
+                raised.append((kind, "gone" in str(error)))
+
+    def clients(site: Site) -> None:
+        for request in (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", HANDSHAKE):
+            with socket.create_connection((LOCALHOST, site.port)) as client:
+                client.sendall(request)
+
+    serve_on(loop, app, clients)
+    assert sorted(raised) == [("http", True)] * 2 + [("websocket", True)] * 2
 
 
 @pytest.mark.parametrize("closes", [False, True])

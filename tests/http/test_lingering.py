@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.http import Disconnected, Exchange, Limits, Reason, ResponseError
+from deadlined.http import Disconnected, Exchange, Limits, Reason
 from deadlined.http.policy import LINGER
 from tests.support.handlers import KIB, never
 from tests.support.http import GET, LAST_GET, Client, Site, answer, hello, only, post, serving
@@ -155,8 +154,7 @@ class Stubborn:
 
     async def _try_everything(self, exchange: Exchange) -> None:
         await self._attempt("receive", exchange.receive())
-        with suppress(ResponseError):
-            # the second time it has begun already
+        with pytest.raises(Disconnected):
             exchange.start(200, [])
         await self._attempt("send", exchange.send(b"late", True))
         await self._attempt("watch", exchange.wait_disconnected())

@@ -273,10 +273,10 @@ async def test_a_drain_closes_with_1012(autojump_clock: MockClock) -> None:
         client = await peer(site)
         site.server.shutdown()
         before = current_time()
-        assert await client.closed() == (1012, "done")
+        assert await client.closed() == (1012, "drain")
         assert current_time() - before == pytest.approx(1, abs=0.1)
         assert await site.reason() is Reason.DONE
-    assert told.disconnect == (1012, "done")
+    assert told.disconnect == (1012, "drain")
 
 
 async def test_a_drain_leaves_the_application_time_for_a_last_message(autojump_clock: MockClock) -> None:
@@ -317,7 +317,7 @@ async def test_a_websocket_that_is_accepted_in_a_drain_is_closed(autojump_clock:
             site.server.shutdown()
 
         client = await peer(site)
-        assert await client.closed() == (1012, "done")
+        assert await client.closed() == (1012, "drain")
 
 
 # deadlines of the application

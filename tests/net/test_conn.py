@@ -7,6 +7,7 @@ import errno
 import math
 import pickle
 import socket
+from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from pathlib import Path
 from typing import assert_type
@@ -15,14 +16,16 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_stream
+from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_stream, open_unix_stream
 from tests.support.net import (
     HOUR,
     INF,
+    SERVER_NAME,
     Attempt,
     Operation,
     PairMaker,
     after,
+    certificates,
     clog,
     fails_at_its_deadline,
     over_tcp_and_unix,
@@ -425,6 +428,20 @@ async def test_from_socket_wants_a_stream_and_leaves_another_socket_alone() -> N
         with pytest.raises(ValueError, match="SOCK_STREAM"):
             Conn.from_socket(datagrams)
         assert datagrams.fileno() >= 0
+
+
+async def test_from_socket_refuses_what_belongs_to_an_event_loop_or_speaks_tls() -> None:
+    context = certificates().client
+    for taker in (Conn, Listener):
+        with socket.socket() as plain, pytest.raises(TypeError, match=r"socket\.socket, not TransportSocket"):
+            taker.from_socket(TransportSocket(plain))  # type: ignore[arg-type]
+        with trio.socket.socket() as trios, pytest.raises(TypeError, match=r"socket\.socket, not _SocketType"):
+            taker.from_socket(trios)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"socket\.socket, not int"):
+            taker.from_socket(1)  # type: ignore[arg-type]
+        wrapped = context.wrap_socket(socket.socket(), server_hostname=SERVER_NAME)
+        with wrapped, pytest.raises(TypeError, match="not an SSLSocket: TlsConn"):
+            taker.from_socket(wrapped)
 
 
 async def test_a_socket_that_cannot_be_watched_stays_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:

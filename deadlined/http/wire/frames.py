@@ -27,7 +27,7 @@ from websockets.server import ServerProtocol  # type: ignore[import-not-found,un
 from ..errors import ResponseError, UpgradeRefused
 from ..timeouts import INF, Limits
 from .head import Request
-from .response import LARGE
+from .response import LARGE, no_headers
 from .response import Headers as Fields
 from .splitter import ENDLESS, NOTHING, OTHER, TEXT, Splitter, head
 
@@ -114,10 +114,13 @@ class Frames:
             if subprotocol not in self.offered:
                 raise ResponseError(f"the client has not offered the subprotocol {subprotocol!r}")
             fields.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
-        for name, value in headers:
-            if name.lower() in _OURS:
-                raise ResponseError(f"the server writes the field {name!r} itself; a subprotocol is an argument")
-            fields.append((name, value))
+        try:
+            for name, value in headers:
+                if name.lower() in _OURS:
+                    raise ResponseError(f"the server writes the field {name!r} itself; a subprotocol is an argument")
+                fields.append((name, value))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise no_headers(error) from error
         return fields
 
     @property
@@ -261,11 +264,11 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
     headers = Headers()
     for name, value in request.headers:
-        if name != b"upgrade" or b"," not in value:
+        if name != b"upgrade":
             headers[name.decode("ascii")] = value.decode("latin-1")
-        elif b"websocket" in [token.strip() for token in value.lower().split(b",")]:
-            # RFC 6455, 4.2.1: among others; the library wants it alone
-            headers["upgrade"] = "websocket"
+    if b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]:
+        # RFC 6455, 4.2.1: among others; the library wants it alone
+        headers["upgrade"] = "websocket"
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
         fields = [(b"sec-websocket-version", b"13")]

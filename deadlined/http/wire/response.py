@@ -90,14 +90,14 @@ class ResponseWriter:
             raise ResponseError("the response was started twice")
         if not 200 <= status <= 999:
             raise ResponseError(f"a final response has a status from 200 to 999, not {status!r}")
-        self._set_fields(status, headers)
+        self._set_checked(status, headers)
 
     def switch(self, headers: Headers, date: bytes) -> bytes:
         """Return the response that ends HTTP on the connection: 101 with `headers`, which name the next protocol. No
         body may follow."""
         if self._status:
             raise ResponseError("the response was started already")
-        self._set_fields(101, headers)
+        self._set_checked(101, headers)
         self.started = self.complete = True
         fields = (
             _STATUS_LINES[101],
@@ -107,6 +107,12 @@ class ResponseWriter:
             b"\r\n",
         )
         return b"".join(fields)
+
+    def _set_checked(self, status: int, headers: Headers) -> None:
+        try:
+            self._set_fields(status, headers)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise no_headers(error) from error
 
     def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
@@ -216,6 +222,11 @@ class ResponseWriter:
         """Return what comes before and after the data of a chunk of `size` bytes; of 0 there is none."""
         end = b"" if more else b"0\r\n\r\n"
         return (b"%x\r\n" % size, b"\r\n" + end) if size else (end, b"")
+
+
+def no_headers(error: Exception) -> ResponseError:
+    """Return the error of an application whose headers are something else; `error` is how that was noticed."""
+    return ResponseError(f"the headers of a response must be pairs of bytes, a name and a value: {error}")
 
 
 def _key_of(name: bytes) -> bytes:

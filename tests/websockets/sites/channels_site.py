@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import django
@@ -24,6 +25,8 @@ settings.configure(
     CHANNEL_LAYERS={"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}},
     LOGGING_CONFIG=None,
 )
+# of a plain consumer, if `send` is not taken for a coroutine function
+warnings.filterwarnings("error", "async_to_sync was passed a non-async-marked callable")
 disconnects: list[list[Any]] = []
 
 
