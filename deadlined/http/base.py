@@ -137,7 +137,7 @@ class ConnectionBase(ExchangeHost):
         self.server_address = address_of(conn.socket.getsockname)
         self.scheme = "http" if settings.ssl_context is None else "https"
         self._peer = ""
-        self._number = number
+        self.number = number
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
@@ -241,17 +241,14 @@ class ConnectionBase(ExchangeHost):
 
     def info(self, now: float) -> ConnectionInfo:
         """Describe the connection at `now`."""
-        upgraded = self._upgraded
-        left = (self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline) - now
-        return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
+        left = self.next_deadline - now
+        return ConnectionInfo(self.number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
-    def rank(self, by: str, now: float) -> float:
-        """Return the number by which a listing sorts connections: the `id`, `age`, `left` or `requests` of `info`."""
-        if by == "id":
-            return self._number
-        if by == "age":
-            return now - self.accepted
-        return self.deadline - now if by == "left" else self.requests
+    @property
+    def next_deadline(self) -> float:
+        """Until when the connection waits, whoever has its bytes."""
+        upgraded = self._upgraded
+        return self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline
 
     # implements ExchangeHost
 

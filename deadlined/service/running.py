@@ -235,7 +235,7 @@ class Service:
 
                 await server.serve(listeners, task_status=_Status(started))
                 if link is not None:
-                    link.tell(self._reply(b""))
+                    link.tell(self._last_reply(link))
             report.end()
             watchdog.end()
             group.cancel()
@@ -244,10 +244,9 @@ class Service:
     def _begin_drain(self, server: HttpServer, name: str) -> None:
         """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
         drain = self._config.timeouts.drain
-        now = server.statistics()
         seconds = None if drain == float("inf") else drain
-        self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
-        self._notifier.stopping(f"{name}: draining, {now.open} connections open")
+        self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
+        self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown()
         if self._link is not None:
             self._link.report_leaving()
@@ -304,11 +303,15 @@ class Service:
         if self._local is not None:
             self._local.configured(config)
 
-    def _reply(self, question: bytes) -> bytes:
-        """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
+    async def _reply(self, question: bytes) -> bytes:
+        """Answer the supervisor. b"" if nobody wants to know more than that the process answers."""
         if self._local is None or self._link is None:
             return b""
-        return self._local.reply(question, self._link.number)
+        return await self._local.reply(question, self._link.number)
+
+    def _last_reply(self, link: Link) -> bytes:
+        """Return the last counts of a worker process. b"" if nobody wants to know."""
+        return b"" if self._local is None else self._local.last_reply(link.number)
 
 
 class _Status:
