@@ -66,12 +66,12 @@ def is_first(link: Link | None) -> bool:
 
 @dataclass(frozen=True)
 class Parent:
-    """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
-    of SIGHUP, of a process that serves alone. Both are None below `--reload`. `notifier` of a process that serves alone
-    tells the service manager what it does. `starting` is told when the start is over."""
+    """What is above a serving process: `link` of a worker process with its supervisor, None in others. `hangup` has the
+    handler of SIGHUP. `notifier` of a process that serves alone tells the service manager what it does. `starting` is
+    told when the start is over."""
 
     link: Link | None
-    hangup: Hangup | None
+    hangup: Hangup
     notifier: Notifier
     starting: Starting
 
