@@ -48,6 +48,7 @@ INTEGRATION = (
     "tests/service/test_hangup.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",
+    "tests/service/test_permissions.py",
     "tests/service/test_reload.py",
     "tests/service/test_reloading.py",
     "tests/service/test_rolling_under_load.py",
