@@ -336,7 +336,7 @@ class ConnectionBase(ExchangeHost):
             exchange.kill(status)
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
-        response = canned(status, detail, head_only)
+        response = canned(status, self.reason or Reason.SERVER_ERROR, detail, head_only)
         if self.output.size or not self.transport.send_last(response):
             self._last_response = response
 

@@ -274,8 +274,9 @@ def test_our_own_500_says_where_to_look_and_closes(server: Server, peer: Server,
     assert (ours.status, theirs.status) == (500, 500)
     assert "its log says why" in ours.body
     assert theirs.body == "Internal Server Error"
-    for answer in (ours, theirs):
-        assert {("connection", "close"), ("content-type", "text/plain; charset=utf-8")} <= set(answer.headers)
+    assert json.loads(ours.body)["reason"] == "server_error"
+    for answer, kind in ((ours, "application/problem+json"), (theirs, "text/plain; charset=utf-8")):
+        assert {("connection", "close"), ("content-type", kind)} <= set(answer.headers)
 
 
 def test_a_failure_before_any_body_is_still_a_500(server: Server, peer: Server) -> None:
