@@ -13,7 +13,7 @@ from .. import __version__
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer
 from ..net import Listener
-from ..runtime import current_host, current_time, open_group
+from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
 from .access import AccessLog
 from .administered import local_service
@@ -218,6 +218,8 @@ class Service:
                 lambda: self._reload("SIGHUP"),
             )
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
+                # a signal from before, which an event loop may keep until its main task waits, is raised here
+                await checkpoint()
                 self._starting.over = True
 
                 def started() -> None:
