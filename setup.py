@@ -74,6 +74,7 @@ COMPILED = [
     "http/server.py",
     "http/settings.py",
     "http/state.py",
+    "http/survey.py",
     "http/timeouts.py",
     "http/transport.py",
     "http/upgraded.py",

@@ -14,6 +14,10 @@ def run() -> None:
         from .health import main as health
 
         sys.exit(health(sys.argv[2:]))
+    if sys.argv[1:2] == ["serve"]:
+        from .terminal import START
+
+        START.hold_hangups()
     if os.getpid() == 1:
         # The kernel keeps from process 1, which a container's is, what it has no handler for. Without one a container
         # that is stopped while its application starts would be killed after the whole grace period.

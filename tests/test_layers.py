@@ -34,6 +34,7 @@ FLOORS = {
     "runtime": 20,
     "poll": 10,
     "threads": 10,
+    "terminal": 10,  # of the standard library alone: the command loads it before all else
     "timers": 0,
     "errors": 0,
     "freshness": 0,

@@ -11,6 +11,7 @@ from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
 from .server import HttpServer
 from .state import Phase, Reason
+from .survey import Survey
 from .timeouts import Limits, Timeouts
 from .websocket import WebSocket, open_frames
 from .wire import PARSERS, Request, head_parser
@@ -37,6 +38,7 @@ __all__ = [
     "ResponseError",
     "Route",
     "Rule",
+    "Survey",
     "Timeouts",
     "UpgradeRefused",
     "WebSocket",

@@ -137,7 +137,7 @@ class ConnectionBase(ExchangeHost):
         self.server_address = server_address_of(conn.socket.getsockname)
         self.scheme = "http" if settings.ssl_context is None else "https"
         self._peer = ""
-        self._number = number
+        self.number = number
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
@@ -241,17 +241,14 @@ class ConnectionBase(ExchangeHost):
 
     def info(self, now: float) -> ConnectionInfo:
         """Describe the connection at `now`."""
-        upgraded = self._upgraded
-        left = (self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline) - now
-        return ConnectionInfo(self._number, self.peer, self.phase, now - self.accepted, left, self.requests)
+        left = self.next_deadline - now
+        return ConnectionInfo(self.number, self.peer, self.phase, now - self.accepted, left, self.requests)
 
-    def rank(self, by: str, now: float) -> float:
-        """Return the number by which a listing sorts connections: the `id`, `age`, `left` or `requests` of `info`."""
-        if by == "id":
-            return self._number
-        if by == "age":
-            return now - self.accepted
-        return self.deadline - now if by == "left" else self.requests
+    @property
+    def next_deadline(self) -> float:
+        """Until when the connection waits, whoever has its bytes."""
+        upgraded = self._upgraded
+        return self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline
 
     # implements ExchangeHost
 
@@ -339,7 +336,7 @@ class ConnectionBase(ExchangeHost):
             exchange.kill(status)
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
-        response = canned(status, detail, head_only)
+        response = canned(status, self.reason or Reason.SERVER_ERROR, detail, head_only)
         if self.output.size or not self.transport.send_last(response):
             self._last_response = response
 

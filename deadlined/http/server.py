@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import ssl
 from collections import Counter
@@ -25,6 +24,7 @@ from .reporting import report
 from .routes import Route, Routes
 from .settings import Handler, Settings
 from .state import Phase, Reason
+from .survey import Survey
 from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import WorkerPool
@@ -218,6 +218,11 @@ class HttpServer(ConnectionOwner):
         """The number of open connections."""
         return len(self._connections)
 
+    @property
+    def background(self) -> int:
+        """The number of handlers that still run after their response."""
+        return self._background
+
     def connections(
         self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = None
     ) -> list[ConnectionInfo]:
@@ -226,29 +231,28 @@ class HttpServer(ConnectionOwner):
         `sort` names the field that orders them: id, age, left or requests; `descending` turns the order around. Only
         the first `limit` are described, which is what costs most.
         """
-        now = self._clock.now()
-        # the id decides between equal ones
-        found = [
-            (connection.rank(sort, now), connection.rank("id", now), connection)
-            for connection in self._connections
-            if phase is None or connection.phase is phase
-        ]
-        most = len(found) if limit is None else limit
-        first = heapq.nlargest(most, found) if descending else heapq.nsmallest(most, found)
-        return [connection.info(now) for _, _, connection in first]
+        survey = self.survey(phase, sort=sort, descending=descending, limit=limit)
+        survey.advance(survey.left)
+        return survey.describe(survey.undescribed)
 
-    def statistics(self) -> HttpStatistics:
-        """Return a snapshot of the counts."""
+    def survey(
+        self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = 0
+    ) -> Survey:
+        """Begin to count the open connections, for `statistics`, and to find those that `connections` describes. The
+        caller advances it, and may let other tasks run meanwhile."""
+        most = len(self._connections) if limit is None else limit
+        return Survey(self._connections, self._counts, self._clock, phase, sort, descending, most)
+
+    def statistics(self, survey: Survey | None = None) -> HttpStatistics:
+        """Return a snapshot of the counts. What is counted connection by connection is that of `survey`, if one is
+        given, which must have visited all; connections that were accepted since are not in it."""
+        if survey is None:
+            survey = self.survey()
+            survey.advance(survey.left)
         counts = self._counts
-        phases: Counter[Phase] = Counter()
-        received, sent = counts.received, counts.sent
-        for connection in self._connections:
-            phases[connection.phase] += 1
-            received += connection.transport.received
-            sent += connection.transport.sent
         return HttpStatistics(
-            open=len(self._connections),
-            phases=phases,
+            open=sum(survey.phases.values()),
+            phases=Counter(survey.phases),
             background=self._background,
             accepted=self._accepted,
             requests=self._requests,
@@ -258,8 +262,8 @@ class HttpServer(ConnectionOwner):
             durations=counts.durations.snapshot(),
             expired=dict(counts.expired),
             lateness=counts.lateness.snapshot(),
-            received=received,
-            sent=sent,
+            received=survey.received,
+            sent=survey.sent,
         )
 
     # implements ConnectionOwner: called by the connections

@@ -12,11 +12,12 @@ import logging
 import signal
 import socket as stdlib
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn
-from ..runtime import Event
+from ..runtime import Event, open_group
 from .accepting import descriptors_in
 from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, Frames, frame
 
@@ -37,7 +38,7 @@ class Orders:
     `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a CONFIGURE frame."""
 
     end: Callable[[], object]
-    reply: Callable[[bytes], bytes]
+    reply: Callable[[bytes], Awaitable[bytes]]
     accept: Callable[[bytes, Sequence[int]], object]
     configure: Callable[[bytes], object]
 
@@ -53,6 +54,9 @@ class Link:
         self.urls = urls
         # descriptors that have arrived, and whose frame is not complete yet
         self._descriptors: list[int] = []
+        # questions that were not answered yet
+        self._questions: deque[bytes] = deque()
+        self._asked = Event()
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""
@@ -68,20 +72,34 @@ class Link:
 
     async def follow(self, orders: Orders) -> None:
         """Do what the supervisor says, and drain as upon SIGTERM when it is gone. Never returns."""
-        frames = Frames()
-        async with Conn.from_socket(self._socket) as conn:
+        async with Conn.from_socket(self._socket) as conn, open_group() as group:
+            # an answer may take a while, and orders must not wait for it
+            group.start_soon(self._answer, conn, orders.reply)
+            frames = Frames()
             while data := await self._receive(conn):
                 for kind, payload in frames.feed(data):
-                    if kind == END:
-                        orders.end()
-                    elif kind == ACCEPT:
-                        self._accept(payload, orders)
-                    elif kind == CONFIGURE:
-                        orders.configure(payload)
-                    elif kind == ASK:
-                        await self._send(conn, frame(TELL, _reply(orders.reply, payload)))
+                    self._do(kind, payload, orders)
             signal.raise_signal(signal.SIGTERM)
             await Event().wait()
+
+    def _do(self, kind: bytes, payload: bytes, orders: Orders) -> None:
+        if kind == END:
+            orders.end()
+        elif kind == ACCEPT:
+            self._accept(payload, orders)
+        elif kind == CONFIGURE:
+            orders.configure(payload)
+        elif kind == ASK:
+            self._questions.append(payload)
+            self._asked.set()
+
+    async def _answer(self, conn: Conn, reply: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Answer one question after another."""
+        while True:
+            await self._asked.wait()
+            self._asked = Event()
+            while self._questions:
+                await self._send(conn, frame(TELL, await _reply(reply, self._questions.popleft())))
 
     def _accept(self, payload: bytes, orders: Orders) -> None:
         number = descriptors_in(payload)
@@ -132,10 +150,10 @@ def _descriptors_of(ancillary: Iterable[tuple[int, int, bytes]]) -> array[int]:
     return found
 
 
-def _reply(reply: Callable[[bytes], bytes], question: bytes) -> bytes:
+async def _reply(reply: Callable[[bytes], Awaitable[bytes]], question: bytes) -> bytes:
     """Return the answer, b"" if there is none: a question must not end a process that serves."""
     try:
-        return reply(question)
+        return await reply(question)
     except Exception:
         _log.exception("cannot answer the supervisor's question %r", question)
         return b""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ..terminal import START
 from .administered import bind_admin
 from .config import ServeConfig
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
@@ -116,6 +117,7 @@ class Reloader:
             # nohup ignores SIGHUP, and so do its children
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _do_nothing)
+        START.release_hangups()
 
     def _start_watcher(self) -> None:
         pid = _fork()

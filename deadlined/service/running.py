@@ -13,7 +13,7 @@ from .. import __version__
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..http import Exchange, HttpServer
 from ..net import Listener
-from ..runtime import current_host, current_time, open_group
+from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
 from .access import AccessLog
 from .administered import local_service
@@ -67,12 +67,12 @@ def is_first(link: Link | None) -> bool:
 
 @dataclass(frozen=True)
 class Parent:
-    """What is above a serving process: `link` of a worker process with its supervisor; `hangup`, which has the handler
-    of SIGHUP, of a process that serves alone. Both are None below `--reload`. `notifier` of a process that serves alone
-    tells the service manager what it does. `starting` is told when the start is over."""
+    """What is above a serving process: `link` of a worker process with its supervisor, None in others. `hangup` has the
+    handler of SIGHUP. `notifier` of a process that serves alone tells the service manager what it does. `starting` is
+    told when the start is over."""
 
     link: Link | None
-    hangup: Hangup | None
+    hangup: Hangup
     notifier: Notifier
     starting: Starting
 
@@ -220,6 +220,8 @@ class Service:
                 lambda: self._reload("SIGHUP"),
             )
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
+                # a signal from before, which an event loop may keep until its main task waits, is raised here
+                await checkpoint()
                 self._starting.over = True
 
                 def started() -> None:
@@ -237,7 +239,7 @@ class Service:
 
                 await server.serve(listeners, task_status=_Status(started))
                 if link is not None:
-                    link.tell(self._reply(b""))
+                    link.tell(self._last_reply(link))
             report.end()
             watchdog.end()
             group.cancel()
@@ -246,10 +248,9 @@ class Service:
     def _begin_drain(self, server: HttpServer, name: str) -> None:
         """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
         drain = self._config.timeouts.drain
-        now = server.statistics()
         seconds = None if drain == float("inf") else drain
-        self._log("draining", signal=name, open=now.open, background=now.background, seconds=seconds)
-        self._notifier.stopping(f"{name}: draining, {now.open} connections open")
+        self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
+        self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown()
         if self._link is not None:
             self._link.report_leaving()
@@ -306,11 +307,15 @@ class Service:
         if self._local is not None:
             self._local.configured(config)
 
-    def _reply(self, question: bytes) -> bytes:
-        """Answer the supervisor, or tell it the last counts if `question` is empty. b"" if nobody wants to know."""
+    async def _reply(self, question: bytes) -> bytes:
+        """Answer the supervisor. b"" if nobody wants to know more than that the process answers."""
         if self._local is None or self._link is None:
             return b""
-        return self._local.reply(question, self._link.number)
+        return await self._local.reply(question, self._link.number)
+
+    def _last_reply(self, link: Link) -> bytes:
+        """Return the last counts of a worker process. b"" if nobody wants to know."""
+        return b"" if self._local is None else self._local.last_reply(link.number)
 
 
 class _Status:

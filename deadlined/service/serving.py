@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..asgi import App
 from ..http import head_parser
 from ..runtime import require_loop, run
+from ..terminal import START
 from ..timing import after_func
 from . import expiry
 from .access import AccessLog
@@ -64,10 +65,12 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         layout, unordered = open_log(config.log_format, config.log_level, out)
     access = AccessLog(out, after_func, layout) if config.access_log else None
     log = _after(access, unordered)
-    hangup = None if link is not None or config.reload else Hangup()
-    starting = Starting(hangup.before if hangup else None, supervised=hangup is None)
+    supervised = link is not None or config.reload
+    hangup = Hangup(supervised=supervised)
+    starting = Starting(hangup.before, supervised=supervised)
     parent = Parent(link, hangup, manager, starting)
     try:
+        START.release_hangups()
         return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
     except KeyboardInterrupt:
         if starting.over:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
+from ..terminal import START
+
 
 class SignalPipe:
     """The signals that wake a selector, for the main thread. `handle` installs them, `release` gives the handlers from
@@ -23,11 +25,12 @@ class SignalPipe:
             end.setblocking(False)
 
     def handle(self) -> None:
-        """Receive the signals from now on."""
+        """Receive the signals from now on, and a SIGHUP that was held back."""
         self._selector.register(self.reader, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in self._signals:
             self._before[number] = signal.signal(number, _do_nothing)
+        START.release_hangups()
 
     def read(self) -> list[signal.Signals]:
         """Return the signals that have come, in their order. Never blocks."""

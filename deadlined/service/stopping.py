@@ -30,22 +30,20 @@ from .starting import replaced_by
 MARGIN = 2.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# a supervisor replaces a worker process that has drained; nothing would replace a single process
-_SUPERVISED = (*_SIGNALS, signal.SIGHUP)
 
 
 class Stopper:
-    """The signal handlers of a serving process: `with Stopper(drain, begin, end):` in the main thread of a run.
+    """The signal handlers of a serving process: `with Stopper(drain, begin, end, hangup, reload):` in the main thread
+    of a run.
 
-    `drain()` is asked at the first signal. `hangup`, in a process that serves alone, has the handler of SIGHUP, and
-    calls `reload()` in the run.
+    `drain()` is asked at the first signal. `hangup` has the handler of SIGHUP, which calls `reload()` in the run.
 
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, the second one `end()`. If the process still
     exists MARGIN seconds after the drain, it exits with 1.
 
-    In a worker process `end` is None, because the supervisor ends it. SIGHUP then begins the drain as well, unless the
-    process was started with SIGHUP ignored (nohup). Signals after the first are ignored, also after the `with`, so that
-    they change neither the application's shutdown nor the exit code.
+    In a worker process `end` is None, because the supervisor ends it. SIGHUP then begins the drain as well: a
+    supervisor replaces a worker process that has drained, and nothing would replace a single process. Signals after the
+    first are ignored, also after the `with`, so that they change neither the application's shutdown nor the exit code.
     """
 
     def __init__(
@@ -53,8 +51,8 @@ class Stopper:
         drain: Callable[[], float],
         begin: Callable[[str], object],
         end: Callable[[], object] | None,
-        hangup: Hangup | None = None,
-        reload: Callable[[], object] | None = None,
+        hangup: Hangup,
+        reload: Callable[[], object],
     ) -> None:
         self._drain = drain
         self._hangup = hangup
@@ -66,21 +64,20 @@ class Stopper:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopper:
-        for number in _SIGNALS if self._end is not None else _SUPERVISED:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = replaced_by(signal.signal(number, self._on_signal))
-        hangup = {} if self._hangup is None else {signal.SIGHUP: self._hangup.before}
-        children_get(self._before | hangup)
-        if self._hangup is not None and self._reload is not None:
+        for number in _SIGNALS:
+            self._before[number] = replaced_by(signal.signal(number, self._on_signal))
+        children_get({**self._before, signal.SIGHUP: self._hangup.before})
+        if self._end is not None:
             self._hangup.follow(partial(self._call_soon, self._reload))
+        else:
+            self._hangup.follow(partial(self._on_signal, signal.SIGHUP, None))
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if self._end is None else handler)
         children_get({})
-        if self._hangup is not None:
-            self._hangup.leave()
+        self._hangup.leave()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._signalled:

@@ -8,8 +8,7 @@ Answer     The first worker process must be ready before others are started; if 
            ends with its exit code. Later a dead one, or one that drains, is replaced: at once, or, if it did not live
            long, after a delay that doubles with each round of deaths. A worker process drains when its link to the
            supervisor breaks. A signal to a worker process begins its drain, however often it comes; only the supervisor
-           ends one at once, over the link. Processes that are left after their drain are killed. Sockets are those of
-           the supervisor (`slots.py`), and `rolling.py` decides who is replaced.
+           ends one at once, over the link. What is left after its drain is killed. `rolling.py` says who is replaced.
 Cost       A process that sleeps.
 """
 
@@ -26,6 +25,7 @@ from functools import partial
 
 import msgspec
 
+from ..terminal import START
 from . import rolling
 from .accepting import change
 from .backoff import Backoff
@@ -242,7 +242,9 @@ class Supervisor:
     # who serves
 
     def _hung_up(self) -> None:
-        if self._was_ready or self._stopping:
+        if START.has_lost_terminal():
+            self._stop_once("SIGHUP")
+        elif self._was_ready or self._stopping:
             self.reload("SIGHUP")
         else:
             self._reload_later = True

@@ -14,7 +14,10 @@ from typing import Any
 
 import h11
 import pytest
+from uvicorn.main import main as uvicorn_command
 
+from deadlined.cli import serve_command
+from deadlined.cli.habits import instead_of
 from tests.applications.running import LOOPS, Server, deadlined, uvicorn
 
 # fields that servers write in their own name, and how they tell where a body ends
@@ -271,8 +274,9 @@ def test_our_own_500_says_where_to_look_and_closes(server: Server, peer: Server,
     assert (ours.status, theirs.status) == (500, 500)
     assert "its log says why" in ours.body
     assert theirs.body == "Internal Server Error"
-    for answer in (ours, theirs):
-        assert {("connection", "close"), ("content-type", "text/plain; charset=utf-8")} <= set(answer.headers)
+    assert json.loads(ours.body)["reason"] == "server_error"
+    for answer, kind in ((ours, "application/problem+json"), (theirs, "text/plain; charset=utf-8")):
+        assert {("connection", "close"), ("content-type", kind)} <= set(answer.headers)
 
 
 def test_a_failure_before_any_body_is_still_a_500(server: Server, peer: Server) -> None:
@@ -321,3 +325,10 @@ def test_an_answer_to_http_1_0_has_no_chunks(server: Server, peer: Server) -> No
 def test_what_is_no_valid_request_is_400(server: Server, request_: bytes) -> None:
     (answer,) = answers(server, request_)
     assert (answer.status, ("connection", "close") in answer.headers) == (400, True)
+
+
+def test_each_option_of_uvicorn_is_one_here_or_has_its_explanation() -> None:
+    ours = {name for param in serve_command.params for name in (*param.opts, *param.secondary_opts)}
+    theirs = {name for param in uvicorn_command.params for name in (*param.opts, *param.secondary_opts)} - {"app"}
+    assert len(theirs) > 40
+    assert {name for name in theirs - ours if instead_of(name) is None} == {"--version"}

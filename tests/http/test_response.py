@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from http import HTTPStatus
+
 import h11
 import pytest
 
@@ -335,15 +338,19 @@ def test_h11_reads_what_we_write(status: int, method: str, pieces: tuple[bytes, 
 
 
 @pytest.mark.parametrize("status", [400, 408, 413, 417, 431, 500, 501, 504, 505])
-def test_a_canned_response_is_complete_gives_the_detail_and_closes(status: int) -> None:
-    data = canned(status, "because")
+def test_a_canned_response_is_complete_says_why_and_closes(status: int) -> None:
+    data = canned(status, "some_reason", 'because "of\\this"\r\n')
     assert b"connection: close" in head(data)
-    assert read_by_h11("GET", data)[0] == status
-    assert b"because" in read_by_h11("GET", data)[1]
+    assert b"content-type: application/problem+json" in head(data)
+    answered, body = read_by_h11("GET", data)
+    assert (answered, body[-1:]) == (status, b"\n")
+    expected = {"status": status, "title": HTTPStatus(status).phrase}
+    assert json.loads(body) == expected | {"detail": 'because "of\\this"\r\n', "reason": "some_reason"}
 
 
 def test_a_canned_response_to_head_has_no_body() -> None:
-    assert canned(500, "because", head_only=True) == canned(500, "because").split(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    whole = canned(500, "server_error", "because")
+    assert canned(500, "server_error", "because", head_only=True) == whole.split(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
 def test_the_fixed_lines_are_whole_lines() -> None:

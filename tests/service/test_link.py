@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 import trio
@@ -36,7 +37,7 @@ class Supervisor:
     def _configure(self, payload: bytes) -> None:
         self.heard.append(("configure", payload))
 
-    def _reply(self, question: bytes) -> bytes:
+    async def _reply(self, question: bytes) -> bytes:
         return b"answer to " + question
 
     def _accept(self, payload: bytes, descriptors: Sequence[int]) -> None:
@@ -47,11 +48,11 @@ class Supervisor:
 
 
 @asynccontextmanager
-async def following() -> AsyncIterator[Supervisor]:
-    supervisor = Supervisor()
+async def following(supervisor: Supervisor | None = None, orders: Orders | None = None) -> AsyncIterator[Supervisor]:
+    supervisor = supervisor or Supervisor()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(supervisor.link.follow, supervisor.orders)
+            nursery.start_soon(supervisor.link.follow, orders or supervisor.orders)
             await wait_all_tasks_blocked()
             yield supervisor
             nursery.cancel_scope.cancel()
@@ -70,6 +71,23 @@ async def test_it_says_what_it_does_and_does_what_it_is_told(autojump_clock: Moc
         await wait_all_tasks_blocked()
         assert supervisor.end.recv(1000) == frame(READY) + frame(LEAVING) + frame(TELL, b"answer to this")
         assert supervisor.heard == [("configure", b"that"), ("end", b"")]
+
+
+async def test_orders_do_not_wait_for_an_answer_and_answers_keep_their_order(autojump_clock: MockClock) -> None:
+    supervisor = Supervisor()
+
+    async def reply(question: bytes) -> bytes:
+        await trio.sleep(1.0 if question == b"long" else 0.0)
+        return question
+
+    orders = replace(supervisor.orders, reply=reply)
+    async with following(supervisor, orders):
+        supervisor.end.sendall(frame(ASK, b"long") + frame(ASK, b"short") + frame(CONFIGURE, b"that") + frame(END))
+        await trio.sleep(0.5)
+        assert supervisor.heard == [("configure", b"that"), ("end", b"")]
+        supervisor.end.sendall(frame(ASK, b"later"))
+        await trio.sleep(1.0)
+        assert supervisor.end.recv(1000) == b"".join(frame(TELL, one) for one in (b"long", b"short", b"later"))
 
 
 async def test_descriptors_belong_to_the_frame_that_they_come_with(autojump_clock: MockClock) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from deadlined.service.children import children_get
 from deadlined.service.starting import Starting, replaced_by
-from tests.support.command import COMMAND, PATIENCE, environment, kill_all
+from tests.support.command import COMMAND, PATIENCE, environment, kill_all, run
 
 IMPORT = """
 import sys, time
@@ -106,6 +106,35 @@ def test_a_stop_before_it_serves_is_no_failure(tmp_path: Path, app: str, how: st
 
 def test_nor_where_ctrl_c_is_ignored(tmp_path: Path) -> None:
     assert stopped(tmp_path, "import", signal.SIGTERM, ignoring=True) == (0, [], "")
+
+
+# signals itself when its handler gives way to those of a process that serves: trio keeps what comes in its own code
+LATE = """
+import signal, sys
+from deadlined.service import stopping
+from deadlined.runtime import protected_from_interrupts
+
+entered = stopping.Stopper.__enter__
+
+@protected_from_interrupts
+def enter(stopper):
+    signal.raise_signal(signal.SIGTERM)
+    return entered(stopper)
+
+stopping.Stopper.__enter__ = enter
+
+async def app(scope, receive, send):
+    raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nor_in_the_last_moment_before_it_serves(tmp_path: Path, loop: str, workers: str) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    done = run("serve", "late:app", "--uds", "socket", "--loop", loop, "--workers", workers, cwd=tmp_path)
+    assert ("Aborted" in done.stderr, done.returncode) == (False, 1 if workers == "2" else 0), done.stderr
+    assert "stopped before it served" in done.stdout
 
 
 # the handler

@@ -11,6 +11,7 @@ Cost       One set look-up per field, and one pass over the whole.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from email.utils import formatdate
@@ -249,12 +250,13 @@ def _number(digits: bytes) -> int:
     return number
 
 
-def canned(status: int, detail: str, head_only: bool = False) -> bytes:
-    """Return a complete response of the server itself, which closes the connection; `head_only` to a HEAD."""
+def canned(status: int, reason: str, detail: str, head_only: bool = False) -> bytes:
+    """Return a complete response of the server itself, which closes the connection; `head_only` to a HEAD. The body has
+    problem details (RFC 9457): `reason` as the log has it, and `detail`, a sentence for people."""
     phrase = HTTPStatus(status).phrase
-    body = f"{status} {phrase}: {detail}\n".encode()
+    body = json.dumps({"title": phrase, "status": status, "detail": detail, "reason": reason}).encode() + b"\n"
     head = (
-        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/problem+json\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
     return head.encode("ascii") + date_line() + b"\r\n" + (b"" if head_only else body)

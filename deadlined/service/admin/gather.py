@@ -1,8 +1,9 @@
 """Counting what one serving process does, for the admin listener: every figure is read when it is asked for.
 
-Facts      A process may have ten thousand connections, and may be asked a hundred times per second.
-Answer     One pass over the connections counts them; a second one, if it was asked for, orders them, and only those
-           that are shown are described. How long it took is part of the answer, so that the asker can pause.
+Facts      A process may have tens of thousands of connections, and may be asked a hundred times per second.
+Answer     One pass over the connections counts them and finds those that are shown, in pieces (`pieces.py`). Only those
+           that are shown are described. The processor's time that it took is part of the answer, so that the asker can
+           pause.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...http import RULES, ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason
+from ...http import RULES, ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason, Survey
 from ...poll import Poller
 from .picture import Answer, Connection, Counters, Gauges, Histogram, Question
+from .pieces import Pieces
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# connections that are described without a pause: a millisecond
+_DESCRIBED = 200
 
 
 @dataclass(frozen=True)
@@ -29,22 +34,43 @@ class Serving:
     poller: Poller
     stalls: Callable[[], int]
 
-    def answer(self, question: Question, worker: int) -> Answer:
-        """Answer as the worker process number `worker`."""
-        begun = time.thread_time()
-        statistics = self.server.statistics()
-        matching, shown = 0, list[Connection]()
+    async def answer(self, question: Question, worker: int) -> Answer:
+        """Answer as the worker process number `worker`, and let other tasks run meanwhile."""
+        work = Pieces(self.server.open_connections)
+        survey = self._survey(question)
+        while survey.left:
+            survey.advance(work.size)
+            await work.pause()
+        shown = list[Connection]()
+        while survey.undescribed:
+            shown += [_described(info, worker) for info in survey.describe(_DESCRIBED)]
+            await work.pause()
+        return self._answer(question, survey, shown, work)
+
+    def last_answer(self, worker: int) -> Answer:
+        """Return the counts at the end of the process, without letting other tasks run."""
+        question = Question(what="counts")
+        work = Pieces(0)
+        survey = self._survey(question)
+        survey.advance(survey.left)
+        return self._answer(question, survey, [], work)
+
+    def _survey(self, question: Question) -> Survey:
+        if question.what != "connections":
+            return self.server.survey()
+        phase = None if question.phase is None else Phase(question.phase)
+        return self.server.survey(phase, sort=question.sort, descending=question.descending, limit=question.limit)
+
+    def _answer(self, question: Question, survey: Survey, shown: list[Connection], work: Pieces) -> Answer:
+        statistics = self.server.statistics(survey)
+        matching = 0
         if question.what == "connections":
-            phase = None if question.phase is None else Phase(question.phase)
-            matching = sum(statistics.phases.values()) if phase is None else statistics.phases.get(phase, 0)
-            infos = self.server.connections(
-                phase, sort=question.sort, descending=question.descending, limit=question.limit
-            )
-            shown = [_described(info, worker) for info in infos]
+            matching = statistics.open if question.phase is None else statistics.phases.get(Phase(question.phase), 0)
+        counters = self._counters(statistics)
         return Answer(
             id=question.id,
-            counters=self._counters(statistics),
-            gauges=self._gauges(statistics, begun),
+            counters=counters,
+            gauges=self._gauges(statistics, work),
             matching=matching,
             connections=shown,
         )
@@ -65,7 +91,7 @@ class Serving:
             cpu=time.process_time(),
         )
 
-    def _gauges(self, found: HttpStatistics, begun: float) -> Gauges:
+    def _gauges(self, found: HttpStatistics, work: Pieces) -> Gauges:
         timers = self.poller.timers
         wakes_in = timers.wake_time() - self.poller.clock.now()
         return Gauges(
@@ -76,7 +102,7 @@ class Serving:
             wakes_in=None if wakes_in == math.inf else wakes_in,
             resident=_resident(),
             open_files=_open_files(),
-            took=time.thread_time() - begun,
+            took=work.spent,
         )
 
 

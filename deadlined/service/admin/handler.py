@@ -160,11 +160,11 @@ class AdminHandler:
         pause = self._pace.reserve(patience)
         if pause > 0.0:
             await sleep(pause)
-        begun = time.process_time()
         picture = await self._service.ask(question)
+        begun = time.thread_time()
         reply = answer(picture)
         took = [worker.answer.gauges.took for worker in picture.workers if worker.answer is not None]
-        self._pace.spent(max(time.process_time() - begun, *took, 0.0))
+        self._pace.spent(max(took, default=0.0) + time.thread_time() - begun)
         return reply
 
 

@@ -59,16 +59,19 @@ class LocalService(Service):
             self._draining = True
             self._drain()
         reloaded = self._reload() if question.what == "reload" else None
-        answer = self._answer(question) if question.what not in ("status", "reload") else None
+        answer = await self._answer(question) if question.what not in ("status", "reload") else None
         worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 
-    def reply(self, question: bytes, worker: int) -> bytes:
-        """Answer a supervisor's question, or none if it is empty, as its worker process number `worker`. b"" if nothing
-        is served yet."""
-        asked = msgspec.json.decode(question, type=Question) if question else Question(what="counts")
-        answer = self._answer(asked, worker)
+    async def reply(self, question: bytes, worker: int) -> bytes:
+        """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or
+        nothing is asked but whether the process answers."""
+        answer = await self._answer(msgspec.json.decode(question, type=Question), worker) if question else None
         return b"" if answer is None else msgspec.json.encode(answer)
 
-    def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:
-        return None if self.serving is None else self.serving.answer(question, worker)
+    def last_reply(self, worker: int) -> bytes:
+        """Return the answer to no question, before the end of the process. b"" if nothing was served."""
+        return b"" if self.serving is None else msgspec.json.encode(self.serving.last_answer(worker))
+
+    async def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:
+        return None if self.serving is None else await self.serving.answer(question, worker)
