@@ -33,12 +33,11 @@ SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 INTEGRATION = ["-m", "not timed and not thorough"]
 THOROUGH = ["-m", "not timed", "--hypothesis-profile=thorough"]
 
-# Every test runs once compiled and once interpreted on the newest Python: the thorough tier. What is compiled is the
-# same source for all Pythons, so the others run the tier `integration`. Interpreted, the oldest runs that, too; the
-# README's command has run the default tier. A Python between them could still differ, interpreted only, in how it runs
-# frames, generators, tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C arrives,
-# what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and all that
-# are skipped where the package is compiled.
+# Every test runs compiled on the newest Python: the thorough tier. What is compiled is the same source for all Pythons,
+# so the others run the default tier. Interpreted, the oldest runs the tier `integration`. A newer Python could still
+# differ, interpreted only, in how it runs frames, generators, tracebacks, signals and finalisers: where errors close
+# reference cycles, where Ctrl-C arrives, what a coroutine that is driven by hand sees, what threads and forks find.
+# These are the tests of that, and all that are skipped where the package is compiled.
 BY_THE_INTERPRETER = [
     *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
@@ -95,20 +94,18 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
-    """Test the compiled wheel: the thorough tier on the newest Python, `integration` on the others."""
-    install(session, "integration", compiled=True)
-    tier = THOROUGH if session.python == PYTHONS[-1] else INTEGRATION
+    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the others."""
+    install(session, extra_of(session), compiled=True)
+    tier = THOROUGH if session.python == PYTHONS[-1] else []
     test(session, copy_without_package(session), [*SIDE_BY_SIDE, *tier], compiled=True)
 
 
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
-    """Test the wheel that is not compiled: the thorough tier on the newest Python, `integration` on the oldest."""
-    install(session, "integration", compiled=False)
-    between = session.python not in (PYTHONS[0], PYTHONS[-1]) and not session.posargs
-    tier = ["-m", "not timed"] if session.python == PYTHONS[-1] else INTEGRATION
-    options = [*SIDE_BY_SIDE, *tier, *(BY_THE_INTERPRETER if between else [])]
-    test(session, copy_without_package(session), options, compiled=False)
+    """Test the wheel that is not compiled: `integration` on the oldest Python, BY_THE_INTERPRETER on the others."""
+    install(session, extra_of(session), compiled=False)
+    chosen = [] if session.posargs else INTEGRATION if session.python == PYTHONS[0] else BY_THE_INTERPRETER
+    test(session, copy_without_package(session), [*SIDE_BY_SIDE, *chosen], compiled=False)
 
 
 @nox.session
@@ -117,7 +114,8 @@ def peers(session: nox.Session) -> None:
     install(session, "integration,bench", compiled=True)
     # of the thorough ones, those of the benchmarks' servers are skipped where there are no peers
     alone = ["-m", "timed or thorough", "--timeout", "300", "tests/loadtest", "tests/test_end_to_end.py"]
-    without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in ("check_command", "openloop_servers")]
+    others = ("bench_instructions", "check_command", "openloop_servers")
+    without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in others]
     test(session, copy_without_package(session), [*alone, *without_peers], compiled=True)
 
 
@@ -181,21 +179,27 @@ def test(session: nox.Session, folder: Path, options: list[str], *, compiled: bo
         session.run("python", "-m", "pytest", *options, *session.posargs)
 
 
+def extra_of(session: nox.Session) -> str:
+    """Return the extra that the tests of this Python need. The tier `integration` runs on the oldest, the newest, and
+    the Python of nox, which is the one of the README's command in .ci/run."""
+    return "integration" if session.python in (PYTHONS[0], PYTHONS[-1], version_of()) else "test"
+
+
 def install(session: nox.Session, extras: str, *, compiled: bool) -> None:
-    """Install the wheel with these extras. Most of the packages are those that all sessions of this Python share."""
-    share_packages(session)
+    """Install the wheel with these extras. The packages of the first are shared by all sessions of this Python."""
+    share_packages(session, extras.partition(",")[0])
     session.install(f"{wheel(session, compiled=compiled)}[{extras}]")
 
 
-def share_packages(session: nox.Session) -> None:
-    """Let the session find the packages of the extra `integration`, and install them if that was not done."""
+def share_packages(session: nox.Session, extra: str) -> None:
+    """Let the session find the packages of this extra, and install them if that was not done."""
     needs = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()[:12]
-    folder = ROOT / ".nox" / "packages" / f"{needs}-{version_of(session)}"
+    folder = ROOT / ".nox" / "packages" / f"{needs}-{extra}-{version_of(session)}"
     pip = ["pip", "--python", str(folder / "bin" / "python")]
     with locked(folder.with_name(f"{folder.name}.lock")):
         if not (folder / "complete").exists():
             session.run_install("python", "-m", "venv", "--clear", "--without-pip", str(folder))
-            session.run_install(*pip, "install", "-q", f"{wheel(session, compiled=False)}[integration]")
+            session.run_install(*pip, "install", "-q", f"{wheel(session, compiled=False)}[{extra}]")
             session.run_install(*pip, "uninstall", "-q", "-y", "deadlined")
             (folder / "complete").touch()
     shared, own = (next(Path(one).glob("lib/python*/site-packages")) for one in (folder, session.virtualenv.location))
@@ -212,23 +216,30 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def version_of(session: nox.Session) -> str:
-    """Return the Python that a session runs on, as 3.11."""
-    return str(session.python or "{}.{}".format(*sys.version_info))
+def version_of(session: nox.Session | None = None) -> str:
+    """Return the Python that a session runs on, as 3.11; without a session the one that runs nox."""
+    return str((session and session.python) or "{}.{}".format(*sys.version_info))
 
 
 def wheel(session: nox.Session, *, compiled: bool) -> Path:
-    """Return the wheel of these sources, if it is compiled for the session's Python. Build it if that was not done."""
-    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{version_of(session) if compiled else 'pure'}"
+    """Return the wheel of these sources, if it is compiled for the session's Python. Build it if that was not done.
+
+    The wheel of the Python that runs nox is compiled as users get it: `peers` measures it, and .ci/image builds one
+    more. The others are compiled without optimisation, in half the time.
+    """
+    level = "3" if version_of(session) == version_of() else "0"
+    folder = ROOT / ".nox" / "wheels" / f"{digest()}-{f'{version_of(session)}-O{level}' if compiled else 'pure'}"
     if not folder.exists():
         sources = fresh(session, "sources")
         for name in SOURCES:
             shutil.copy(ROOT / name, sources)
         for name in PACKAGES:
             shutil.copytree(ROOT / name, sources / name, ignore=MADE)
-        switch = "DEADLINED_REQUIRE_COMPILED" if compiled else "DEADLINED_PURE"
+        switches = (
+            {"DEADLINED_REQUIRE_COMPILED": "1", "DEADLINED_OPT_LEVEL": level} if compiled else {"DEADLINED_PURE": "1"}
+        )
         made = fresh(session, "wheel")
-        session.run_install("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env={switch: "1"})
+        session.run_install("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env=switches)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if not folder.exists():  # another session may have built it meanwhile
             made.rename(folder)

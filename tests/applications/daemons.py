@@ -6,8 +6,10 @@ root: then it runs as its own user, which Debian's package makes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -33,10 +35,20 @@ def found(tool: str, *folders: Path) -> str:
     return path
 
 
+# below the ports that kernels give to clients, and to servers that let them choose
+PORTS = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that nobody listens on now, for a program that cannot tell which it has chosen.
+
+    A port of the kernel's choice could be given to a client of another test before the program listens.
+    """
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def tied(*user: str) -> list[str]:

@@ -45,7 +45,7 @@ async def test_a_read_ends_at_its_deadline_and_so_does_the_next(loop: Loop, pair
         await peer.send_all(b"late")
         with pytest.raises(DeadlineExceeded):
             await conn.receive_some()
-        conn.set_read_deadline(loop.after(5))
+        conn.set_read_deadline(loop.after(3600))
         assert await conn.receive_some() == b"late"
 
 

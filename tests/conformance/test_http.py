@@ -104,9 +104,8 @@ async def test_a_large_response_waits_for_its_reader(loop: Loop) -> None:
 # each timeout
 
 
-async def cut_after(site: Site, client: Client, seconds: float, reason: Reason) -> None:
-    """Check that the server ends the connection after so many seconds and not before."""
-    when = site.loop.after(seconds)
+async def cut_at(when: float, site: Site, client: Client, reason: Reason) -> None:
+    """Check that the server ends the connection at `when` and not before."""
     await client.end()
     assert site.loop.is_at(when)
     assert await site.reason() == reason
@@ -115,9 +114,11 @@ async def cut_after(site: Site, client: Client, seconds: float, reason: Reason) 
 @on_each_loop
 async def test_a_head_that_does_not_come_is_cut(loop: Loop) -> None:
     async with site_of(loop, hello, read_header=5) as (site, _):
+        # before the server accepts, which it may do long before this task runs again
+        when = loop.after(5)
         client = await site.connect()
         await loop.settle()
-        await cut_after(site, client, 5 if loop.is_virtual else 4, Reason.HEADER_TIMEOUT)
+        await cut_at(when, site, client, Reason.HEADER_TIMEOUT)
 
 
 @in_virtual_time
@@ -204,14 +205,11 @@ async def test_a_peer_that_does_not_read_is_reset(loop: Loop, field: str, reques
 async def test_an_idle_connection_is_closed(loop: Loop) -> None:
     async with site_of(loop, hello, idle=5) as (site, _):
         client = await site.connect()
-        assert (await client.get()).status == 200
         # one more real second than the time that is advertised
         when = current_time() + loop.seconds(5) + 1.0
-        before = current_time()
+        assert (await client.get()).status == 200
         assert await client.end() == "eof"
-        assert current_time() - before <= 6.0 + 20
-        assert current_time() >= when - 0.5
-        assert not loop.is_virtual or current_time() == when
+        assert loop.is_at(when)
         assert await site.reason() == Reason.IDLE_TIMEOUT
 
 
@@ -254,7 +252,7 @@ async def test_a_handler_that_has_begun_its_answer_is_reset(loop: Loop) -> None:
 @on_each_loop
 async def test_a_handler_moves_its_own_deadlines(loop: Loop) -> None:
     async def moves(exchange: Exchange) -> None:
-        exchange.set_handler_deadline(loop.after(50))
+        exchange.set_handler_deadline(loop.after(5000))
         await loop.sleep(10)
         exchange.set_handler_deadline(float("inf"))
         await answer(exchange)

@@ -272,3 +272,21 @@ async def test_a_client_that_leaves_before_the_last_response_has_left_is_noticed
             await client.response()
         assert await site.reason() is Reason.CLIENT_CLOSED
         assert trio.current_time() < 10
+
+
+async def test_the_idle_time_begins_when_the_response_has_left(autojump_clock: MockClock) -> None:
+    """A slow reader has as long for its next request as a fast one."""
+
+    async def large(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with trio.move_on_after(0):
+            await exchange.send(bytes(1_000_000), False)
+
+    async with serving(large, only(idle=20)) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await trio.sleep(15)
+        assert len((await client.response()).body) == 1_000_000
+        assert await client.end() == "eof"
+        assert trio.current_time() == 15 + 20 + 1
+        assert (await site.ended()).reason is Reason.IDLE_TIMEOUT

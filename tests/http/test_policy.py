@@ -179,6 +179,7 @@ def test_the_handshake_is_timed_from_accept() -> None:
 def test_the_head_is_timed_by_whichever_of_its_two_timeouts_is_shorter() -> None:
     assert header_deadline(100.0, Timeouts(read_header=7)) == (107.0, RULES["read_header"])
     assert header_deadline(100.0, Timeouts(read_header=7, read=8)) == (107.0, RULES["read_header"])
+    assert header_deadline(100.0, Timeouts(read_header=7, read=7)) == (107.0, RULES["read_header"])
     assert header_deadline(100.0, Timeouts(read_header=7, read=6)) == (106.0, RULES["read"])
     assert header_deadline(100.0, Timeouts(read_header=INF)) == (INF, RULES["read_header"])
 
@@ -198,7 +199,8 @@ def test_a_rate_of_inf_earns_a_body_nothing() -> None:
 def test_read_bounds_head_and_body_together_whatever_the_rate() -> None:
     timeouts = Timeouts(read=25, body_grace=20, body_min_rate=500)
     assert body_deadline(100.0, 104.0, 0, timeouts) == (124.0, RULES["body_grace"])
-    assert body_deadline(100.0, 104.0, 10_000, timeouts) == (125.0, RULES["read"])
+    assert body_deadline(100.0, 104.0, 500, timeouts) == (125.0, RULES["body_grace"])
+    assert body_deadline(100.0, 104.0, 501, timeouts) == (125.0, RULES["read"])
 
 
 @pytest.mark.parametrize(
@@ -212,6 +214,7 @@ def test_a_send_earns_time_by_kestrels_formula(length: int, deadline: float) -> 
 def test_write_bounds_the_response_whatever_the_rate() -> None:
     timeouts = Timeouts(write=60, write_grace=10, write_min_rate=240)
     assert write_deadline(101.0, 50.0, 1, timeouts) == (110.0, RULES["write"])
+    assert write_deadline(100.0, 50.0, 1, timeouts) == (110.0, RULES["write_grace"])
     assert write_deadline(100.0, 50.0, 10**6, timeouts) == (110.0, RULES["write"])
     assert write_deadline(90.0, 50.0, 1, timeouts) == (100.0, RULES["write_grace"])
 

@@ -113,7 +113,7 @@ def test_a_file_without_counters_is_an_error(tmp_path: Path) -> None:
         instructions._count(tmp_path / "out.2")
 
 
-@pytest.mark.timed  # nothing is timed, but valgrind takes 20 seconds
+@pytest.mark.thorough  # valgrind takes 20 seconds
 @pytest.mark.timeout(240)  # a server under callgrind starts in 5 seconds, and in 30 beside other tests
 @pytest.mark.parametrize("connections", [1, 4])
 def test_callgrind_counts_the_instructions_of_a_request(

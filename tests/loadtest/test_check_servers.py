@@ -1,19 +1,17 @@
 """`python -m loadtest check` against servers whose deadlines are known: on real sockets, in a few seconds each.
 
-A busy machine can make any end late, and hold up what drips for longer than a short idle timeout. So nothing may come
-early in any attempt, and the kinds must be right in one of three. How exact the figures are is shown by the tests
-marked `timed`, and by the pure ones.
+What is found depends on when bytes and ends come, so these tests are marked `timed`: beside others a client that is
+held up takes a deadline for another one. Whatever runs beside them by chance can still make any end late. So nothing
+may come early in any attempt, and the kinds must be right in one of three.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +20,14 @@ import pytest
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.loop import Loop
 from loadtest.check.outcome import Outcome, Report
-from loadtest.check.probe import Probe
 from loadtest.check.run import Plan, check
-from loadtest.check.script import Script, Seen
 from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
+
+pytestmark = pytest.mark.timed
 
 ATTEMPTS = 3
 LIMIT = 1.6
@@ -308,7 +305,6 @@ def test_hypercorn_ends_silence_and_slow_heads_by_its_keep_alive() -> None:
     assert [one.deadline.kind for one in found.values()] == ["absolute", "absolute", "idle"]
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("kind", ["absolute", "idle", "min-rate"])
 def test_the_deadline_is_right_within_ten_milliseconds(kind: str) -> None:
     # a minimum rate counts the bytes of the head, too
@@ -323,87 +319,3 @@ def test_the_deadline_is_right_within_ten_milliseconds(kind: str) -> None:
             break
     assert seconds == right
     assert error < 0.01
-
-
-class Clock:
-    """A clock that says what it is told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_the_error_of_an_event_that_came_while_the_process_worked_is_the_time_since_it_looked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
-    seen: list[tuple[float, float]] = []
-    one, other = socket.socketpair()
-    with one, other:
-        loop = Loop()
-        loop.watch(one.fileno(), 1, lambda mask, now, error: seen.append((now, error)))
-        loop.turn(100.0)
-        other.send(b"x")
-        clock.now = 100.25
-        loop.turn(100.25)
-        loop.close()
-    assert seen == [(100.25, 0.25)]
-
-
-@pytest.mark.parametrize("gulp", [None, 0])
-def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None) -> None:
-    seen: list[Seen] = []
-    loop = Loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        listener.accept()[0].close()
-        script = Script("slow-read", "poked", opening=b"x", piece=b"a", interval=0.01, gulp=gulp)
-        probe = Probe(script, target, None, loop, 20.0, seen.append)
-        probe.start(0.0)
-        accepted, _ = listener.accept()
-        while not probe.attacks:
-            loop.turn(0.0)
-
-        def reset(_: float) -> None:
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            accepted.close()
-
-        # in one turn: the reset, and then the piece that is due
-        time.sleep(0.02)
-        loop.at(0.0, reset)
-        while not seen:
-            loop.turn(0.0)
-    loop.close()
-    assert [one.close for one in seen] == ["rst"]
-
-
-def test_a_late_client_sends_what_was_due_meanwhile() -> None:
-    seen: list[Seen] = []
-    loop = Loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        probe = Probe(Script("slow-body", "dripped", piece=b"a", interval=0.01), target, None, loop, 20.0, seen.append)
-        probe.start(0.0)
-        while not probe.attacks:
-            loop.turn(0.0)
-        time.sleep(0.5)
-        loop.turn(0.0)
-        probe.stop(0.0)
-    loop.close()
-    # at the same speed as if it had been in time
-    assert seen[0].went >= 49
-
-
-def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
-    loop, ran = Loop(), []
-    for when in (103.0, 101.0, 102.0, 105.0):
-        loop.at(when, lambda now, when=when: ran.append((when, now)))  # type: ignore[misc]
-    clock.now = 104.0
-    loop.turn(104.0)
-    loop.close()
-    assert ran == [(101.0, 104.0), (102.0, 104.0), (103.0, 104.0)]

@@ -112,11 +112,13 @@ def test_requests_that_were_sent_in_time_and_cut_are_found(tmp_path: Path) -> No
 def test_over_tls(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     with slow_server(Rule(idle=0.5), certificates().server) as server:
-        done = command(server.url.replace("http:", "https:"), *SMALL, "--deadline", "0.5", "--json", str(file))
+        # few, so that the handshakes of this process are done long before its end
+        few = ("--connections", "5", "--duration", "2", "--deadline", "0.5")
+        done = command(server.url.replace("http:", "https:"), *few, "--json", str(file))
     assert done.exit_code in (0, 4), done.output
     found = json.loads(file.read_text())
     assert found["errors"] == {}
-    assert found["answered"]["200"] >= 30
+    assert found["answered"]["200"] >= 5
 
 
 def test_responses_that_fail_in_the_middle_are_told(tmp_path: Path) -> None:

@@ -8,10 +8,20 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded
-from tests.support.net import INF, clog, count_sleeps, fails_at_its_deadline, tcp_pair
+from tests.support.net import INF, clog, count_sleeps, fails_at_its_deadline, past, tcp_pair, tcp_sockets
+
+
+class CountingSocket(socket.socket):
+    """Counts how often its bytes are asked for."""
+
+    asked = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.asked += 1
+        return super().recv(size, flags)
 
 
 async def received(conn: Conn) -> bytes:
@@ -182,6 +192,44 @@ async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(
             await wait_all_tasks_blocked()
             assert [await receive(conn) for _ in range(2)] == [b"one", b"two"]
             assert trio.current_time() == 0
+
+
+@pytest.mark.parametrize("data", [b"1", b"several"])
+async def test_a_receive_asks_the_kernel_once_for_each_edge(data: bytes) -> None:
+    left, right = tcp_sockets()
+    counting = CountingSocket(fileno=right.detach())
+    async with Conn.from_socket(left) as client, Conn.from_socket(counting) as server:
+
+        async def send_when_it_waits() -> None:
+            await wait_all_tasks_blocked()
+            await client.send_all(data)
+
+        # the first receive asks before it waits; the others know what the one before has found
+        for asked in (2, 3, 4):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(send_when_it_waits)
+                assert await server.receive_some() == data
+            assert counting.asked == asked
+
+
+async def test_a_receive_that_comes_too_late_is_a_checkpoint_also_of_a_drained_connection() -> None:
+    """A loop that tries again and again must let other tasks run."""
+    async with tcp_pair() as (client, server):
+        await client.send_all(b"x")
+        assert await received(server) == b"x"
+        assert server.drained
+        server.set_read_deadline(past())
+
+        async def late() -> None:
+            with pytest.raises(DeadlineExceeded):
+                await server.receive_some()
+
+        with assert_checkpoints():
+            assert await count_sleeps(late) == 1
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await server.receive_some()
+        assert scope.cancelled_caught
 
 
 async def test_an_attempt_asks_the_kernel_also_of_a_drained_connection() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -13,6 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
+from deadlined.net.listener import sockets_for
 from tests.support.net import (
     BACKOFF,
     INF,
@@ -73,6 +77,38 @@ async def test_all_interfaces_can_share_one_port_number() -> None:
         assert [port_of(listener) for listener in listeners] == [port, port]
     finally:
         await close_all(listeners)
+
+
+# numbers that no kernel has
+UNKNOWN_FAMILY = 1000
+UNKNOWN_TYPE = 1000
+
+
+def listening_at(*kinds: tuple[int, int]) -> Iterator[tuple[socket.socket, object]]:
+    """The sockets for addresses of these families and types."""
+    return sockets_for([(family, kind, 0, "", ("127.0.0.1", 0)) for family, kind in kinds])
+
+
+def test_a_family_that_the_kernel_lacks_is_skipped_if_there_is_another() -> None:
+    unknown, known = (UNKNOWN_FAMILY, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_STREAM)
+    made = [made for made, _ in listening_at(unknown, known)]
+    with made[0]:
+        assert [made.family for made in made] == [socket.AF_INET]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "number"),
+    [
+        ([(UNKNOWN_FAMILY, socket.SOCK_STREAM)], errno.EAFNOSUPPORT),
+        ([(socket.AF_INET, UNKNOWN_TYPE)], errno.EINVAL),
+        ([(socket.AF_INET, UNKNOWN_TYPE), (socket.AF_INET, socket.SOCK_STREAM)], errno.EINVAL),
+    ],
+    ids=["the only family", "the only address", "another error"],
+)
+def test_a_socket_that_cannot_be_made_is_an_error_otherwise(kinds: list[tuple[int, int]], number: int) -> None:
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+        list(listening_at(*kinds))
+    assert caught.value.errno == number
 
 
 async def test_a_port_is_an_int() -> None:

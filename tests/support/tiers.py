@@ -79,9 +79,7 @@ REPEATED_IN_INTEGRATION = (
 )
 
 # the load test, which is no part of the package, against servers that it starts
-THOROUGH = tuple(
-    f"tests/loadtest/test_{name}.py" for name in ("bench_servers", "check_command", "check_servers", "openloop_servers")
-)
+THOROUGH = tuple(f"tests/loadtest/test_{name}.py" for name in ("bench_servers", "check_command", "openloop_servers"))
 
 # each repetition starts a process of its own, and shows little that the others do not: one of them runs by default
 ONE_BY_DEFAULT = (

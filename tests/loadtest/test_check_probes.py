@@ -1,0 +1,98 @@
+"""The clients of `python -m loadtest check`, one turn of their loop at a time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import pytest
+
+from loadtest.check.loop import Loop
+from loadtest.check.probe import Probe
+from loadtest.check.script import Script, Seen
+from loadtest.target import resolve
+
+
+class Clock:
+    """A clock that says what it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_error_of_an_event_that_came_while_the_process_worked_is_the_time_since_it_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    seen: list[tuple[float, float]] = []
+    one, other = socket.socketpair()
+    with one, other:
+        loop = Loop()
+        loop.watch(one.fileno(), 1, lambda mask, now, error: seen.append((now, error)))
+        loop.turn(100.0)
+        other.send(b"x")
+        clock.now = 100.25
+        loop.turn(100.25)
+        loop.close()
+    assert seen == [(100.25, 0.25)]
+
+
+@pytest.mark.parametrize("gulp", [None, 0])
+def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None) -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.accept()[0].close()
+        script = Script("slow-read", "poked", opening=b"x", piece=b"a", interval=0.01, gulp=gulp)
+        probe = Probe(script, target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        accepted, _ = listener.accept()
+        while not probe.attacks:
+            loop.turn(0.0)
+
+        def reset(_: float) -> None:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+
+        # in one turn: the reset, and then the piece that is due
+        time.sleep(0.02)
+        loop.at(0.0, reset)
+        while not seen:
+            loop.turn(0.0)
+    loop.close()
+    assert [one.close for one in seen] == ["rst"]
+
+
+def test_a_late_client_sends_what_was_due_meanwhile() -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        probe = Probe(Script("slow-body", "dripped", piece=b"a", interval=0.01), target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        while not probe.attacks:
+            loop.turn(0.0)
+        time.sleep(0.5)
+        loop.turn(0.0)
+        probe.stop(0.0)
+    loop.close()
+    # at the same speed as if it had been in time
+    assert seen[0].went >= 49
+
+
+def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    loop, ran = Loop(), []
+    for when in (103.0, 101.0, 102.0, 105.0):
+        loop.at(when, lambda now, when=when: ran.append((when, now)))  # type: ignore[misc]
+    clock.now = 104.0
+    loop.turn(104.0)
+    loop.close()
+    assert ran == [(101.0, 104.0), (102.0, 104.0), (103.0, 104.0)]
