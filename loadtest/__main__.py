@@ -85,7 +85,7 @@ def main() -> None:
       python -m loadtest bench duel                  compare HTTP servers, two at a time
       python -m loadtest bench instructions          count the instructions of a request
       python -m loadtest scaling                     simulate many machines
-      python -m loadtest document docs/performance.md
+      python -m loadtest document docs/performance.md README.md
 
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
     installed package, and what is measured is not compiled. Every table says which build was measured, and --compiled
@@ -181,22 +181,24 @@ def _refuse_missing(asked: Iterable[Contestant]) -> None:
 
 
 @main.command("document", short_help="Rewrite a page's tables from the results.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True,
+                type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
 @_directory("--results", "Where the files of bench are.  [default: loadtest/results]", default=RESULTS)
-def document_command(file: Path, results: Path) -> None:
-    """Rewrite the tables and pictures of a Markdown FILE from the results of bench.
+def document_command(files: tuple[Path, ...], results: Path) -> None:
+    """Rewrite the tables and pictures of Markdown files from the results of bench.
 
     \b
       python -m loadtest bench
-      python -m loadtest document docs/performance.md
+      python -m loadtest document docs/performance.md README.md
 
-    The text between <!-- table ... -->, <!-- targets ... --> or <!-- setup ... --> and <!-- end --> is replaced; the
-    rest of FILE stays. Pictures go to the directory img beside FILE, and the results to one of FILE's name.
+    The text between <!-- table ... -->, <!-- ratios ... -->, <!-- targets ... --> or <!-- setup ... --> and <!-- end
+    --> is replaced; the rest of each FILE stays. Pictures go to the directory img beside the first FILE, and the
+    results to one of its name.
 
-    Exit codes: 0 written; 1 a result is missing, or the measurements are of different machines (FILE is unchanged).
+    Exit codes: 0 written; 1 a result is missing, or the measurements are of different machines (no FILE is changed).
     """
     try:
-        for written in document.update(file, results):
+        for written in document.update(files, results):
             click.echo(f"written: {written}")
     except ValueError as error:
         raise click.ClickException(str(error)) from error

@@ -5,6 +5,9 @@ The text between two comments of a Markdown file is written by this module:
     <!-- table echo | 64 connections | rate = messages/s; cpu = CPU, µs -->  medians: a row per contestant
     <!-- targets reset heap -->                                             targets and what was found
     <!-- setup reset heap -->                                               the machine and the repetitions
+    <!-- ratios what | times theirs                                         ratios of two contestants: the heads, and
+    echo | 64 connections | rate | ours | theirs = messages                 a line for each row; without `theirs` it is
+    idle | idle | memory | ours | = bytes of a connection -->               the figure of ours
     <!-- end -->                                                            after each of them
 
 The rest of the file stays.
@@ -19,12 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .bench.spread import Spread
 from .bench.tables import number
 
 Result = Mapping[str, Any]
 
 _BLOCK = re.compile(
-    r"(?P<head><!-- (?P<kind>table|targets|setup) (?P<asked>[^>]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+    r"(?P<head><!-- (?P<kind>table|targets|setup|ratios) (?P<asked>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
 
 _REACHED = {True: "reached", False: "**missed**", None: "not measured"}
@@ -61,7 +65,7 @@ def fill(text: str, results: Results) -> str:
     """Return `text` with every block rewritten. ValueError for a malformed block or unknown results."""
 
     def block(found: re.Match[str]) -> str:
-        write = {"table": _table, "targets": _targets, "setup": _setup}[found["kind"]]
+        write = {"table": _table, "targets": _targets, "setup": _setup, "ratios": _ratios}[found["kind"]]
         return found["head"] + "\n" + "\n".join(write(found["asked"], results)) + "\n\n" + found["end"]
 
     filled, blocks = _BLOCK.subn(block, text)
@@ -70,19 +74,23 @@ def fill(text: str, results: Results) -> str:
     return filled
 
 
-def update(document: Path, directory: Path) -> list[Path]:
-    """Rewrite a document's blocks, and return the files written.
+def update(documents: Sequence[Path], directory: Path) -> list[Path]:
+    """Rewrite the blocks of documents, of all or of none, and return the files written.
 
-    Its pictures are copied into `img` beside it, and the results that it was written from into a folder of its name.
+    The first one's pictures are copied into `img` beside it, and the results that all were written from into a folder
+    of its name.
     """
     results = Results(directory)
-    document.write_text(fill(document.read_text(encoding="utf-8"), results), encoding="utf-8")
+    filled = {document: fill(document.read_text(encoding="utf-8"), results) for document in documents}
+    for document, text in filled.items():
+        document.write_text(text, encoding="utf-8")
+    document = documents[0]
     pictures = document.parent / "img"
     pictures.mkdir(exist_ok=True)
     kept = document.with_suffix("")
     kept.mkdir(exist_ok=True)
     written = [Path(shutil.copy(picture, pictures / picture.name)) for picture in results.pictures()]
-    return [document, *written, *(Path(shutil.copy(file, kept / file.name)) for file in results.files())]
+    return [*documents, *written, *(Path(shutil.copy(file, kept / file.name)) for file in results.files())]
 
 
 def _table(asked: str, results: Results) -> Iterator[str]:
@@ -145,6 +153,51 @@ def _targets(asked: str, results: Results) -> Iterator[str]:
             wanted = f"≥ {number(least)}" if least is not None else f"≤ {number(most)}"
             label = "**invalid**" if target["invalid"] else _REACHED[target["reached"]]
             yield _row(what + against, wanted, "-" if found is None else _figure(found, *target["interval"]), label)
+
+
+def _ratios(asked: str, results: Results) -> Iterator[str]:
+    heads, *rows = (line for line in asked.splitlines() if line.strip())
+    columns = [head.strip() for head in heads.split("|")]
+    yield _row(*columns)
+    yield "|---|" + "---:|" * (len(columns) - 1)
+    found = [compared(row) for row in rows]
+    _require_same([name for name, *_ in found], results)
+    for name, case, metric, ours, theirs, text in found:
+        yield _row(text, _ratio(results.of(name), f"bench-{name}.json", case, metric, (ours, theirs)))
+
+
+def compared(row: str) -> tuple[str, str, str, str, str, str]:
+    """Return benchmark, case, metric, both contestants (the second may be empty), and what the row is called."""
+    places, _, text = row.partition(" = ")
+    parts = [part.strip() for part in places.split("|")]
+    if len(parts) != 5 or not text:
+        raise ValueError(f"a ratio is asked for as NAME | CASE | METRIC | OURS | THEIRS = TEXT, not as {row!r}")
+    name, case, metric, ours, theirs = parts
+    return name, case, metric, ours, theirs, text.strip()
+
+
+def _ratio(result: Result, file: str, case: str, metric: str, sides: tuple[str, str]) -> str:
+    """Return ours divided by theirs, with its interval; ours with its unit if theirs is empty; or why there is none."""
+    known = {contestant["name"]: contestant["missing"] for contestant in result["contestants"]}
+    for kind, name, names in (("case", case, result["cases"]), ("metric", metric, result["metrics"])):
+        if name not in names:
+            raise ValueError(f"{file} has no {kind} {name!r}, but {', '.join(names)}")
+    for side in filter(None, sides):
+        if side not in known:
+            raise ValueError(f"{file} has no contestant {side!r}, but {', '.join(known)}")
+    reasons = _reasons(result, case)
+    remarks = [f"{side}: {why}" for side in filter(None, sides) if (why := known[side] or reasons.get(side))]
+    values = [
+        [value for figure in result["figures"] for value in figure["values"]
+         if (figure["contestant"], figure["case"], figure["metric"]) == (side, case, metric)]
+        for side in sides
+    ]  # fmt: skip
+    if sides[1]:
+        found, unit = Spread.of_ratio(*values), ""
+    else:
+        found, unit = Spread.of(values[0]) if values[0] else None, f" {result['metrics'][metric]['unit']}".rstrip()
+    shown = "-" if found is None else _figure(found.median, found.low, found.high) + unit
+    return "; ".join([shown, *remarks])
 
 
 def _require_same(names: Sequence[str], results: Results) -> None:

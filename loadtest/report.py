@@ -30,6 +30,7 @@ from .histogram import histogram, milliseconds, record
 # what is measured, and what it is measured with
 _PEERS = (
     "uvicorn", "hypercorn", "granian", "trio", "uvloop", "h11", "httptools", "websockets", "starlette", "fastapi",
+    "pyperf",
 )  # fmt: skip
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -14,8 +14,9 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest import idle, slow
+from loadtest import slow
 from loadtest.servers import raise_file_limit
+from tests.support import idle
 
 # the deadlines are real ones, and must be met while nothing else runs
 pytestmark = pytest.mark.timed

@@ -1,9 +1,12 @@
-"""The clocks: the cost of a reading, and the smallest observed step."""
+"""The clocks: the cost of a reading, and the smallest observed step.
+
+python -m loadtest.bench.clocks NAME READINGS   is the measured process
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
@@ -11,12 +14,16 @@ from typing import Final, Self
 import trio
 
 from ..report import machine
+from . import processes
 from .contest import Benchmark, Contestant, Metric
+from .measured import Timings, finish
 from .results import Results
 
 CASE: Final = "a reading"
 # seconds after which a clock that stands still is abandoned
 PATIENCE: Final = 0.2
+# of which the median is reported
+ROUNDS: Final = 5
 
 
 class Clocks(Benchmark):
@@ -44,13 +51,7 @@ class Clocks(Benchmark):
         return (CASE,)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        # in trio, because one of them is trio's own
-        return trio.run(self._measure, contestant)
-
-    async def _measure(self, contestant: str) -> Mapping[str, float]:
-        clock, promised = _CLOCKS[contestant] or (time.monotonic, None)
-        found = {"cost": cost(clock, self._readings), "step": step(clock, self._readings) * 1e9}
-        return found if promised is None else {**found, "promised": promised * 1e9}
+        return processes.run(processes.python("clocks", contestant, self._readings))
 
     def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
         return {"by": _IMPLEMENTATIONS.get(contestant, "")}
@@ -88,22 +89,14 @@ _IMPLEMENTATIONS: Final = {
 }
 
 
-def cost(clock: Callable[[], float], readings: int, rounds: int = 5) -> float:
-    """Return nanoseconds per reading without the loop around it: the median of several rounds."""
-
-    def loop() -> int:
-        began = time.perf_counter_ns()
-        for _ in range(readings):
-            clock()
-        return time.perf_counter_ns() - began
-
-    def empty() -> int:
-        began = time.perf_counter_ns()
-        for _ in range(readings):
-            pass
-        return time.perf_counter_ns() - began
-
-    return statistics.median((loop() - empty()) / readings for _ in range(rounds))
+async def read(name: str, readings: int) -> None:
+    """Measure a clock, print the figures and exit. In trio, because one of the clocks is trio's own."""
+    clock, promised = _CLOCKS[name] or (time.monotonic, None)
+    timings = Timings(readings, ROUNDS)
+    timings.statement("loop", "pass", {})
+    timings.statement("reading", "clock()", {"clock": clock})
+    found = {"cost": timings.figures["reading"] - timings.figures["loop"], "step": step(clock, readings) * 1e9}
+    finish(found if promised is None else {**found, "promised": promised * 1e9})
 
 
 def step(clock: Callable[[], float], readings: int) -> float:
@@ -126,3 +119,6 @@ def step(clock: Callable[[], float], readings: int) -> float:
 
 
 BENCHMARK = Clocks()
+
+if __name__ == "__main__":
+    trio.run(read, sys.argv[1], int(sys.argv[2]))

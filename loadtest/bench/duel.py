@@ -42,11 +42,10 @@ RIVALS: Final[Mapping[str, Sequence[str]]] = {
     OURS_UVLOOP: (UVICORN_FAST, GRANIAN_ST),
     OURS_H11: (UVICORN_H11, HYPERCORN),
 }
-ASKED: Final = (JSON, ITEM, PIECES, SLEEP, UPLOAD, LARGE, CLOSING, BROWSER, MAIN)
 DUELS: Final[Mapping[str, tuple[str, str]]] = {
     f"{case}; {theirs}": (case, theirs)
     for theirs in dict.fromkeys(theirs for rivals in RIVALS.values() for theirs in rivals)
-    for case in ASKED
+    for case in CASES
 }
 
 
@@ -100,7 +99,7 @@ class Duel(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked, other = DUELS[case]
-        around = environment(contestant, neutral=True)
+        around = environment(contestant, neutral=CASES[asked].neutral)
         with (
             serving(ENTRIES[contestant], around, CASES[asked].app) as ours,
             serving(ENTRIES[other], around, CASES[asked].app) as theirs,

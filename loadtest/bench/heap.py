@@ -2,6 +2,7 @@
 
 Facts      Timers are started and stopped all the time, and few fire (Varghese and Lauck, SOSP 1987). asyncio uses
            `heapq`: a stopped timer stays in the heap until it is reached, or until half of the heap is stopped.
+           Its handles compare in Python; the same heap of tuples, which compare in C, is a contestant of its own.
 Hazard     One sum of all phases hides a slow one. An empty callback favours implementations that call it directly.
 Answer     The phases are measured apart, one after another on the same timers. Times are random and the same for all
            contestants. "start and fire" can be measured in Go, too: from the first start until all have fired.
@@ -23,10 +24,10 @@ from .builds import INSTALLED, PURE, contestants, environment
 from .contest import Benchmark, Contestant, Metric, Target
 
 TUPLES = "heapq of tuples, lazy cancel"
-HANDLES = "heapq of handles, lazy cancel (asyncio)"
+ASYNCIO = "asyncio call_at, lazy cancel"
 GO = "Go AfterFunc"
 
-_PEERS = {TUPLES: "tuples", HANDLES: "handles"}
+_QUEUES = {INSTALLED: "deadlined", PURE: "deadlined", TUPLES: "tuples", ASYNCIO: "asyncio"}
 
 _METRICS: Mapping[str, Metric] = {
     "start": Metric("ns", "less"),
@@ -64,7 +65,7 @@ class Heap(Benchmark):
     few: int = 1_000
 
     def contestants(self) -> Sequence[Contestant]:
-        return (*contestants(), *map(Contestant, _PEERS), golang.contestant(GO))
+        return (*contestants(), Contestant(TUPLES), Contestant(ASYNCIO), golang.contestant(GO))
 
     def cases(self) -> Sequence[str]:
         return _many(self.many), _beside(self.idle)
@@ -75,9 +76,7 @@ class Heap(Benchmark):
             sizes = ["beside", str(self.idle), str(self.moved), str(self.few)]
         if contestant == GO:
             return processes.run([golang.program("heap"), *sizes])
-        if contestant in (INSTALLED, PURE):
-            return processes.run(processes.python("heap_deadlined", *sizes), environment(contestant))
-        return processes.run(processes.python("heap_heapq", _PEERS[contestant], *sizes))
+        return processes.run(processes.python("heap_child", _QUEUES[contestant], *sizes), environment(contestant))
 
     def quick(self) -> Self:
         return type(self)(many=2_000, idle=500, moved=200, few=50)

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
-from ..idle import Crowd
 from ..servers import Server, raise_file_limit, running
 from . import builds, web_servers
 from .contest import Benchmark, Contestant, Metric, Target
+from .crowd import Crowd
 from .echo import environment
 from .processes import SERVER_CORE
 from .web_servers import ENTRIES

@@ -1,10 +1,10 @@
 """The cost of trio's own timeouts. Run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_trio scope|moved_scope|moved NUMBER OPERATIONS ROUNDS
+    python -m loadtest.bench.reset_trio scope|moved_scope|moved|expiry NUMBER LOOPS VALUES
 
-`scope`: entered and left. `moved_scope`: one scope's deadline is moved. Both with NUMBER scopes entered meanwhile.
-`moved`: NUMBER scopes, whose deadlines are moved earlier in turn. In one task that many scopes must be nested, so none
-of them may come due.
+`scope`: entered and left; `moved_scope`: one scope's deadline is moved; both with NUMBER scopes entered meanwhile.
+`moved`: NUMBER scopes, whose deadlines are moved earlier in turn; `expiry`: moved later, and past their old times. In
+one task that many scopes must be nested, so none of them may come due.
 """
 
 from __future__ import annotations
@@ -12,83 +12,86 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import trio
 
-from .measured import finish, median, spread_times
+from .measured import HOUR, Expiry, Timings, finish, repeated, spread_times
 
-HOUR = 3600.0
+WAYS: Mapping[str, Mapping[str, str]] = {
+    "scope": {"later": "with trio.move_on_after(5): pass"},
+    "moved_scope": {
+        "later": "scope.deadline = trio.current_time() + 5",
+        "earlier": "seconds -= step; scope.deadline = trio.current_time() + seconds",
+        "set and cleared": "scope.deadline = trio.current_time() + 5; scope.deadline = inf",
+    },
+}
 
 
-async def measure(mode: str, *sizes: int) -> None:
-    """Measure, print the figures and exit, because leaving a million scopes takes long.
-
-    `sizes`: the numbers of scopes, operations and rounds.
-    """
-    number, operations, rounds = sizes
-    now = trio.current_time()
-    # the measured scope is one of `number`
-    entered = number if mode == "moved" else number - 1
-    scopes = [trio.CancelScope(deadline=now + offset) for offset in spread_times(entered, HOUR, 2 * HOUR)]
+@contextmanager
+def entered(times: Sequence[float]) -> Iterator[list[trio.CancelScope]]:
+    """Enter a scope for each deadline."""
+    scopes = [trio.CancelScope(deadline=when) for when in times]
     for scope in scopes:
         scope.__enter__()
-    if mode == "scope":
-        cost = median(_scope, operations, rounds)
-        finish({"later": cost, "set and cleared": cost})
-    if mode == "moved":
-        finish({"moved earlier": await _moved(scopes)})
-    with trio.CancelScope() as scope:  # noqa: ASYNC100, the scope itself is measured
-        finish(
-            {
-                "later": median(_later(scope), operations, rounds),
-                "earlier": median(_earlier(scope), operations, rounds),
-                "set and cleared": median(_cleared(scope), operations, rounds),
-            }
-        )
+    try:
+        yield scopes
+    finally:
+        for scope in reversed(scopes):
+            scope.__exit__(None, None, None)
 
 
-def _scope(operations: int) -> None:
-    for _ in range(operations):
-        with trio.move_on_after(5):  # noqa: ASYNC100, the scope itself is measured
-            pass
+def _far(number: int) -> list[float]:
+    now = trio.current_time()
+    return [now + offset for offset in spread_times(number, HOUR, 2 * HOUR)]
 
 
-def _later(scope: trio.CancelScope) -> Callable[[int], None]:
-    def loop(operations: int) -> None:
-        for _ in range(operations):
-            scope.deadline = trio.current_time() + 5
-
-    return loop
-
-
-def _earlier(scope: trio.CancelScope) -> Callable[[int], None]:
-    def loop(operations: int) -> None:
-        timeout, step = 3 * HOUR, 2.9 * HOUR / operations
-        for _ in range(operations):
-            timeout -= step
-            scope.deadline = trio.current_time() + timeout
-
-    return loop
+async def live(way: str, number: int, loops: int, values: int) -> None:
+    """Measure one way, print the figures and exit, because leaving a million scopes takes long."""
+    timings = Timings(loops, values)
+    # the measured scope is one of `number`
+    with entered(_far(number - 1)), trio.CancelScope() as scope:  # noqa: ASYNC100, the scope itself is measured
+        names = {"HOUR": HOUR, "inf": math.inf, "scope": scope, "step": 2.9 * HOUR / loops, "trio": trio}
+        for name, statement in WAYS[way].items():
+            timings.statement(name, statement, names, "seconds = 3 * HOUR")
+        if way == "scope":
+            timings.figures["set and cleared"] = timings.figures["later"]
+        finish(timings.figures)
 
 
-def _cleared(scope: trio.CancelScope) -> Callable[[int], None]:
-    def loop(operations: int) -> None:
-        for _ in range(operations):
-            scope.deadline = trio.current_time() + 5
-            scope.deadline = math.inf
+async def moved(number: int) -> float:
+    """Return the seconds in which `number` deadlines are moved earlier in turn."""
+    offsets = spread_times(number, HOUR / 4, HOUR / 2)
+    with entered(_far(number)) as scopes:
+        began = time.perf_counter()
+        for scope, offset in zip(scopes, offsets, strict=True):
+            scope.deadline = trio.current_time() + offset
+        await trio.lowlevel.checkpoint()
+        return time.perf_counter() - began
 
-    return loop
+
+async def expired(number: int) -> float:
+    """Return the CPU seconds of moving `number` deadlines later, and of a turn of the loop past their old times."""
+    expiry = Expiry(trio.current_time, number)
+    with entered(expiry.old) as scopes:
+        expiry.moving()
+        for scope in scopes:
+            scope.deadline = trio.current_time() + HOUR
+        expiry.wait()
+        await trio.lowlevel.checkpoint()
+        return expiry.seconds()
 
 
-async def _moved(scopes: list[trio.CancelScope]) -> float:
-    offsets = spread_times(len(scopes), HOUR / 4, HOUR / 2)
-    began = time.perf_counter_ns()
-    for scope, offset in zip(scopes, offsets, strict=True):
-        scope.deadline = trio.current_time() + offset
-    await trio.lowlevel.checkpoint()
-    return (time.perf_counter_ns() - began) / len(scopes)
+def main(mode: str, number: int, loops: int, values: int) -> None:
+    """Measure, print the figures and exit."""
+    if mode in WAYS:
+        trio.run(live, mode, number, loops, values)
+    name, action = {"moved": ("moved earlier", moved), "expiry": ("moved and filed anew", expired)}[mode]
+    timings = Timings(1, values, warmups=0)
+    timings.function(name, repeated(trio.run, action, number), number)
+    finish(timings.figures)
 
 
 if __name__ == "__main__":
-    trio.run(measure, sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

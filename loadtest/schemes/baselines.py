@@ -1,9 +1,9 @@
 """Two baselines with the interface of `deadlined.timers.Timers`.
 
 `LazyHeapq` is asyncio's method: the standard library's heap, in which a stopped timer stays until it is reached, or
-until half of the entries are stopped. (Its entries are tuples, which compare in C. asyncio's are objects that compare
-in Python and are slower; the benchmark `heap` has both.) `EagerHeap` is Go's method up to 1.13: a 4-ary heap of timers
-that know their index, from which a stopped one is deleted at once. Its sifts are plain Python in every build.
+until half of the entries are stopped. Its entries are tuples, which compare in C. asyncio's are objects that compare in
+Python and are slower; the benchmark `heap` has asyncio itself, too. `EagerHeap` is Go's method up to 1.13: a 4-ary heap
+of timers that know their index, from which a stopped one is deleted at once. Its sifts are plain Python in every build.
 
 Neither is protected against callbacks that raise or that start timers for times already passed.
 """
@@ -49,12 +49,13 @@ class LazyHeapq:
 
     def modify(self, timer: Alarm, when: float, period: float = 0.0) -> bool:
         """Start a timer, or move it by cancelling and starting it anew. True if it was pending."""
-        pending = self.stop(timer)
-        self._number += 1
-        timer.number = self._number
+        pending = timer.when != INF
+        if pending:
+            self._cancelled += 1
+        number = self._number = timer.number = self._number + 1
         timer.when = when
         timer.period = period
-        heapq.heappush(self._heap, (when, self._number, timer))
+        heapq.heappush(self._heap, (when, number, timer))
         return pending
 
     def stop(self, timer: Alarm) -> bool:

@@ -15,6 +15,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import runner
+from loadtest.bench.measured import Expiry, repeated
 from loadtest.bench.reset_asyncio import Lazy
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,18 @@ def test_the_fair_rival_stores_a_deadline_and_arms_anew_when_its_handle_comes() 
     assert loop.armed == [], "a deadline that was cleared is not armed again"
     deadline.move(120.0)
     assert [when for when, _ in loop.armed] == [120.0], "and the next one is"
+
+
+def test_deadlines_that_come_while_they_are_moved_are_no_figure() -> None:
+    readings = iter([100.0] * 4 + [103.0])
+    expiry = Expiry(lambda: next(readings), 4)
+    assert all(101.0 <= when <= 101.1 for when in expiry.old)
+    with pytest.raises(RuntimeError, match="took too long: the first had come already"):
+        expiry.wait()
+
+
+def test_a_repeated_action_adds_up_its_seconds() -> None:
+    assert repeated(lambda seconds: seconds / 2, 3.0)(4) == 6.0
 
 
 @pytest.mark.parametrize("name", ["reset", "heap"])

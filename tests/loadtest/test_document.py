@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from loadtest import document
 from loadtest.__main__ import main
 from loadtest.bench import NAMES, runner
+from loadtest.bench.builds import INSTALLED, PURE
+from loadtest.servers import ToolMissingError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 BLOCK = re.compile(r"<!-- (table|targets|setup) (.+) -->")
@@ -190,6 +194,69 @@ def test_what_failed_or_does_not_count_stays_in_the_table_with_its_reason(desk: 
 def test_a_figure_is_shown_with_its_interval(desk: Desk) -> None:
     desk.leave("echo", figures=[{**figure("ours", "rate", 5.0), "low": 4.5, "high": 6.0}])
     assert "| ours | 5 (4.5 to 6) |" in desk.fill("<!-- table echo | one | rate -->\n<!-- end -->\n")
+
+
+RATIOS = """<!-- ratios what | times theirs
+echo | one | rate | ours | theirs = messages
+echo | one | rate | ours | = of ours
+echo | one | rate | ours | nobody's = against nobody -->
+<!-- end -->
+"""
+
+
+def measured() -> list[dict[str, Any]]:
+    return [{**figure("ours", "rate", 6.0), "values": [6.0]}, {**figure("theirs", "rate", 4.0), "values": [4.0]}]
+
+
+def test_ratios_and_figures_of_several_benchmarks_stand_in_one_table(desk: Desk) -> None:
+    desk.leave("echo", figures=measured(), metrics={"rate": {"unit": "1/s"}})
+    filled = desk.fill(RATIOS)
+    assert "| what | times theirs |\n|---|---:|\n| messages | 1.5 |\n| of ours | 6 1/s |\n" in filled
+    assert "| against nobody | -; nobody's: not installed |\n" in filled
+    assert desk.fill(filled) == filled
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("| theirs =", "| thiers =", "no contestant 'thiers'"),
+        ("| one | rate | ours | theirs", "| three | rate | ours | theirs", "no case 'three'"),
+        ("rate | ours | theirs", "speed | ours | theirs", "no metric 'speed'"),
+        ("ours | theirs = messages", "ours | theirs", "OURS | THEIRS = TEXT"),
+    ],
+)
+def test_a_ratio_of_what_there_is_not_is_an_error(desk: Desk, old: str, new: str, word: str) -> None:
+    desk.leave("echo", figures=measured(), metrics={"rate": {"unit": "1/s"}})
+    assert word in desk.fill(RATIOS.replace(old, new), code=1)
+
+
+def test_of_several_documents_all_are_written_or_none(desk: Desk) -> None:
+    good, bad = desk.directory / "good.md", desk.directory / "bad.md"
+    good.write_text("<!-- targets echo -->\n<!-- end -->\n")
+    bad.write_text("<!-- targets heap -->\n<!-- end -->\n")
+    command = ["document", str(good), str(bad), "--results", str(desk.directory)]
+    assert CliRunner().invoke(main, command).exit_code == 1
+    assert good.read_text() == "<!-- targets echo -->\n<!-- end -->\n"
+    bad.write_text("<!-- setup echo -->\n<!-- end -->\n")
+    assert CliRunner().invoke(main, command).exit_code == 0
+    assert "reached" in good.read_text()
+    assert "Z80" in bad.read_text()
+
+
+def test_the_readme_asks_for_what_there_is() -> None:
+    text = (DOCUMENT.parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- ratios [^\n]+\n([^>]+?) -->", text)
+    assert len(blocks) == 2
+    for row in "\n".join(blocks).splitlines():
+        name, case, metric, ours, theirs, _ = document.compared(row)
+        benchmark = runner.load(name)
+        assert case in benchmark.cases()
+        assert metric in benchmark.metrics
+        assert benchmark.skips(ours, case) is None
+        with suppress(ToolMissingError):  # without its tool a benchmark has no contestants
+            # of what is not compiled, some contestants are named after the other build
+            names = {contestant.name.replace(PURE, INSTALLED) for contestant in benchmark.contestants()}
+            assert {ours, theirs or ours} <= names
 
 
 def test_the_document_asks_for_what_there_is() -> None:

@@ -2,6 +2,7 @@
 //
 //	resets live NUMBER OPERATIONS ROUNDS   on a loopback connection, with NUMBER timers armed meanwhile
 //	resets moved NUMBER SAMPLE             NUMBER timers, each moved earlier in turn
+//	resets expiry NUMBER                   NUMBER timers, each moved later, and past their old times; CPU time
 //
 // Of the armed timers, those of 400 connections are real read and write deadlines; the others are time.AfterFunc timers
 // in the same heap of the runtime.
@@ -17,6 +18,7 @@ import (
 	"sort"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -25,10 +27,13 @@ const connections = 400
 func main() {
 	number := argument(2)
 	var found map[string]float64
-	if os.Args[1] == "live" {
+	switch os.Args[1] {
+	case "live":
 		found = live(number, argument(3), argument(4))
-	} else {
+	case "moved":
 		found = moved(number, argument(3))
+	default:
+		found = expiry(number)
 	}
 	line, err := json.Marshal(found)
 	check(err)
@@ -121,6 +126,34 @@ func moved(number, sample int) map[string]float64 {
 		}
 	}
 	return map[string]float64{"moved earlier": inTurn, "moved, due at once": perOperation(began, sample)}
+}
+
+func expiry(number int) map[string]float64 {
+	const lead, window = time.Second, 50 * time.Millisecond
+	first := time.Now().Add(lead)
+	timers := make([]*time.Timer, number)
+	for i := range timers {
+		timers[i] = time.AfterFunc(time.Until(first)+between(0, window), func() {})
+	}
+	runtime.GC()
+	before := cpu()
+	for _, timer := range timers {
+		timer.Reset(time.Hour)
+	}
+	if time.Now().After(first) {
+		check(fmt.Errorf("moving %d timers took too long: the first had come already", number))
+	}
+	time.Sleep(time.Until(first.Add(window + 10*time.Millisecond)))
+	spent := float64(cpu()-before) / float64(number)
+	runtime.KeepAlive(timers)
+	return map[string]float64{"moved and filed anew": spent}
+}
+
+// cpu returns the nanoseconds that this process has used.
+func cpu() int64 {
+	var used syscall.Rusage
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return used.Utime.Nano() + used.Stime.Nano()
 }
 
 func pair(listener net.Listener) (net.Conn, net.Conn) {

@@ -8,7 +8,7 @@ Answer     CPU time, wake-ups and memory are the kernel's counts of the server p
            idle and none is due.
 Cost       As many descriptors as connections, here and in the server.
 
-The benchmark `idle` measures this cost beside other servers; `measure` waits until ours has cut all connections.
+The benchmark `idle` measures this cost beside other servers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections import Counter
 from dataclasses import dataclass
 
-from .report import quantiles
-from .servers import Server, Usage, deadlined_command, raise_file_limit, running
-
-APP = "loadtest.apps:hello"
+from ..servers import Server, Usage
 
 _REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWERED = b"Hello, world!"
@@ -34,7 +30,7 @@ _FIRST = 100
 # seconds for a server to finish the work of its last answers
 _SETTLING = 0.5
 # seconds without progress after which opening, or waiting for the cuts, is abandoned
-_STALLED = 15.0
+STALLED = 15.0
 
 
 @dataclass(frozen=True)
@@ -49,34 +45,6 @@ class Quiet:
     cpu: float
     switches: int
     bytes_per_connection: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The cost of idle connections, and how they ended; times in seconds.
-
-    `early`: connections that the client saw cut before the advertised timeout was over. `after`: quantiles of the
-    seconds from the answer to the cut, seen by the client; `lateness`: those of the server's own figure.
-    """
-
-    connections: int
-    idle: float
-    quiet: Quiet
-    cut: int
-    early: int
-    reasons: dict[str, int]
-    after: dict[str, float]
-    lateness: dict[str, float]
-
-    @property
-    def switches(self) -> int:
-        """Wake-ups while all were idle."""
-        return self.quiet.switches
-
-    @property
-    def good(self) -> bool:
-        """True if all were cut as idle, and none before its time."""
-        return self.cut == self.connections and self.reasons == {"idle_timeout": self.connections} and not self.early
 
 
 class Crowd:
@@ -107,7 +75,7 @@ class Crowd:
             batch = min(number, _BATCH)
             clients = [socket.create_connection(("127.0.0.1", self._port)) for _ in range(batch)]
             for client in clients:
-                client.settimeout(_STALLED)
+                client.settimeout(STALLED)
                 client.sendall(_REQUEST)
             for client in clients:
                 self._answered[client] = self._answer(client)
@@ -141,7 +109,7 @@ class Crowd:
     def wait_until_cut(self, idle: float) -> None:
         """Record when each connection is closed, until all are or nothing happens any more."""
         waiting = len(self._answered)
-        while waiting and (events := self._selector.select(idle + _STALLED)):
+        while waiting and (events := self._selector.select(idle + STALLED)):
             now = time.monotonic()
             for key, _ in events:
                 client = key.fileobj
@@ -160,28 +128,3 @@ class Crowd:
                 raise RuntimeError(f"the server closed before it had answered: {received!r}")
             received += data
         return time.monotonic()
-
-
-def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) -> Outcome:
-    """Keep `connections` idle against a server of their own until it cuts them.
-
-    RuntimeError if the limit of descriptors is too low, or if the machine is so slow that the first connection is due
-    before the last has been idle for `quiet` seconds.
-    """
-    if raise_file_limit(connections + 500) < connections + 100:
-        raise RuntimeError(f"{connections} connections need as many descriptors: raise the limit (ulimit -n)")
-    with running(deadlined_command(APP, "--idle", f"{idle}s")) as server, Crowd(server.port) as crowd:
-        cost = crowd.cost(server, connections, quiet)
-        crowd.wait_until_cut(idle)
-        server.wait_for(lambda self: len(self.connections()) >= connections, _STALLED)
-    records = server.connections()
-    return Outcome(
-        connections=connections,
-        idle=idle,
-        quiet=cost,
-        cut=len(crowd.cut_after),
-        early=sum(seconds < idle for seconds in crowd.cut_after),
-        reasons=dict(Counter(record["reason"] for record in records)),
-        after=quantiles(crowd.cut_after),
-        lateness=quantiles([record["lateness"] for record in records]),
-    )

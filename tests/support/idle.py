@@ -1,0 +1,65 @@
+"""Idle connections against a server of their own, until it has cut all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from loadtest.bench.crowd import STALLED, Crowd, Quiet
+from loadtest.report import quantiles
+from loadtest.servers import deadlined_command, raise_file_limit, running
+
+APP = "loadtest.apps:hello"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The cost of idle connections, and how they ended; times in seconds.
+
+    `early`: connections that the client saw cut before the advertised timeout was over. `after`: quantiles of the
+    seconds from the answer to the cut, seen by the client; `lateness`: those of the server's own figure.
+    """
+
+    connections: int
+    idle: float
+    quiet: Quiet
+    cut: int
+    early: int
+    reasons: dict[str, int]
+    after: dict[str, float]
+    lateness: dict[str, float]
+
+    @property
+    def switches(self) -> int:
+        """Wake-ups while all were idle."""
+        return self.quiet.switches
+
+    @property
+    def good(self) -> bool:
+        """True if all were cut as idle, and none before its time."""
+        return self.cut == self.connections and self.reasons == {"idle_timeout": self.connections} and not self.early
+
+
+def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) -> Outcome:
+    """Keep `connections` idle against a server of their own until it cuts them.
+
+    RuntimeError if the limit of descriptors is too low, or if the machine is so slow that the first connection is due
+    before the last has been idle for `quiet` seconds.
+    """
+    if raise_file_limit(connections + 500) < connections + 100:
+        raise RuntimeError(f"{connections} connections need as many descriptors: raise the limit (ulimit -n)")
+    with running(deadlined_command(APP, "--idle", f"{idle}s")) as server, Crowd(server.port) as crowd:
+        cost = crowd.cost(server, connections, quiet)
+        crowd.wait_until_cut(idle)
+        server.wait_for(lambda self: len(self.connections()) >= connections, STALLED)
+    records = server.connections()
+    return Outcome(
+        connections=connections,
+        idle=idle,
+        quiet=cost,
+        cut=len(crowd.cut_after),
+        early=sum(seconds < idle for seconds in crowd.cut_after),
+        reasons=dict(Counter(record["reason"] for record in records)),
+        after=quantiles(crowd.cut_after),
+        lateness=quantiles([record["lateness"] for record in records]),
+    )
