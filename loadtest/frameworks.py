@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 STARLETTE: Final = "loadtest.frameworks:starlette"
@@ -11,6 +13,7 @@ FASTAPI: Final = "loadtest.frameworks:fastapi"
 PIECES: Final = 20
 PIECE: Final = b"x" * 100
 LARGE: Final = b"x" * 100_000
+FILE: Final = b"a{}" * 1000
 SLEEP: Final = 0.01
 
 # what each must answer before it is measured, by application and path
@@ -21,8 +24,12 @@ ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
         "/events": b"data: 0\n\n" * PIECES,
         "/sleep": b"slept",
         "/large": LARGE,
+        "/file": FILE,
     },
-    FASTAPI: {"/items/7?note=new": b'{"name":"item 7","price":1.5,"tags":["new"]}'},
+    FASTAPI: {
+        "/items/7?note=new": b'{"name":"item 7","price":1.5,"tags":["new"]}',
+        "/blocking": b'{"answer":42}',
+    },
 }
 
 
@@ -42,9 +49,16 @@ async def _events() -> AsyncIterator[bytes]:
 def _starlette() -> Any:
     import anyio
     from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.requests import Request
-    from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-    from starlette.routing import Route
+    from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+    from starlette.routing import Mount, Route
+
+    # deleted with the process
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name, "style.css")
+    path.write_bytes(FILE)
 
     async def json(request: Request) -> Response:
         return JSONResponse({"message": "Hello, world!", "items": list(range(10))})
@@ -62,13 +76,29 @@ def _starlette() -> Any:
     async def large(request: Request) -> Response:
         return Response(LARGE)
 
+    async def file(request: Request) -> Response:
+        return FileResponse(path)
+
     async def upload(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    routes = [("/json", json), ("/pieces", streamed), ("/events", event_stream), ("/sleep", sleep), ("/large", large)]
-    return Starlette(
-        routes=[*(Route(path, answer) for path, answer in routes), Route("/upload", upload, methods=["POST"])]
+    async def untouched(request: Request, call_next: Any) -> Response:
+        answer: Response = await call_next(request)
+        return answer
+
+    app = Starlette(
+        routes=[
+            *(Route("/json", json), Route("/pieces", streamed), Route("/events", event_stream), Route("/sleep", sleep)),
+            *(Route("/large", large), Route("/file", file), Route("/upload", upload, methods=["POST"])),
+            Mount(
+                "/behind",
+                routes=[Route("/upload", upload, methods=["POST"])],
+                middleware=[Middleware(BaseHTTPMiddleware, dispatch=untouched)],
+            ),
+        ]
     )
+    app.state.folder = folder
+    return app
 
 
 def _fastapi() -> Any:
@@ -85,7 +115,11 @@ def _fastapi() -> Any:
     async def item(number: int, note: str = "") -> Any:
         return Item(name=f"item {number}", price=1.5, tags=[note])
 
+    def blocking() -> Any:
+        return {"answer": 42}
+
     app.get("/items/{number}", response_model=Item)(item)
+    app.get("/blocking")(blocking)
     return app
 
 

@@ -16,6 +16,8 @@ _CLOSE: Final = ("-H", "Connection: close")
 _UPLOAD: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload.lua"))
 _UPLOAD_10K: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload_10k.lua"))
 
+_UPLOAD_1M: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload_1m.lua"))
+
 # what a browser sends with a page
 _BROWSER: Final = tuple(
     word
@@ -57,6 +59,10 @@ SLEEP: Final = "Starlette, sleeps 10 ms, 256 connections"
 UPLOAD: Final = "Starlette, 10 kB up"
 LARGE: Final = "Starlette, 100 kB down"
 CLOSING: Final = "Starlette JSON, closing"
+ALONE: Final = "Starlette JSON, one connection"
+BLOCKING: Final = "FastAPI, a function in a thread"
+FILE: Final = "Starlette, a file of 3 kB"
+BEHIND: Final = "Starlette, 1 MB up behind a middleware, 8 connections"
 BROWSER: Final = "a browser's head"
 MANY: Final = "hello, 1,000 connections"
 
@@ -69,6 +75,10 @@ CASES: Final[Mapping[str, Case]] = {
     UPLOAD: Case("/upload", _UPLOAD_10K, app=STARLETTE),
     LARGE: Case("/large", app=STARLETTE),
     CLOSING: Case("/json", _CLOSE, app=STARLETTE),
+    ALONE: Case("/json", app=STARLETTE, connections=1),
+    BLOCKING: Case("/blocking", app=FASTAPI),
+    FILE: Case("/file", app=STARLETTE),
+    BEHIND: Case("/behind/upload", _UPLOAD_1M, app=STARLETTE, connections=8),
     BROWSER: Case("/", _BROWSER),
     MANY: Case("/", connections=1000),
     MAIN: Case("/"),
