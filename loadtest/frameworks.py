@@ -46,6 +46,10 @@ async def _events() -> AsyncIterator[bytes]:
         await anyio.sleep(SLEEP / 10)
 
 
+async def _untouched(request: Any, call_next: Any) -> Any:
+    return await call_next(request)
+
+
 def _starlette() -> Any:
     import anyio
     from starlette.applications import Starlette
@@ -82,10 +86,6 @@ def _starlette() -> Any:
     async def upload(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    async def untouched(request: Request, call_next: Any) -> Response:
-        answer: Response = await call_next(request)
-        return answer
-
     app = Starlette(
         routes=[
             *(Route("/json", json), Route("/pieces", streamed), Route("/events", event_stream), Route("/sleep", sleep)),
@@ -93,7 +93,7 @@ def _starlette() -> Any:
             Mount(
                 "/behind",
                 routes=[Route("/upload", upload, methods=["POST"])],
-                middleware=[Middleware(BaseHTTPMiddleware, dispatch=untouched)],
+                middleware=[Middleware(BaseHTTPMiddleware, dispatch=_untouched)],
             ),
         ]
     )

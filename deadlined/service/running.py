@@ -225,11 +225,7 @@ class Service:
                 self._starting.over = True
 
                 def started() -> None:
-                    # logged once signals are handled: a reader of the line may send one at once
-                    self._greet(listeners)
-                    if self._local is not None:
-                        self._local.begin(server, current_host().poller, stalls)
-                    self._notifier.ready("serving")
+                    self._announce(server, listeners, stalls)
                     watchdog.begin()
                     if link is not None:
                         link.report_ready()
@@ -244,6 +240,14 @@ class Service:
             watchdog.end()
             group.cancel()
         return ends
+
+    def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
+        """Say that connections are accepted. Signals must be handled by now: a reader of the log may send one at
+        once."""
+        self._greet(listeners)
+        if self._local is not None:
+            self._local.begin(server, current_host().poller, stalls)
+        self._notifier.ready("serving")
 
     def _begin_drain(self, server: HttpServer, name: str) -> None:
         """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
