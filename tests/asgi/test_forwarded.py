@@ -251,6 +251,7 @@ def test_whatever_comes_the_answer_is_an_address_a_scheme_and_a_port(fields: lis
     ip_address(found.client[0])
     assert found.scheme in ("http", "https")
     assert found.server is not None
+    assert found.server[1] is not None
     assert 0 < found.server[1] < 65536
 
 

@@ -164,6 +164,7 @@ async def test_the_whole_request_has_a_deadline(loop: Loop) -> None:
         when = loop.after(4.5 if loop.is_virtual else 0)
         assert (await client.response("POST")).status == 408
         assert current_time() >= when
+        client.conn.close()
         assert await site.reason() == Reason.READ_TIMEOUT
 
 
@@ -229,6 +230,7 @@ async def test_a_handler_that_does_not_answer_gives_504(loop: Loop) -> None:
         response = await client.get()
         assert response.status == 504
         assert loop.is_at(when)
+        client.conn.close()
         assert await site.reason() == Reason.HANDLER_TIMEOUT
         assert len(cancelled) == 1
         assert (await (await site.connect()).get(LAST_GET)).status == 504
@@ -269,7 +271,9 @@ async def test_a_handler_ends_itself_by_a_past_deadline(loop: Loop, when: float)
         await loop.forever()
 
     async with site_of(loop, ends) as (site, _):
-        assert (await (await site.connect()).get()).status == 504
+        client = await site.connect()
+        assert (await client.get()).status == 504
+        client.conn.close()
         assert await site.reason() == Reason.HANDLER_TIMEOUT
 
 
@@ -294,6 +298,7 @@ async def test_the_read_deadline_of_a_handler_cuts_the_body(loop: Loop) -> None:
         client = await site.connect()
         await client.send(post(10))
         assert (await client.response("POST")).status == 408
+        client.conn.close()
         assert await site.reason() == Reason.READ_TIMEOUT
 
 

@@ -68,7 +68,9 @@ async def test_a_head_that_is_refused_gets_no_body(data: bytes, status: int) -> 
 
 
 @pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
-async def test_a_get_that_is_refused_is_told_why(data: bytes, status: int) -> None:
+async def test_a_get_that_is_refused_is_told_why(
+    data: bytes, status: int, autojump_clock: trio.testing.MockClock
+) -> None:
     async with serving(never, limits=LIMITS) as site:
         client = await site.connect()
         await client.send(data.replace(b"HEAD", b"GET", 1) if status != 414 else data.replace(b"HEAD", b"POST", 1))
