@@ -66,8 +66,19 @@ INTEGRATION = (
     ),
 )
 
-# beginnings of the names of single tests
+# beginnings of the names of single tests: what needs a framework, and what waits for seconds of real time
 INTEGRATION_TESTS = (
+    "tests/asgi/test_websocket_loops.py::test_a_drain_closes_every_websocket_and_ends",
+    "tests/conformance/test_handlers.py::test_work_after_the_response_does_not_hold_the_connection",
+    "tests/conformance/test_http.py::test_a_drain_waits_for_the_handlers_that_run[uvloop",
+    "tests/conformance/test_http.py::test_a_handler_that_swallows_its_cancellation_does_not_hold_the_end_for_ever[uvloop",
+    "tests/conformance/test_task_reuse.py::test_a_deadline_cancels_its_own_handler_alone",
+    "tests/conformance/test_task_reuse.py::test_no_request_waits_for_one_that_sleeps",
+    "tests/net/test_tls_conn.py::test_it_keeps_the_contract_of_a_half_closeable_stream",
+    "tests/service/test_garbage.py::test_what_handlers_hold_that_were_cut_is_freed_without_any_growth",
+    "tests/service/test_output.py::test_a_watchdog_whose_message_cannot_be_written_ends_the_process",
+    "tests/service/test_stalls.py::test_the_log_says_once_where_the_application_blocks",
+    "tests/test_cli.py::test_an_application_that_blocks_the_loop_does_not_keep_the_process",
     "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[django",
     "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[flask",
 )
