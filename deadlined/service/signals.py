@@ -20,7 +20,8 @@ class SignalPipe:
         self._signals = tuple(signals)
         self._selector = selector
         self._before: dict[signal.Signals, Any] = {}
-        self.reader, self._writer = socket.socketpair()
+        reader, self._writer = socket.socketpair()
+        self.reader: socket.socket = reader
         for end in (self.reader, self._writer):
             end.setblocking(False)
 

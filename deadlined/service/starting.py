@@ -39,7 +39,7 @@ class Starting:
         self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = os._exit
     ) -> None:
         self.before: Any = signal.getsignal(signal.SIGTERM)
-        self.signal = signal.SIGINT.name
+        self.signal: str = signal.SIGINT.name
         self.over = False
         self._supervised = supervised
         self._end = end

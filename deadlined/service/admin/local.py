@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -50,7 +50,7 @@ class LocalService(Service):
 
     def configured(self, config: object) -> None:
         """Show another configuration from now on."""
-        self.config = shown(config)
+        self.config: Mapping[str, object] | None = shown(config)
 
     async def ask(self, question: Question) -> Picture:
         if question.what == "drain" and not self._draining:

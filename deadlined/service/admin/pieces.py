@@ -36,7 +36,7 @@ class Pieces:
     def __init__(self, number: int) -> None:
         self._least = max(PIECE, -(-number // MOST_PIECES))
         self._is_short = number <= PIECE
-        self.size = self._least
+        self.size: int = self._least
         self._spent = 0.0
         self._begun = time.thread_time()
 
