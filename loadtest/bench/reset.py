@@ -171,7 +171,7 @@ class Reset(Benchmark):
         return {**found, **{f"{metric}: growth": value / base[metric] for metric, value in found.items()}}
 
     def quick(self) -> Self:
-        return type(self)(lives=(1, 100), moved=(50, 200), operations=500, rounds=1, sample=20, refiled=200)
+        return type(self)(lives=(100,), moved=(50, 200), operations=500, rounds=1, sample=20, refiled=200)
 
     def _mode(self, contestant: str, case: str) -> str | None:
         program = _PROGRAMS[contestant]
