@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from ..errors import DeadlineExceeded
@@ -209,9 +210,15 @@ def server_address_of(name: Callable[[], Any]) -> tuple[str, int | None] | None:
     """Return host and port of the server's end, or path and None of its unix socket; None for one without a name."""
     address = _name_of(name)
     if isinstance(address, tuple):
-        return (address[0], address[1])
+        return _one_of_equals((address[0], address[1]))
     # bytes for an abstract socket
-    return (os.fsdecode(address), None) if address else None
+    return _one_of_equals((os.fsdecode(address), None)) if address else None
+
+
+@lru_cache(maxsize=64)
+def _one_of_equals(address: tuple[str, int | None]) -> tuple[str, int | None]:
+    """Return the same object for equal addresses. Each connection keeps the server's, and a server has few."""
+    return address
 
 
 def _name_of(name: Callable[[], Any]) -> Any:
