@@ -156,4 +156,4 @@ def test_the_path_at_which_it_is_mounted_is_in_the_scope(start: Starter, tmp_pat
 def test_what_is_no_path_to_mount_at_is_told(path: str) -> None:
     result = command("--root-path", path)
     assert result.exit_code == 2
-    assert f"'{path}' is no path to mount at: write one like /shop" in result.stderr
+    assert f"'{path}' is not a path to mount at: write one like /shop" in result.stderr
