@@ -110,9 +110,9 @@ def test_a_flag_and_a_variable_beat_the_file_of_variables(tmp_path: Path, chosen
     ("content", "told"),
     [
         (None, "cannot read it: No such file or directory"),
-        (b"A=1\n'B\n", ":2: this line is no NAME=value"),
+        (b"A=1\n'B\n", ":2: this line is not NAME=value"),
         (b"\xff\xfe", "cannot read it: "),
-        (b"A=x\0y", ":1: this line is no NAME=value"),
+        (b"A=x\0y", ":1: this line is not NAME=value"),
     ],
 )
 def test_a_file_of_variables_that_is_none_is_told(

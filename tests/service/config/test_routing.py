@@ -57,9 +57,9 @@ def test_routes_are_read_and_shown(file: Path) -> None:
     ("toml", "told"),
     [
         ("[[route]]\nidle = 1", "F:1: route: path is missing"),
-        ("[[route]]\npath = 1", "F:1: route: path: 1 is no text"),
+        ("[[route]]\npath = 1", "F:1: route: path: 1 is not text"),
         ("[[route]]\npath = 'a'", "F:1: route: 'a' is not a path for a route: write one like /upload"),
-        ("[[route]]\npath = '/'\nmethods = 1", "F:1: route: methods: 1 is no list of texts"),
+        ("[[route]]\npath = '/'\nmethods = 1", "F:1: route: methods: 1 is not a list of texts"),
         ("[[route]]\npath = '/'\nmethods = ['post']", "F:1: route: 'post' is not a method: write it in capitals"),
         ("[[route]]\npath = '/'\nhandler = 'soon'", "F:3: route: handler: 'soon' is not a duration: write 500ms"),
         ("[[route]]\npath = '/'\nhandler = -1", "F:3: route: handler: -1 is not a duration"),
