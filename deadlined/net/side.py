@@ -70,7 +70,7 @@ class Side:
 
     def begin(self) -> Awaitable[None]:
         """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
-        of the side. It is no checkpoint otherwise."""
+        of the side. Otherwise it is not a checkpoint, unless the host `yields_first`."""
         if self._host.yields_first:
             return self._begin_after_turn()
         state = self.half.reset()
