@@ -70,7 +70,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     starting = Starting(hangup.before, supervised=supervised)
     parent = Parent(link, hangup, manager, starting)
     try:
-        START.release_hangups()
+        START.release()
         return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
     except KeyboardInterrupt:
         if starting.over:
