@@ -204,6 +204,9 @@ class Connection(UpgradedConnection):
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
             self._expect(Phase.HEADER, policy.header_deadline(self._began_at, self.timeouts)[0])
+            if self.draining:
+                # the deadline that the drain has set was the handshake's
+                self.drain(self._began_at)
             if result.can_be_unattended and self.conn.drained:
                 self._become_unattended()
         else:

@@ -69,10 +69,23 @@ class Histogram:
 class Counts:
     """The counts of one server since its start. No count ever gets smaller.
 
-    `received`, `sent`: bytes of connections that have ended.
+    `accepted`: connections. `handled`: requests that had a handler. `reasons`: why connections have ended.
+    `worst_lateness`: of a deadline that has ended one, in seconds. `received`, `sent`: bytes of connections that have
+    ended.
     """
 
-    __slots__ = ("_requests", "durations", "expired", "lateness", "received", "sent")
+    __slots__ = (
+        "_requests",
+        "accepted",
+        "durations",
+        "expired",
+        "handled",
+        "lateness",
+        "reasons",
+        "received",
+        "sent",
+        "worst_lateness",
+    )
 
     def __init__(self) -> None:
         # by method: how many have ended with each status
@@ -80,6 +93,10 @@ class Counts:
         self.durations: Final = Histogram(DURATIONS)
         self.lateness: Final = Histogram(LATENESSES)
         self.expired: Final[dict[Phase, int]] = {}
+        self.reasons: Final[dict[Reason, int]] = {}
+        self.worst_lateness: float = 0.0
+        self.accepted: int = 0
+        self.handled: int = 0
         self.received: int = 0
         self.sent: int = 0
 
@@ -101,6 +118,11 @@ class Counts:
         """Count a deadline of `phase` that has ended its connection, `lateness` seconds after it had passed."""
         self.expired[phase] = self.expired.get(phase, 0) + 1
         self.lateness.observe(lateness)
+
+    def end(self, reason: Reason, lateness: float) -> None:
+        """Count a connection that has ended for `reason`. `lateness`: of the deadline that has ended it, or 0.0."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        self.worst_lateness = max(self.worst_lateness, lateness)
 
     def requests(self) -> dict[tuple[str, int], int]:
         """Return how many requests were counted, by method and status."""

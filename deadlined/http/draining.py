@@ -1,11 +1,44 @@
-"""The beginning of a drain, as handlers see it: they can wait for it, but not cause it."""
+"""A drain: its beginning and end, and the beginning as handlers see it: they can wait for it, but not cause it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
+from ..poll import Clock
 from ..runtime import Event
+from .timeouts import INF
+
+
+class Drain:
+    """The drain of a server. `began` is set from its beginning on. `until`: when it ends, absolute; -inf once it was
+    cut."""
+
+    def __init__(self) -> None:
+        self.began = Event()
+        self.until: float = INF
+        self._changed = Event()
+
+    def begin(self, until: float) -> None:
+        """Begin, and end at `until`."""
+        self.until = until
+        self.began.set()
+
+    def cut(self) -> None:
+        """End now. No effect before the beginning."""
+        if self.began.is_set():
+            self.until = -INF
+            self._changed.set()
+
+    def check(self) -> None:
+        """Let `wait` ask again whether the server is busy."""
+        self._changed.set()
+
+    async def wait(self, busy: Callable[[], bool], clock: Clock) -> None:
+        """Wait until the server is not `busy()` any more, or the drain ends."""
+        while busy() and clock.now() < self.until:
+            self._changed = Event()
+            await self._changed.wait_until(self.until)
 
 
 class Draining:

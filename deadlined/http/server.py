@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any, Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
-from ..runtime import ContainedTasks, Event, Group, current_host, open_contained_tasks, open_group, within
+from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, within
 from ..runtime.forking import Inherited
 from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
 from .counts import Counts, HttpStatistics
 from .dates import DateLine
-from .draining import Draining
+from .draining import Drain, Draining
 from .policy import RULES
 from .records import ConnectionInfo, Observer
 from .reporting import report
-from .routes import Route, Routes
+from .routes import Route
 from .settings import Handler, Settings
 from .state import Phase, Reason
 from .survey import Survey
@@ -72,42 +72,29 @@ class HttpServer(ConnectionOwner):
         ws_compression: bool = True,
         on_cut: Callable[[], object] | None = None,
     ) -> None:
-        host = current_host()
-        timeouts, limits = timeouts or Timeouts(), limits or Limits()
-        self._routes = tuple(routes)
-        self._shutdown = Event()
+        self._host: Final = current_host()
+        self._drain: Final = Drain()
         self._counts: Final = Counts()
         self._settings = Settings(
             handler=handler,
-            timeouts=timeouts,
-            limits=limits,
-            routes=Routes(self._routes, timeouts, limits) if self._routes else None,
+            timeouts=timeouts or Timeouts(),
+            limits=limits or Limits(),
+            overrides=tuple(routes),
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
-            loop=host,
+            loop=self._host,
             cancel_on_disconnect=cancel_on_disconnect,
             ws_compression=ws_compression,
-            draining=Draining(self._shutdown),
+            draining=Draining(self._drain.began),
             counts=self._counts,
         )
-        self._host = host
-        self._clock = host.clock
-        self._poller = host.poller
-        self._dates = DateLine(host.clock)
+        self._dates: Final = DateLine(self._host.clock)
         self._on_cut: Final = on_cut
         self._pool: WorkerPool | None = None
-        self._draining = False
-        # when the drain ends, absolute; -inf if it was cut
-        self._drain_until = INF
-        self._was_cut = False
         self._connections: set[ConnectionBase] = set()
-        self._accepted = 0
-        self._requests = 0
         self._background = 0
-        self._reasons: Counter[Reason] = Counter()
-        self._worst_lateness = 0.0
-        self._quiet = Event()
+        self._was_cut = False
         self._listeners: list[Listener] = []
         # where the tasks that accept are started; None before and after
         self._acceptors: Group | None = None
@@ -138,19 +125,20 @@ class HttpServer(ConnectionOwner):
         ValueError if two routes are for the same requests; nothing has changed then.
         """
         used = self._settings
-        chosen = self._routes if routes is None else tuple(routes)
-        timeouts, limits = timeouts or used.timeouts, limits or used.limits
-        applied = Routes(chosen, timeouts, limits) if chosen else None
-        context = ssl_context or used.ssl_context
-        self._routes = chosen
-        self._settings = replace(used, timeouts=timeouts, limits=limits, routes=applied, ssl_context=context)
+        self._settings = replace(
+            used,
+            timeouts=timeouts or used.timeouts,
+            limits=limits or used.limits,
+            overrides=used.overrides if routes is None else tuple(routes),
+            ssl_context=ssl_context or used.ssl_context,
+        )
         for connection in self._connections:
             connection.configure(self._settings)
 
     @property
     def draining(self) -> bool:
         """True once `shutdown` was called."""
-        return self._draining
+        return self._drain.began.is_set()
 
     async def serve(
         self,
@@ -177,7 +165,7 @@ class HttpServer(ConnectionOwner):
 
     def add_listener(self, listener: Listener) -> None:
         """Accept connections of one more listener. Close it if the server is not serving, or drains."""
-        if self._acceptors is None or self._draining:
+        if self._acceptors is None or self.draining:
             listener.close()
             return
         self._listeners.append(listener)
@@ -193,20 +181,16 @@ class HttpServer(ConnectionOwner):
     def shutdown(self) -> None:
         """Begin to drain. Accept only what is in the listeners' queues already, serve the requests that have begun,
         close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent."""
-        if not self._draining:
-            self._draining = True
-            now = self._clock.now()
-            self._drain_until = now + self.timeouts.drain
+        if not self.draining:
+            now = self._host.clock.now()
+            self._drain.begin(now + self.timeouts.drain)
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):
                 connection.drain(now)
-            self._shutdown.set()
 
     def cut(self) -> None:
         """End the drain now: reset what is left, as at the drain's deadline. No effect before `shutdown`."""
-        if self._draining:
-            self._drain_until = -INF
-            self._quiet.set()
+        self._drain.cut()
 
     @property
     def was_cut(self) -> bool:
@@ -241,7 +225,7 @@ class HttpServer(ConnectionOwner):
         """Begin to count the open connections, for `statistics`, and to find those that `connections` describes. The
         caller advances the survey, and may let other tasks run in between."""
         most = len(self._connections) if limit is None else limit
-        return Survey(self._connections, self._counts, self._clock, phase, sort, descending, most)
+        return Survey(self._connections, self._counts, self._host.clock, phase, sort, descending, most)
 
     def statistics(self, survey: Survey | None = None) -> HttpStatistics:
         """Return a snapshot of the counts. Open connections and bytes are counted by `survey`, which must have visited
@@ -254,10 +238,10 @@ class HttpServer(ConnectionOwner):
             open=sum(survey.phases.values()),
             phases=Counter(survey.phases),
             background=self._background,
-            accepted=self._accepted,
-            requests=self._requests,
-            reasons=Counter(self._reasons),
-            worst_lateness=self._worst_lateness,
+            accepted=counts.accepted,
+            requests=counts.handled,
+            reasons=Counter(counts.reasons),
+            worst_lateness=counts.worst_lateness,
             answered=counts.requests(),
             durations=counts.durations.snapshot(),
             expired=dict(counts.expired),
@@ -278,7 +262,7 @@ class HttpServer(ConnectionOwner):
             self._pool.tasks.call_soon(function)
 
     def request_done(self) -> None:
-        self._requests += 1
+        self._counts.handled += 1
 
     def handler_detached(self) -> None:
         self._background += 1
@@ -293,16 +277,14 @@ class HttpServer(ConnectionOwner):
 
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
         self._connections.discard(connection)
-        self._reasons[reason] += 1
-        self._worst_lateness = max(self._worst_lateness, lateness)
+        self._counts.end(reason, lateness)
         self._note_quiet()
 
     def _note_quiet(self) -> None:
-        """Wake `_drain` if no connection and no handler is left."""
-        if not self._busy:
-            self._quiet.set()
+        """End the drain if no connection and no handler is left."""
+        if not self._busy():
+            self._drain.check()
 
-    @property
     def _busy(self) -> bool:
         """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
@@ -324,10 +306,11 @@ class HttpServer(ConnectionOwner):
         await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))
 
     async def _serve_in(self, listeners: Iterable[Listener], task_status: Any, tasks: ContainedTasks) -> None:
-        pool = self._pool = WorkerPool(tasks, self._poller)
+        pool = self._pool = WorkerPool(tasks, self._host.poller)
         try:
             await within(open_group(), partial(self._accept_in, listeners, task_status))
-            await self._drain()
+            await self._drain.wait(self._busy, self._host.clock)
+            self._reset_rest()
         finally:
             pool.close()
 
@@ -337,7 +320,7 @@ class HttpServer(ConnectionOwner):
         self._acceptors = acceptors
         if task_status is not None:
             task_status.started()
-        await self._shutdown.wait()
+        await self._drain.began.wait()
         self._acceptors = None
         acceptors.cancel()
 
@@ -352,7 +335,7 @@ class HttpServer(ConnectionOwner):
                 raise
         finally:
             try:
-                if self._draining and listener in self._listeners:
+                if self.draining and listener in self._listeners:
                     self._accept_last(listener)
             finally:
                 listener.close()
@@ -376,20 +359,17 @@ class HttpServer(ConnectionOwner):
 
     def _begin(self, conn: Conn) -> None:
         """Start a connection on an accepted `conn`."""
-        self._accepted += 1
-        connection = Connection(self._settings, conn, self._accepted, self, self._dates)
+        self._counts.accepted += 1
+        connection = Connection(self._settings, conn, self._counts.accepted, self, self._dates)
         self._connections.add(connection)
         connection.start()
-        if self._draining:
-            connection.drain(self._clock.now())
+        if self.draining:
+            connection.drain(self._host.clock.now())
 
-    async def _drain(self) -> None:
-        """Wait until nothing is left, and reset what is left at the drain's deadline."""
-        while self._busy and self._clock.now() < self._drain_until:
-            self._quiet = Event()
-            await self._quiet.wait_until(self._drain_until)
+    def _reset_rest(self) -> None:
+        """Reset what is left at the drain's deadline."""
         # an idle connection loses nothing
         self._was_cut = self._background > 0 or any(one.phase is not Phase.IDLE for one in self._connections)
         for connection in list(self._connections):
-            late = 0.0 if self._drain_until == -INF else self._clock.now() - self._drain_until
+            late = 0.0 if self._drain.until == -INF else self._host.clock.now() - self._drain.until
             connection.expired(RULES["drain"], late)

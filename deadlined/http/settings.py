@@ -12,7 +12,7 @@ from .counts import Counts
 from .draining import Draining
 from .exchange import Exchange
 from .records import Observer
-from .routes import Routes
+from .routes import Route, Routes
 from .timeouts import Limits, Timeouts, keep_alive_line
 from .wire import HeadParser
 
@@ -21,14 +21,16 @@ Handler = Callable[[Exchange], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of a server. `routes` is None if all requests have the same timeouts and limits. `parse_head` reads
-    the heads of requests. `ssl_context` is None for plain HTTP, `observer` None for no observer. `keep_alive_line` is
-    the header line that advertises `timeouts.idle`, b"" if that is off."""
+    """The options of a server. `overrides` are for some requests; `routes` has them applied, and is None if there are
+    none. `parse_head` reads the heads of requests. `ssl_context` is None for plain HTTP, `observer` None for no
+    observer. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off.
+
+    Raises ValueError if two overrides are for the same requests."""
 
     handler: Handler
     timeouts: Timeouts
     limits: Limits
-    routes: Routes | None
+    overrides: tuple[Route, ...]
     parse_head: HeadParser
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
@@ -40,9 +42,12 @@ class Settings:
     draining: Draining
     # what the connections count
     counts: Counts
+    routes: Routes | None = field(init=False)
     keep_alive_line: bytes = field(init=False)
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
+        routes = Routes(self.overrides, self.timeouts, self.limits) if self.overrides else None
+        object.__setattr__(self, "routes", routes)
         object.__setattr__(self, "clock", self.loop.clock)
         object.__setattr__(self, "keep_alive_line", keep_alive_line(self.timeouts))

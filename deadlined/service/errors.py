@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 FAILED = 1
 WRONG_ARGUMENTS = 2
 CANNOT_BIND = 3
@@ -17,6 +19,16 @@ class StartupError(Exception):
         super().__init__(message)
         self.exit_code = exit_code
         self.details = details
+
+
+def before_serving(code: int, *, stopping: bool) -> int:
+    """Return the exit code of a service one of whose processes has ended with `code`, before it served; below 0 it is
+    the number of a signal. `stopping`: the service ends anyway. A process that was told to end has cut nothing."""
+    if stopping:
+        return FAILED if code == -signal.SIGKILL else 0
+    if code == -signal.SIGTERM:
+        return 0
+    return code if code >= 0 else FAILED
 
 
 def worse(one: int, other: int) -> int:

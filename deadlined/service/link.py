@@ -2,7 +2,7 @@
 
 It is a socket pair on which frames are sent: the worker process says when it serves and when it drains, and answers
 questions; the supervisor says which sockets it accepts from, and ends it at once with `END`. When either process dies,
-the kernel closes its end, and the other process notices.
+the kernel closes its end, and the other process notices. A supervisor that lags delays no one: `outgoing.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..net import BrokenResourceError, ClosedResourceError, Conn
+from ..net import Conn
 from ..runtime import Event, open_group
 from .accepting import descriptors_in
 from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, Frames, frame
+from .outgoing import Outgoing
 
 _AT_ONCE = 16 * 1024
 
@@ -49,6 +50,7 @@ class Link:
 
     def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True, urls: Sequence[str] = ()) -> None:
         self._socket = socket
+        self._outgoing = Outgoing(socket)
         self.number = number
         self.first = first
         self.urls = urls
@@ -60,21 +62,22 @@ class Link:
 
     def report_ready(self) -> None:
         """Tell the supervisor that this process serves."""
-        self._try_to_send(READY)
+        self._outgoing.send(frame(READY))
 
     def report_leaving(self) -> None:
         """Tell the supervisor that this process accepts no connection any more."""
-        self._try_to_send(LEAVING)
+        self._outgoing.send(frame(LEAVING))
 
     def tell(self, answer: bytes) -> None:
         """Send the supervisor a last answer, unasked, before the process ends. It may be lost."""
-        self._try_to_send(TELL, answer)
+        self._outgoing.send(frame(TELL, answer))
 
     async def follow(self, orders: Orders) -> None:
         """Do what the supervisor says, and drain as upon SIGTERM when it is gone. Never returns."""
         async with Conn.from_socket(self._socket) as conn, open_group() as group:
+            group.start_soon(self._outgoing.follow, conn)
             # an answer may take a while, and orders must not wait for it
-            group.start_soon(self._answer, conn, orders.reply)
+            group.start_soon(self._answer, orders.reply)
             frames = Frames()
             while data := await self._receive(conn):
                 for kind, payload in frames.feed(data):
@@ -93,13 +96,14 @@ class Link:
             self._questions.append(payload)
             self._asked.set()
 
-    async def _answer(self, conn: Conn, reply: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """Answer one question after another."""
+    async def _answer(self, reply: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Answer one question after another, each when the supervisor has room for its answer."""
         while True:
             await self._asked.wait()
             self._asked = Event()
             while self._questions:
-                await self._send(conn, frame(TELL, await _reply(reply, self._questions.popleft())))
+                self._outgoing.send(frame(TELL, await _reply(reply, self._questions.popleft())))
+                await self._outgoing.sent()
 
     def _accept(self, payload: bytes, orders: Orders) -> None:
         number = descriptors_in(payload)
@@ -125,20 +129,6 @@ class Link:
             else:
                 self._descriptors += _descriptors_of(ancillary)
                 return data
-
-    async def _send(self, conn: Conn, data: bytes) -> None:
-        try:
-            await conn.send_all(data)
-        except (BrokenResourceError, ClosedResourceError):
-            # the supervisor is gone; the next receive notices that as well
-            return
-
-    def _try_to_send(self, kind: bytes, payload: bytes = b"") -> None:
-        try:
-            self._socket.send(frame(kind, payload))
-        except OSError:
-            # the supervisor is gone or hangs; `follow` notices if it is gone
-            return
 
 
 def _descriptors_of(ancillary: Iterable[tuple[int, int, bytes]]) -> array[int]:

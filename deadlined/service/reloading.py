@@ -117,7 +117,7 @@ class Reloader:
             # nohup ignores SIGHUP, and so do its children
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _do_nothing)
-        START.release_hangups()
+        START.release()
 
     def _start_watcher(self) -> None:
         pid = _fork()

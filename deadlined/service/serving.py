@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     if config.factory and config.app is None:
         raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
     configuration = Configuration(config, sources)
+    _load_websockets()
     # before the application is imported: its children must not have the variables
     manager = notifier(os.environ)
     out = guard_standard_streams()
@@ -70,7 +72,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     starting = Starting(hangup.before, supervised=supervised)
     parent = Parent(link, hangup, manager, starting)
     try:
-        START.release_hangups()
+        START.release()
         return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
     except KeyboardInterrupt:
         if starting.has_served:
@@ -83,6 +85,14 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         details = {"exception": error.details} if error.details else {}
         log("startup failed", level="error", why=str(error), exit_code=error.exit_code, **details)
         raise
+
+
+def _load_websockets() -> None:
+    """Load what serves websockets, if it is installed, for all processes that are forked: the first websocket would
+    block the event loop meanwhile, and fail where no descriptor is left to read a file."""
+    # what is wrong with it is the affair of the first websocket
+    with suppress(Exception):
+        from ..http.wire import frames  # noqa: F401
 
 
 def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Link | int:

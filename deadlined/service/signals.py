@@ -31,7 +31,7 @@ class SignalPipe:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in self._signals:
             self._before[number] = signal.signal(number, _do_nothing)
-        START.release_hangups()
+        START.release()
 
     def read(self) -> list[signal.Signals]:
         """Return the signals that have come, in their order. Never blocks."""

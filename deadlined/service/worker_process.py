@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 from .channel import Channel
+from .signals import signal_name
 
 
 @dataclass
@@ -23,3 +25,8 @@ class WorkerProcess:
     kill_at: float = math.inf
     unanswered: int = 0
     slots: set[int] = field(default_factory=set)
+
+    def facts(self, pid: int, code: int) -> dict[str, object]:
+        """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""
+        how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
+        return {"number": self.number, "pid": pid, **how, "lived": round(time.monotonic() - self.started, 3)}

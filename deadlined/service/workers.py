@@ -31,14 +31,14 @@ from .accepting import change
 from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
-from .errors import CUT, FAILED, StartupError, worse
+from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, TELL
 from .link import Link
 from .logs import Log
 from .notify import Notifier
 from .overseer import Controls, Overseer
 from .rereading import Configuration, Reloaded, refused
-from .signals import SignalPipe, signal_name
+from .signals import SignalPipe
 from .slots import Slots, assign
 from .stopping import MARGIN
 from .watchdog import SupervisorWatchdog
@@ -161,13 +161,15 @@ class Supervisor:
                 ours.close()
                 self._overseer.abandon()
                 self._release()
+                START.hold(_SIGNALS)
                 return Link(theirs, number, first=not self._was_ready, urls=self._slots.urls)
         except BaseException:
-            ours.close()
-            theirs.close()
+            for end in (ours, theirs):
+                end.close()
             raise
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            # there they wait for handlers of its own
+            signal.pthread_sigmask(signal.SIG_SETMASK, before | START.held)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
         self._workers[pid] = WorkerProcess(channel, time.monotonic(), number, self._generation)
@@ -356,28 +358,26 @@ class Supervisor:
         del self._workers[pid]
         self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
         if self._stopping:
-            # one that did not serve yet has cut nothing, however its start has ended, unless it had to be killed
-            unborn = not worker.ready and code != -signal.SIGKILL
-            self._code = worse(self._code, 0 if unborn else code)
+            self._code = worse(self._code, code if worker.ready else before_serving(code, stopping=True))
         elif not self._was_ready:
-            # it has written the reason itself
             self._stopping = True
             self._slots.close()
-            self._code = code if code > 0 else FAILED
+            self._code = before_serving(code, stopping=False)
+            if code < 0 < self._code:
+                # else it has written the reason itself
+                self._log("the first worker was killed before it served", level="error", **worker.facts(pid, code))
         else:
             self._replaced(pid, worker, code)
             self._assign()
 
     def _replaced(self, pid: int, worker: WorkerProcess, code: int) -> None:
         """Log the end of a worker process, and wait before the next start if it did not live long."""
-        now = time.monotonic()
-        how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
-        facts = {"number": worker.number, "pid": pid, **how, "lived": round(now - worker.started, 3)}
+        facts = worker.facts(pid, code)
         if not worker.ready and rolling.replaces(worker, self._workers.values()):
             self._give_up(worker, facts)
             return
         if not worker.leaving:
-            facts["replaced_in"] = self._backoff.ended(worker.started, now)
+            facts["replaced_in"] = self._backoff.ended(worker.started, time.monotonic())
         self._log("worker ended", level="warning" if code not in (0, CUT) else "info", **facts)
 
     def _give_up(self, newcomer: WorkerProcess, facts: dict[str, object]) -> None:

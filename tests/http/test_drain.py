@@ -142,6 +142,21 @@ async def test_a_drain_gives_a_handshake_that_has_not_begun_five_seconds(autojum
         assert await site.reason() is Reason.DONE
 
 
+async def test_nor_has_one_more_whose_handshake_ends_in_the_drain(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(handshake=10, read_header=20, drain=30), tls=True) as site:
+        silent, asks = [await site.connect(tls=False) for _ in range(2)]
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        await trio.sleep(4)
+        shaken = [await site.shake_hands(client) for client in (silent, asks)]
+        await trio.sleep(4)
+        response = await shaken[1].get()
+        assert (response.status, response.closes) == (200, True)
+        assert await shaken[0].end() == "eof"
+        assert trio.current_time() == 9.0
+        assert {await site.reason(number) for number in (1, 2)} == {Reason.DONE}
+
+
 # what was asked before the drain is answered
 
 

@@ -24,8 +24,8 @@ class Supervisor:
     """The other end. `heard`: what the worker process was told."""
 
     def __init__(self) -> None:
-        self.end, theirs = socket.socketpair()
-        self.link = Link(theirs, 2)
+        self.end, self.theirs = socket.socketpair()
+        self.link = Link(self.theirs, 2)
         self.heard: list[tuple[str, bytes]] = []
         self.descriptors: list[int] = []
         self.fails = False
@@ -88,6 +88,77 @@ async def test_orders_do_not_wait_for_an_answer_and_answers_keep_their_order(aut
         supervisor.end.sendall(frame(ASK, b"later"))
         await trio.sleep(1.0)
         assert supervisor.end.recv(1000) == b"".join(frame(TELL, one) for one in (b"long", b"short", b"later"))
+
+
+# a supervisor that lags
+
+
+LARGE = bytes(5_000_000)
+
+
+def large_answers(supervisor: Supervisor) -> Orders:
+    async def reply(_: bytes) -> bytes:
+        return LARGE
+
+    return replace(supervisor.orders, reply=reply)
+
+
+async def received(supervisor: Supervisor) -> bytes:
+    """Read until nothing more comes."""
+    data = bytearray()
+    supervisor.end.setblocking(False)
+    while True:
+        await wait_all_tasks_blocked()
+        try:
+            data += supervisor.end.recv(1_000_000)
+        except BlockingIOError:
+            return bytes(data)
+
+
+async def test_what_it_says_beside_a_large_answer_comes_behind_that(autojump_clock: MockClock) -> None:
+    supervisor = Supervisor()
+    async with following(supervisor, large_answers(supervisor)):
+        supervisor.end.sendall(frame(ASK, b"first") + frame(ASK, b"second"))
+        await wait_all_tasks_blocked()
+        # there is room again, and the task that sends the rest of the answer does not know that yet
+        read = supervisor.end.recv(200_000)
+        supervisor.link.report_leaving()
+        supervisor.link.tell(b"last")
+        read += await received(supervisor)
+        answer = frame(TELL, LARGE)
+        assert read == answer + frame(LEAVING) + frame(TELL, b"last") + answer
+
+
+async def test_that_it_drains_is_not_lost_for_lack_of_room(autojump_clock: MockClock) -> None:
+    async with following() as supervisor:
+        answer = frame(TELL, bytes(100))
+        answers = 0
+        with suppress(BlockingIOError):
+            while supervisor.theirs.send(answer):
+                answers += 1
+        supervisor.link.report_leaving()
+        assert await received(supervisor) == answers * answer + frame(LEAVING)
+        # and what comes later is sent as well
+        supervisor.end.sendall(frame(ASK, b"this"))
+        assert await received(supervisor) == frame(TELL, b"answer to this")
+
+
+async def test_the_last_answer_need_not_fit_at_once(autojump_clock: MockClock) -> None:
+    async with following() as supervisor:
+        supervisor.link.tell(LARGE)
+        assert await received(supervisor) == frame(TELL, LARGE)
+
+
+async def test_nothing_waits_for_a_supervisor_that_is_gone(autojump_clock: MockClock) -> None:
+    supervisor = Supervisor()
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with following(supervisor, large_answers(supervisor)):
+            supervisor.end.sendall(frame(ASK, b"first"))
+            await wait_all_tasks_blocked()
+            supervisor.end.close()
+            assert await anext(signals) == signal.SIGTERM
+            supervisor.link.report_leaving()
+            supervisor.link.tell(LARGE)
 
 
 async def test_descriptors_belong_to_the_frame_that_they_come_with(autojump_clock: MockClock) -> None:

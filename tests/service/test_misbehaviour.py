@@ -167,6 +167,9 @@ async def app(scope, receive, send):
         await globals()[scope["path"][1:]](send)
         return
     await receive()
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        return
     if os.environ.get("STARTUP") == "hang":
         print("starting", file=sys.stderr, flush=True)
         await sleep(3600)
@@ -176,6 +179,12 @@ async def app(scope, receive, send):
     await receive()
     await send({"type": "lifespan.shutdown.complete"})
 """
+
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -252,6 +261,17 @@ def test_a_client_that_comes_while_there_are_no_descriptors_waits(start: Starter
         assert read_all(client).endswith("fine")
     assert_ends_well(process)
     assert any("cannot accept a connection" in line["event"] for line in process.lines)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_first_websocket_needs_no_descriptors(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop)
+    with process.connect() as client, process.begin("/use_up_descriptors") as other:
+        process.wait_until_busy()
+        client.sendall(UPGRADE)
+        assert client.recv(65536).startswith(b"HTTP/1.1 101 ")
+        assert read_all(other).endswith("fine")
+    assert_ends_well(process)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

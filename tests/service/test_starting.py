@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 
 from deadlined.service.children import children_get
+from deadlined.service.errors import before_serving
 from deadlined.service.starting import Starting, replaced_by
-from tests.support.command import COMMAND, PATIENCE, environment, kill_all, run
+from tests.support.command import COMMAND, PATIENCE, Process, environment, kill_all, run
 
 IMPORT = """
 import sys, time
@@ -131,10 +133,87 @@ async def app(scope, receive, send):
 @pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_nor_in_the_last_moment_before_it_serves(tmp_path: Path, loop: str, workers: str) -> None:
+    """Of two worker processes, the first one alone is signalled, and not its supervisor."""
     (tmp_path / "late.py").write_text(LATE)
     done = run("serve", "late:app", "--uds", "socket", "--loop", loop, "--workers", workers, cwd=tmp_path)
-    assert ("Aborted" in done.stderr, done.returncode) == (False, 1 if workers == "2" else 0), done.stderr
+    assert (done.stderr, done.returncode) == ("", 0)
     assert "stopped before it served" in done.stdout
+
+
+# signals the first process that is forked, before it has done anything
+EARLY = """
+import os, signal, sys
+from pathlib import Path
+
+def hit():
+    if not Path("hit").exists():
+        Path("hit").touch()
+        os.kill(os.getpid(), signal.{name})
+
+os.register_at_fork(after_in_child=hit)
+
+from deadlined.__main__ import run
+sys.exit(run())
+"""
+
+SERVES = """
+async def app(scope, receive, send):
+    raise NotImplementedError
+"""
+
+
+def early(directory: Path, number: signal.Signals) -> subprocess.Popen[str]:
+    """Start a service of two worker processes, of which the first one is signalled in its first moment."""
+    (directory / "serves.py").write_text(SERVES)
+    return subprocess.Popen(
+        [sys.executable, "-c", EARLY.format(name=number.name), "serve", "serves:app", "--port", "0", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env=environment(),
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_nor_of_the_first_worker_process_in_its_first_moment(tmp_path: Path, number: signal.Signals) -> None:
+    with early(tmp_path, number) as process:
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            kill_all(process)
+    assert (process.returncode, err) == (0, "")
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped before it served"]
+
+
+def test_a_hangup_in_that_moment_is_kept_until_it_serves(tmp_path: Path) -> None:
+    with early(tmp_path, signal.SIGHUP) as running:
+        try:
+            process = Process(running)
+            # it is replaced, and the other one is started
+            process.wait_for_all("listening", "listening", "worker ended")
+            process.signal()
+            assert process.end() == (0, "")
+            assert process.events("draining")[0]["signal"] == "SIGHUP"
+        finally:
+            kill_all(running)
+
+
+@pytest.mark.parametrize(
+    ("code", "stopping", "becomes"),
+    [
+        (0, False, 0),
+        (-signal.SIGTERM, False, 0),
+        (-signal.SIGSEGV, False, 1),
+        (3, False, 3),
+        (3, True, 0),
+        (-signal.SIGTERM, True, 0),
+        (-signal.SIGKILL, True, 1),
+    ],
+)
+def test_what_a_process_that_never_served_makes_of_the_exit_code(code: int, stopping: bool, becomes: int) -> None:
+    assert before_serving(code, stopping=stopping) == becomes
 
 
 # the handler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import selectors
 import signal
@@ -152,6 +153,15 @@ def test_an_application_that_does_not_start_ends_all(tmp_path: Path) -> None:
 
 def test_an_application_that_is_not_there_ends_all() -> None:
     assert_one_line(run("serve", "no_such_module:app", "--workers", "3", "--port", "0"), 2, "no module")
+
+
+def test_one_that_is_killed_at_its_start_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    completed = run("serve", "bad:app", "--workers", "3", "--port", "0", cwd=tmp_path)
+    assert completed.returncode == 1
+    (line,) = [json.loads(text) for text in completed.stdout.splitlines()]
+    assert line["event"] == "the first worker was killed before it served"
+    assert (line["level"], line["number"], line["signal"]) == ("error", 1, "SIGKILL")
 
 
 def test_a_port_in_use_is_not_shared_with_a_stranger() -> None:

@@ -265,12 +265,15 @@ class Site:
         """Return a new client; over TLS if the server speaks it, unless `tls` says otherwise."""
         conn = await self.dial(receive_buffer)
         self._clients.append(conn)
-        if not (self._tls if tls is None else tls):
-            return Client(conn)
+        client = Client(conn)
+        return await self.shake_hands(client) if (self._tls if tls is None else tls) else client
+
+    async def shake_hands(self, client: Client) -> Client:
+        """Return `client`, which has said nothing yet, over TLS."""
         context = certificates().client
-        stream = trio.SSLStream(conn, context, server_hostname=SERVER_NAME, https_compatible=True)
+        stream = trio.SSLStream(client.conn, context, server_hostname=SERVER_NAME, https_compatible=True)
         await stream.do_handshake()
-        return Client(conn, stream)
+        return Client(client.conn, stream)
 
     async def dial(self, receive_buffer: int | None) -> Conn:
         if receive_buffer is None:
