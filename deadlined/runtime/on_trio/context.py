@@ -38,7 +38,11 @@ class TaskContext:
     @property
     def runs_now(self) -> bool:
         """True if the calling task is that task."""
-        return current_task() is self._task
+        try:
+            return current_task() is self._task
+        except RuntimeError:
+            # the pump's call, which no task makes
+            return False
 
     def renew(self) -> None:
         """Let the task run in a new copy of the origin from its next step on. Called by the task itself."""
