@@ -66,6 +66,7 @@ COMPILED = [
     "http/output.py",
     "http/peer.py",
     "http/policy.py",
+    "http/pool.py",
     "http/receiving.py",
     "http/records.py",
     "http/routes.py",

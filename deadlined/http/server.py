@@ -19,6 +19,7 @@ from .counts import Counts, HttpStatistics
 from .dates import DateLine
 from .draining import Drain, Draining
 from .policy import RULES
+from .pool import WorkerPool
 from .records import ConnectionInfo, Observer
 from .reporting import report
 from .routes import Route
@@ -27,7 +28,7 @@ from .state import Phase, Reason
 from .survey import Survey
 from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
-from .worker import WorkerPool
+from .worker import Worker
 
 # the most connections that are accepted in one turn of the event loop. With 1, new connections would wait behind busy
 # ones
@@ -306,7 +307,7 @@ class HttpServer(ConnectionOwner):
         await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))
 
     async def _serve_in(self, listeners: Iterable[Listener], task_status: Any, tasks: ContainedTasks) -> None:
-        pool = self._pool = WorkerPool(tasks, self._host.poller)
+        pool = self._pool = WorkerPool(tasks, self._host.poller, Worker)
         try:
             await within(open_group(), partial(self._accept_in, listeners, task_status))
             await self._drain.wait(self._busy, self._host.clock)

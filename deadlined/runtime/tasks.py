@@ -110,5 +110,6 @@ class ContainedTasks:
         raise NotImplementedError
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function()` in a later step of the event loop."""
+        """Call `function()`, which must not raise, in a later step of the event loop; if `parks`, at the end of this
+        turn, unless the block ends."""
         raise NotImplementedError

@@ -71,7 +71,8 @@ class Case:
     @property
     def needs(self) -> set[str]:
         """The modules that this case cannot do without."""
-        return {self.app, self.parser, self.loop} & MODULES
+        app = "hello" if self.app == "hello" else "starlette"
+        return {app, self.parser, self.loop} & MODULES
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -87,6 +88,9 @@ CASES: Final[Mapping[str, Case]] = {
     "Starlette JSON, uvloop": Case("starlette", "httptools", 1, "uvloop"),
     "Starlette JSON, 64 at once, asyncio": Case("starlette", "httptools", BURST, "asyncio"),
     "Starlette JSON, 64 at once, uvloop": Case("starlette", "httptools", BURST, "uvloop"),
+    "Starlette JSON after a checkpoint, 64 at once": Case("pausing", "httptools", BURST),
+    "Starlette JSON after a checkpoint, 64 at once, asyncio": Case("pausing", "httptools", BURST, "asyncio"),
+    "Starlette JSON after a checkpoint, 64 at once, uvloop": Case("pausing", "httptools", BURST, "uvloop"),
 }
 
 

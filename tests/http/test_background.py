@@ -177,6 +177,8 @@ async def test_tasks_beyond_those_that_are_kept_end(autojump_clock: MockClock) -
         client = await site.connect()
         for _ in range(100):
             await client.get()
+        # the worker that waits for the next request has only been called
+        await wait_all_tasks_blocked()
         assert site.server.statistics().background == 100
         assert trio.lowlevel.current_statistics().tasks_living == living + 101 * WORKER
         await trio.sleep(BACKGROUND + 1)

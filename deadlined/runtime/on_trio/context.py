@@ -22,6 +22,9 @@ from .suspend_hook import interruptible
 # a name of this module, which compiled code finds faster than another's
 _COMPILED: Final = COMPILED
 
+# what the steps of foreign code yield once it has ended
+_ENDED: Final = object()
+
 
 class TaskContext:
     """The context of the task that makes this object. `renew` sets it to a copy of `origin`."""
@@ -35,7 +38,11 @@ class TaskContext:
     @property
     def runs_now(self) -> bool:
         """True if the calling task is that task."""
-        return current_task() is self._task
+        try:
+            return current_task() is self._task
+        except RuntimeError:
+            # the pump's call, which no task makes
+            return False
 
     def renew(self) -> None:
         """Let the task run in a new copy of the origin from its next step on. Called by the task itself."""
@@ -62,29 +69,31 @@ class RunInContextCopy:
             return
         steps, trap = first
         current_task().context = context
-        try:
-            while True:
+        while trap is not _ENDED:
+            try:
+                outcome = yield trap
+            except BaseException as error:
+                trap = steps.throw(error)
+            else:
                 try:
-                    outcome = yield trap
-                except BaseException as error:
-                    trap = steps.throw(error)
-                else:
-                    try:
-                        trap = steps.send(outcome)
-                    finally:
-                        # the name would keep an error, and through the error's frames this one: a cycle
-                        del outcome
-        except StopIteration:
-            return
+                    trap = steps.send(outcome)
+                finally:
+                    # the name would keep an error, and through the error's frames this one: a cycle
+                    del outcome
 
 
 def run_to_first_trap(function: Any, argument: Any) -> tuple[Any, Any] | None:
-    """Call and await `function(argument)` until it suspends. Return the suspended iterator and its trap, or None if it
-    has ended."""
+    """Call and await `function(argument)` until it suspends. Return the suspended iterator, which yields _ENDED at its
+    end, and its trap, or None if it has ended."""
     awaitable = function(argument)
     # interpreted, this frame is protected from Ctrl-C, which must not come between a trap and the suspension
-    steps = (awaitable if _COMPILED else interruptible(awaitable)).__await__()
-    # `for` ends without raising StopIteration here
+    steps = to_the_end(awaitable if _COMPILED else interruptible(awaitable))
     for trap in steps:
-        return steps, trap
+        return None if trap is _ENDED else (steps, trap)
     return None
+
+
+def to_the_end(awaitable: Any) -> Generator[Any, Any, None]:
+    """Await, and then yield _ENDED: compiled code catches a StopIteration at the price of a traceback."""
+    yield from awaitable.__await__()
+    yield _ENDED

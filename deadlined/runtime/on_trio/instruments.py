@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import trio
 
 from ..forking import end_child
@@ -12,3 +14,10 @@ class EndBeforeWait(trio.abc.Instrument):
 
     def before_io_wait(self, timeout: float) -> None:
         end_child()
+
+
+def runs_in_asyncio() -> bool:
+    """Return True if trio runs as a guest of asyncio. What an instrument calls then cannot know which of the two loops
+    it is called by."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

@@ -13,7 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from ...poll import Half, Poller
 from ...timers import Timers
-from .context import RunInContextCopy, run_to_first_trap
+from .context import RunInContextCopy, run_to_first_trap, to_the_end
 from .host import TrioHost
 from .parking import TaskParker, TrioParking, TrioTurn, YieldShielded, wake
 from .waiter import TrioWaiter
@@ -28,6 +28,7 @@ def protect_from_interrupts() -> None:
         TrioTurn.__await__,
         RunInContextCopy.__await__,
         run_to_first_trap,
+        to_the_end,
         wake,
         TrioWaiter.park,
         TrioHost.kick,

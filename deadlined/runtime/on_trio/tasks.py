@@ -20,8 +20,10 @@ from trio.lowlevel import checkpoint_if_cancelled, current_trio_token
 from ..tasks import ContainedTask, ContainedTasks
 from .context import RunInContextCopy, TaskContext
 from .guard import AbandonedGenerators, Generators, TaskGuard
+from .instruments import runs_in_asyncio
 from .parking import TaskParker
 from .suspend_hook import with_suspend_hook
+from .turn_end import TurnEnd
 
 _log: Final = logging.getLogger("deadlined.runtime")
 
@@ -36,10 +38,13 @@ class TrioTasks(ContainedTasks):
         self._manager = trio.open_nursery()
         self._nursery: trio.Nursery | None = None
         self._token = current_trio_token()
+        self._turn_end: Final = TurnEnd()
 
     async def __aenter__(self) -> ContainedTasks:
         self._nursery = await self._manager.__aenter__()
         self.generators.install()
+        if not runs_in_asyncio():
+            self._nursery.start_soon(self._turn_end.run)
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
@@ -62,7 +67,10 @@ class TrioTasks(ContainedTasks):
         self._nursery.start_soon(function)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        self._token.run_sync_soon(function)
+        if self._turn_end.is_open:
+            self._turn_end.call(function)
+        else:
+            self._token.run_sync_soon(function)
 
 
 class TrioTask(ContainedTask):

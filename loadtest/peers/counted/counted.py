@@ -38,20 +38,23 @@ async def hello(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": _HELLO})
 
 
-def _json_app() -> App:
+def _starlette(pauses: bool) -> App:
     # the hello is measured where Starlette is not installed
+    import anyio.lowlevel
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
     async def answer(request: Request) -> JSONResponse:
+        if pauses:
+            await anyio.lowlevel.checkpoint()
         return JSONResponse({"message": "Hello, world!"})
 
     return marked(Starlette(routes=[Route("/", answer), Route("/mark", answer)]))
 
 
 def __getattr__(name: str) -> App:
-    if name == "starlette":
-        return _json_app()
+    if name in ("starlette", "pausing"):
+        return _starlette(name == "pausing")
     raise AttributeError(name)
