@@ -214,9 +214,3 @@ def running(
 def deadlined_command(app: str, *flags: str) -> list[str]:
     """Return the command of `deadlined serve` on a free port of the loopback interface."""
     return [sys.executable, "-m", "deadlined", "serve", app, "--host", "127.0.0.1", "--port", "0", *flags]
-
-
-def uvicorn_command(app: str) -> list[str]:
-    """Return the command of uvicorn with h11 and asyncio's own loop."""
-    flags = ["--http", "h11", "--loop", "asyncio", "--no-access-log", "--host", "127.0.0.1", "--port", "0"]
-    return [sys.executable, "-m", "uvicorn", app, *flags]

@@ -35,6 +35,7 @@ from ..servers import ROOT, Server, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, Metric
 from .processes import SERVER_CORE
+from .web_servers import DEADLINES_OFF
 
 APPS: Final = ROOT / "loadtest" / "peers" / "counted"
 CLOCK: Final = ROOT / "loadtest" / "clients" / "slow_clock.c"
@@ -61,12 +62,13 @@ _QUESTION: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """An application of counted.py, the parser, how many connections ask at once, and the event loop."""
+    """An application of counted.py, the parser, how many connections ask at once, the event loop, other options."""
 
     app: str
     parser: str
     connections: int = 1
     loop: str = "trio"
+    options: Sequence[str] = ()
 
     @property
     def needs(self) -> set[str]:
@@ -80,6 +82,7 @@ CASES: Final[Mapping[str, Case]] = {
     "Starlette JSON": Case("starlette", "httptools"),
     "hello, h11, 64 at once": Case("hello", "h11", BURST),
     "hello, httptools, 64 at once": Case("hello", "httptools", BURST),
+    "hello, httptools, 64 at once, deadlines off": Case("hello", "httptools", BURST, options=DEADLINES_OFF.split()),
     "Starlette JSON, 64 at once": Case("starlette", "httptools", BURST),
     "hello, httptools, 64 at once, asyncio": Case("hello", "httptools", BURST, "asyncio"),
     "hello, httptools, 64 at once, uvloop": Case("hello", "httptools", BURST, "uvloop"),
@@ -209,7 +212,7 @@ def _serve(python: str, case: Case) -> list[str]:
     options = ["--no-access-log", "--http", case.parser, "--host", "127.0.0.1", "--port", "0"]
     if case.loop != "trio":
         options += ["--loop", case.loop]
-    return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options]
+    return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options, *case.options]
 
 
 def _clock() -> Path:

@@ -34,7 +34,7 @@ PATIENCE = 300.0
 
 
 def python(module: str, *arguments: str | int | float) -> list[str]:
-    """Return the command of a module of this package: `python("idle_client", 1000)`."""
+    """Return the command of a module of this package: `python("heap_child", 1000)`."""
     return [sys.executable, "-m", f"loadtest.bench.{module}", *map(str, arguments)]
 
 
