@@ -20,7 +20,6 @@ from .churn.command import command as churn_command
 from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
-from .scaling import command as scaling_command
 from .servers import ToolMissingError
 
 
@@ -61,7 +60,6 @@ def main() -> None:
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
       python -m loadtest bench instructions          count the instructions of a request
-      python -m loadtest scaling                     simulate many machines
       python -m loadtest document docs/performance.md README.md
 
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
@@ -206,7 +204,6 @@ def slow_command(connections: int) -> None:
 main.add_command(check_command)
 main.add_command(grid_command)
 main.add_command(http_command)
-main.add_command(scaling_command)
 main.add_command(churn_command)
 
 if __name__ == "__main__":

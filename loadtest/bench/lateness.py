@@ -58,7 +58,6 @@ class Lateness(Benchmark):
     """The benchmark `lateness`: `timers` within `spread` seconds."""
 
     name = "lateness"
-    columns = 6
     metrics: Mapping[str, Metric] = {
         **{name: Metric("ms", "less") for name in ("p50", "p90", "p99", "p99.9", "max")},
         "early": Metric("%", "less"),
