@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from ..servers import Server, tool
 from .contest import Benchmark, Contestant, Metric, Target
-from .web_cases import CASES, Case, load
+from .web_cases import CASES, MAIN, Case, load
 from .web_servers import (
     ENTRIES,
     GO,
@@ -50,11 +50,11 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
 
 # case, ours, theirs, and the requests of ours that are wanted for one of theirs
 _WANTED: Final = (
-    ("hello", OURS_H11, UVICORN_H11, 1.6),
-    ("hello", OURS_H11, HYPERCORN, 6.0),
-    ("hello", OURS, UVICORN_FAST, 1.6),
-    ("hello", OURS, GRANIAN_ST, 1.7),
-    ("hello", OURS, GO, 1.15),
+    (MAIN, OURS_H11, UVICORN_H11, 1.6),
+    (MAIN, OURS_H11, HYPERCORN, 6.0),
+    (MAIN, OURS, UVICORN_FAST, 1.6),
+    (MAIN, OURS, GRANIAN_ST, 1.7),
+    (MAIN, OURS, GO, 1.15),
     ("Starlette JSON", OURS, UVICORN_FAST, 1.4),
     ("Starlette JSON", OURS_UVLOOP, UVICORN_FAST, 1.4),
     ("Starlette JSON", OURS, GRANIAN_ST, 1.25),
@@ -88,15 +88,16 @@ class Duel(Benchmark):
 
     repetitions = 10
 
-    def __init__(self, pairs: int = 8) -> None:
+    def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
         self._pairs = pairs
+        self._cases = cases
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [ENTRIES[name].contestant() for name in RIVALS]
 
     def cases(self) -> Sequence[str]:
-        return tuple(DUELS)
+        return self._cases
 
     def skips(self, contestant: str, case: str) -> str | None:
         asked, theirs = DUELS[case]
@@ -114,7 +115,7 @@ class Duel(Benchmark):
             return {"requests": statistics.median(self._ratios(ours, theirs, asked))}
 
     def quick(self) -> Self:
-        return type(self)(pairs=2)
+        return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
 
     def _ratios(self, ours: Server, theirs: Server, case: Case) -> list[float]:
         found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -95,24 +96,30 @@ _STYLES: Final = {
 }
 
 
+# panels side by side
+_ACROSS: Final = 3
+
+
 def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:
     """Draw a panel for each case: nanoseconds by the number of timers, both logarithmic, a line per queue."""
+    down = math.ceil(len(costs) / _ACROSS)
     figure, panels = plt.subplots(
-        len(costs), 1, figsize=(7.5, 1 + 3.6 * len(costs)), squeeze=False, layout="constrained"
+        down, _ACROSS, figsize=(15, 1 + 3.4 * down), squeeze=False, layout="constrained", sharex=True
     )
-    for axes, (case, queues) in zip(panels[:, 0], costs.items(), strict=True):
+    for axes in panels.flat[len(costs) :]:
+        axes.remove()
+    for axes, (case, queues) in zip(panels.flat, costs.items(), strict=False):
         for name, found in queues.items():
-            if found:
-                colour, line, marker = _STYLES[name]
-                axes.plot(list(found), list(found.values()), color=colour, linestyle=line, marker=marker,
-                          markersize=4, linewidth=1.3, label=name)  # fmt: skip
+            colour, line, marker = _STYLES[name]
+            axes.plot(list(found), list(found.values()), color=colour, linestyle=line, marker=marker,
+                      markersize=4, linewidth=1.3, label=name)  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("timers")
-        axes.set_ylabel("ns")
         axes.set_title(case, fontsize=11)
         axes.grid(which="major", alpha=0.3)
-        _legend(axes)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
+    figure.supxlabel("timers")
+    figure.supylabel("ns")
     figure.suptitle(title, fontsize=13)
     figure.savefig(path, dpi=80)
     plt.close(figure)

@@ -77,8 +77,11 @@ class Schemes(Benchmark):
         """Draw a panel for each case."""
         from ..bench.plots import growths  # matplotlib takes a second to import
 
-        costs = {case: {name: self._costs(results, name, case) for name in SUBJECTS} for case in results.cases}
-        growths(self.title, {case: found for case, found in costs.items() if any(found.values())}, path)
+        costs = {
+            case: {name: found for name in SUBJECTS if (found := self._costs(results, name, case))}
+            for case in results.cases
+        }
+        growths(self.title, {case: found for case, found in costs.items() if found}, path)
 
     def quick(self) -> Self:
         return type(self)(min(self._sizes[-1], QUICK_MOST), self._patience, QUICK_BUDGET, values=1)
