@@ -57,12 +57,6 @@ def raise_file_limit(wanted: int) -> int:
     return max(soft, wanted)
 
 
-def pin(pid: int, core: int) -> None:
-    """Keep a process on one core. Does nothing if that core or the system call does not exist."""
-    if hasattr(os, "sched_setaffinity") and core in os.sched_getaffinity(0):
-        os.sched_setaffinity(pid, {core})
-
-
 @contextmanager
 def on_core(core: int | None) -> Iterator[None]:
     """Start processes on this core: until the end of the block, children run there with all their threads.

@@ -24,12 +24,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
-from ..clients.exchange import Client
 from ..report import RESULTS
 from ..servers import ROOT, Server, running
 from . import builds, client
@@ -43,8 +44,9 @@ KEPT: Final = RESULTS / "callgrind"
 
 # the connections of a burst
 BURST: Final = 64
-# seconds to start under callgrind, on a busy machine
+# seconds to start under callgrind, on a busy machine; and for one answer
 PATIENCE: Final = 180.0
+ANSWER: Final = 60.0
 
 # the function whose call makes callgrind write its counters and reset them; counted.py calls it for /mark
 _MARK: Final = "getloadavg"
@@ -168,12 +170,15 @@ class Instructions(Benchmark):
         return {"instructions": (many - few) / (self._runs[2] - self._runs[1])}
 
     def _load(self, server: Server, connections: int) -> None:
-        with Client(server.port, connections) as crowd:
+        with ExitStack() as stack:
+            made = [HTTPConnection("127.0.0.1", server.port, timeout=ANSWER) for _ in range(connections)]
+            clients = [stack.enter_context(closing(connection)) for connection in made]
             for requests in self._runs:
                 for _ in range(requests // connections):
-                    _ask(server, crowd)
+                    _ask(server, clients)
                 _wait_for_state(server.pid, "S")
-                crowd.ask("/mark", 1)
+                send(clients[:1], "/mark")
+                receive(clients[:1])
 
     def quick(self) -> Self:
         return type(self)((64, 64, 128), ("hello, h11",), self._pythons)
@@ -182,15 +187,37 @@ class Instructions(Benchmark):
         return type(self)(self._runs, self._cases, pythons)
 
 
-def _ask(server: Server, crowd: Client) -> None:
+def _ask(server: Server, clients: Sequence[HTTPConnection]) -> None:
     """Send a request on every connection at once, and read the answers."""
     _wait_for_state(server.pid, "S")
-    if len(crowd) > 1:
+    if len(clients) > 1:
         os.kill(server.pid, signal.SIGSTOP)
         _wait_for_state(server.pid, "T")
-    crowd.send("/")
+    send(clients, "/")
     os.kill(server.pid, signal.SIGCONT)
-    crowd.receive()
+    receive(clients)
+
+
+def send(clients: Sequence[HTTPConnection], path: str) -> None:
+    """Send a request on each connection, with the one field that it must have."""
+    for connection in clients:
+        connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Host", "127.0.0.1")
+        connection.endheaders()
+
+
+def receive(clients: Sequence[HTTPConnection]) -> None:
+    """Read one whole answer from each connection. ContestantError if it is not 200 with a length, or is cut."""
+    for connection in clients:
+        try:
+            answer = connection.getresponse()
+            answer.read()
+        except HTTPException as error:
+            raise ContestantError(
+                f"the server closed the connection before the end of its answer: {error!r}"
+            ) from error
+        if answer.status != 200 or answer.headers["content-length"] is None:
+            raise ContestantError(f"the server answered {answer.status} with {dict(answer.headers)}")
 
 
 def _wait_for_state(pid: int, wanted: str) -> None:

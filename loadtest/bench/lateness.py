@@ -15,13 +15,13 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final, Self
 
-from ..servers import pin, raise_file_limit
+from ..servers import on_core, raise_file_limit
 from . import builds, golang
 from .contest import Benchmark, Contestant, Metric, Target
-from .processes import SERVER_CORE, Pressure, run
+from .processes import SERVER_CORE, run
 
 TRIO: Final = "trio sleep_until"
 ASYNCIO: Final = "asyncio call_at"
@@ -38,17 +38,12 @@ _WAYS: Final = {CONN: "trio conn", THREAD: "trio thread"}
 
 
 @contextmanager
-def idle_core(pid: int) -> Iterator[None]:
-    """Disturb nothing."""
-    yield
-
-
-@contextmanager
-def busy_core(pid: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a busy loop on the child's core."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+def busy_core() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a busy loop on the core of the timers."""
+    with on_core(SERVER_CORE):
+        process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    with process:
         try:
-            pin(process.pid, SERVER_CORE)
             yield process
         finally:
             process.kill()
@@ -68,15 +63,13 @@ class Lateness(Benchmark):
         self._spread = spread
         self.idle = f"{timers:,} timers, idle machine"
         self.busy = f"{timers:,} timers, beside a busy loop"
-        # what disturbs the timers, by case
-        self._pressures: dict[str, Pressure] = {self.idle: idle_core, self.busy: busy_core}
         self.title = f"Lateness of {timers:,} timers within {spread:g} s"
         self.targets: Sequence[Target] = self._targets()
 
     def _targets(self) -> list[Target]:
         """Return that none of ours is early, and late by a millisecond at most, or by less where that is promised."""
         ours = (builds.INSTALLED, builds.PURE, *(_best() + suffix for suffix in (CONN, PRECISE, THREAD)))
-        found = [Target(case, "early", name, "", at_most=0.0, always=True) for case in self._pressures for name in ours]
+        found = [Target(case, "early", name, "", at_most=0.0, always=True) for case in self.cases() for name in ours]
         bounds = {name: 0.25 if name.endswith(PRECISE) else 1.2 for name in ours}
         return found + [Target(self.idle, "p99", name, "", at_most=bound) for name, bound in bounds.items()]
 
@@ -91,13 +84,14 @@ class Lateness(Benchmark):
         ]
 
     def cases(self) -> Sequence[str]:
-        return tuple(self._pressures)
+        return self.idle, self.busy
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         raise_file_limit(self._timers + 500)
         command, environment = program(contestant)
         sizes = [str(self._timers), str(self._spread)]
-        return run([*command, *sizes], environment, beside=self._pressures[case])
+        with busy_core() if case == self.busy else nullcontext():
+            return run([*command, *sizes], environment)
 
     def quick(self) -> Self:
         return type(self)(timers=200, spread=0.1)

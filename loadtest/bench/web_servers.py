@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +20,9 @@ from typing import Final
 
 from .. import apps, frameworks
 from ..servers import START, Server, running, tool
-from . import builds, golang
+from . import builds, golang, processes
 from .contest import Contestant, ContestantError
 from .crowd import WEBSOCKET, Crowd
-from .processes import SERVER_CORE
 from .web_cases import ECHO, PAGES, Case, Speaks
 
 # what each application answers, by path; the pages are those of loadtest/peers/go/web, too
@@ -116,11 +114,8 @@ def certificate() -> tuple[Path, Path]:
     folder = _folder().name
     made, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    subprocess.run(
-        [tool("openssl"), "req", "-x509", *curve, "-nodes", "-keyout", str(key), "-out", str(made),
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    command = [tool("openssl"), "req", "-x509", *curve, "-nodes", "-keyout", str(key), "-out", str(made), "-days", "2"]
+    processes.output([*command, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
     return made, key
 
 
@@ -143,7 +138,7 @@ def any_certificate() -> ssl.SSLContext:
 def serving(entry: Entry, case: Case) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
-    with running(entry.start(case), core=SERVER_CORE, environment=around) as server:
+    with running(entry.start(case), core=processes.SERVER_CORE, environment=around) as server:
         if case.speaks == "websocket":
             wait_for_answer(server, lambda: _open_websocket(server.port))
         else:

@@ -2,8 +2,8 @@
 
     python -m loadtest.peers.lateness_PEER VARIANT COUNT SPREAD
 
-"warm" is printed after a warm-up, so that the parent can begin to disturb. The last line of output is one JSON object:
-quantiles and the largest in milliseconds, and the per cent that were "early".
+The last line of output is one JSON object: quantiles and the largest in milliseconds, and the per cent that were
+"early".
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def armed(
 def measure(timers: Callable[[int, float], list[float]], count: str, spread: str) -> None:
     """Warm up, measure `count` timers within `spread` seconds, and print the figures."""
     timers(WARM_COUNT, WARM_SPREAD)
-    print("warm", flush=True)
-    print(json.dumps(figures(timers(int(count), float(spread)))), flush=True)
+    print(json.dumps(figures(timers(int(count), float(spread)))))
 
 
 def figures(lateness: Sequence[float]) -> dict[str, float]:

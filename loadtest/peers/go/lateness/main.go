@@ -3,7 +3,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"log"
 	"math"
 	"math/rand"
@@ -72,7 +71,6 @@ func number(text string) float64 {
 func main() {
 	count, spread := number(os.Args[1]), number(os.Args[2])
 	functions(warmCount, warmSpread)
-	fmt.Println("warm")
 	found := figures(functions(int(count), time.Duration(spread*1e9)))
 	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
 		log.Fatal(err)
