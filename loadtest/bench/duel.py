@@ -103,8 +103,9 @@ class Duel(Benchmark):
         asked, theirs = DUELS[case]
         if theirs not in RIVALS[contestant]:
             return "compared with other servers"
-        missing = ENTRIES[theirs].contestant().missing
-        return ENTRIES[contestant].refuses(CASES[asked]) if missing is None else f"{theirs} is missing: {missing}"
+        if (missing := ENTRIES[theirs].contestant().missing) is not None:
+            return f"{theirs} is missing: {missing}"
+        return ENTRIES[contestant].refuses(CASES[asked]) or CASES[asked].missing
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         name, other = DUELS[case]

@@ -95,7 +95,8 @@ class Idle(Benchmark):
         return tuple(self._silences)
 
     def skips(self, contestant: str, case: str) -> str | None:
-        return ENTRIES[contestant].refuses(self._silences[case].case)
+        served = self._silences[case].case
+        return ENTRIES[contestant].refuses(served) or served.missing
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = self._silences[case]

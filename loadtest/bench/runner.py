@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
 from ..report import console, progress, save
@@ -92,7 +93,7 @@ class Measurer:
         try:
             figures = self._benchmark.measure(turn.contestant, turn.case)
             self._results.add(turn.contestant, turn.case, figures)
-        except (ContestantError, RuntimeError, OSError, LookupError, ValueError) as error:
+        except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
             # the failure of one contestant must not lose the figures of the others
             self._results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
         self.took[turn.pair] = time.monotonic() - began

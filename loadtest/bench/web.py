@@ -59,7 +59,7 @@ class Web(Benchmark):
         return self._cases
 
     def skips(self, contestant: str, case: str) -> str | None:
-        return ENTRIES[contestant].refuses(CASES[case])
+        return ENTRIES[contestant].refuses(CASES[case]) or CASES[case].missing
 
     def saturates(self, case: str) -> bool:
         # one client waits for each of its answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,12 @@ class Case:
             message=(found.pop("bytes", 0), "binary" if found.pop("binary", False) else "text"),
             **found,
         )
+
+    @property
+    def missing(self) -> str | None:
+        """Say which program it needs that is not installed; None if there is none."""
+        program = {"tls": "openssl", "websocket": "cc"}.get(self.speaks)
+        return f"{program} is not installed" if program and shutil.which(program) is None else None
 
 
 _TABLES: Final = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))

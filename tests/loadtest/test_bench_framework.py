@@ -290,6 +290,20 @@ def test_a_contestant_that_fails_is_not_asked_again_and_the_rest_goes_on() -> No
     assert len(results.values[OURS, "few", "cost"]) == 3
 
 
+def test_a_server_that_has_died_is_a_failure_of_its_own() -> None:
+    import psutil  # type: ignore[import-untyped,unused-ignore]  # of the extra, as the load test itself
+
+    class Dying(Fake):
+        def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+            if contestant == PEER:
+                raise psutil.NoSuchProcess(12345)
+            return super().measure(contestant, case)
+
+    results = measured(Dying(broken=False))
+    assert "12345" in results.failures[PEER, "few"]
+    assert len(results.values[OURS, "few", "cost"]) == 3
+
+
 def test_only_the_contestants_that_are_asked_for_are_measured_and_the_others_say_so() -> None:
     benchmark = Fake()
     results = measured(benchmark, only=[OURS])

@@ -283,6 +283,14 @@ def test_each_command_is_complete(name: str) -> None:
     assert not [word for word in command if "{" in word]
 
 
+@pytest.mark.parametrize(("case", "program"), [("hello, TLS", "openssl"), ("websocket, 16 B", "cc"), ("hello", None)])
+def test_a_case_whose_program_is_missing_is_left_out_with_the_reason(
+    case: str, program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert WEB.skips(web_servers.OURS, case) == (program and f"{program} is not installed")
+
+
 @pytest.mark.parametrize("table", [{"path": "/", "paths": 1}, {"app": "flask"}])
 def test_a_case_with_what_is_not_known_is_refused(table: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError)):
