@@ -33,11 +33,12 @@ SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 INTEGRATION = ["-m", "not timed and not thorough"]
 THOROUGH = ["-m", "not timed", "--hypothesis-profile=thorough"]
 
-# Every test runs compiled on the newest Python: the thorough tier. What is compiled is the same source for all Pythons,
-# so the others run the default tier. Interpreted, the oldest runs the tier `integration`. A newer Python could still
-# differ, interpreted only, in how it runs frames, generators, tracebacks, signals and finalisers: where errors close
-# reference cycles, where Ctrl-C arrives, what a coroutine that is driven by hand sees, what threads and forks find.
-# These are the tests of that, and all that are skipped where the package is compiled.
+# Every test runs compiled on the newest Python: the thorough tier. The oldest runs the default tier compiled, and the
+# tier `integration` interpreted, without the tests of the load test, which is interpreted in both builds. What is
+# compiled is the same source for all Pythons. Those in between, and the newest interpreted, could still differ in how
+# they run frames, generators, tracebacks, signals and finalisers: where errors close reference cycles, where Ctrl-C
+# arrives, what a coroutine that is driven by hand sees, what threads and forks find. These are the tests of that, and
+# all that are skipped where the package is compiled.
 BY_THE_INTERPRETER = [
     *("tests/runtime", "tests/threads", "tests/timing", "tests/net", "tests/poll/test_clock.py"),
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
@@ -94,17 +95,20 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, name="wheel")
 def test_wheel(session: nox.Session) -> None:
-    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the others."""
+    """Test the compiled wheel: the thorough tier on the newest Python, the default tier on the oldest, and
+    BY_THE_INTERPRETER on the others."""
     install(session, extra_of(session), compiled=True)
-    tier = THOROUGH if session.python == PYTHONS[-1] else []
-    test(session, copy_without_package(session), [*SIDE_BY_SIDE, *tier], compiled=True)
+    tier = {PYTHONS[0]: [], PYTHONS[-1]: THOROUGH}.get(str(session.python), BY_THE_INTERPRETER)
+    chosen = [] if session.posargs else tier
+    test(session, copy_without_package(session), [*SIDE_BY_SIDE, *chosen], compiled=True)
 
 
 @nox.session(python=PYTHONS)
 def pure(session: nox.Session) -> None:
     """Test the wheel that is not compiled: `integration` on the oldest Python, BY_THE_INTERPRETER on the others."""
     install(session, extra_of(session), compiled=False)
-    chosen = [] if session.posargs else INTEGRATION if session.python == PYTHONS[0] else BY_THE_INTERPRETER
+    tier = [*INTEGRATION, "--ignore=tests/loadtest"] if session.python == PYTHONS[0] else BY_THE_INTERPRETER
+    chosen = [] if session.posargs else tier
     test(session, copy_without_package(session), [*SIDE_BY_SIDE, *chosen], compiled=False)
 
 

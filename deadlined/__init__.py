@@ -10,7 +10,7 @@ A deadline is an absolute time on the event loop's clock and a field of the conn
 without an event loop, `deadlined.timers` holds the timer facilities, and the command `deadlined serve` runs an ASGI
 application.
 
-A name is loaded, with trio, when it is first used: a probe, which has none, starts five times as fast.
+A name is loaded, with trio, when it is first used: a probe, which uses none, starts five times as fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from . import freshness as _freshness  # noqa: F401, warns before a compiled module fails that does not fit the others
 
 if sys.platform == "win32":
-    # says at once what is needed
+    # raises an ImportError that says what is needed
     from . import runtime as _runtime  # noqa: F401
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .runtime import current_time, statistics
     from .timing import Ticker, Timer, after_func, sleep, sleep_until
 else:
-    # hidden from type checkers, which would believe that there is every name
+    # hidden from type checkers, which would accept any name because of it
 
     def __getattr__(name: str) -> object:
         """Load a public name, or one of the modules below, when it is first used."""

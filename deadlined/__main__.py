@@ -19,8 +19,8 @@ def run() -> None:
 
         START.hold_hangups()
     if os.getpid() == 1:
-        # The kernel keeps from process 1, which a container's is, what it has no handler for. Without one a container
-        # that is stopped while its application starts would be killed after the whole grace period.
+        # The kernel does not deliver to process 1, the first of a container, signals for which it has no handler. So a
+        # container that is stopped while its application starts would be killed after the whole grace period.
         signal.signal(signal.SIGTERM, _end)
     from .cli import main
 
@@ -28,7 +28,7 @@ def run() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """End as by the signal."""
+    """End with the exit code of a process that the signal has ended."""
     os._exit(128 + number)
 
 

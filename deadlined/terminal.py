@@ -1,10 +1,10 @@
-"""The terminal that this process was started on, and SIGHUP until somebody handles it.
+"""The terminal that this process was started on, and SIGHUP until it has a handler.
 
 Facts      SIGHUP comes when a terminal is closed, and by custom it also tells a server to read its configuration. It
            ends a process that has no handler for it. When a terminal is closed, /dev/tty cannot be opened any more.
            Loading the command takes a fifth of a second.
-Hazard     A reload that is asked for in that time ends the service. A terminal that is closed in that time looks later
-           as if there had been none.
+Hazard     A reload that is asked for in that time ends the service. If the terminal is closed in that time, it seems
+           later as if there had been none.
 Answer     The command holds the signal back before it loads anything else: the kernel keeps it until there is a
            handler. Whether there is a terminal is noted at the same time.
 Cost       Two system calls and the opening of a file. The first 20 ms, in which Python itself starts, remain.

@@ -16,7 +16,7 @@ Every start of a timer, by making it or by `reset`, ends at most once: one `wait
 cancelled before it runs. Under asyncio such a cancellation discards the time. Timers and tickers belong to one event
 loop and are not thread-safe.
 
-With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` tells where the
+With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` says where the
 running timers and tickers were made.
 """
 

@@ -128,7 +128,7 @@ def test_short_flags_are_those_of_other_servers(chosen: list[ServeConfig]) -> No
 def test_an_unknown_variable_is_one_line_on_stderr(chosen: list[ServeConfig]) -> None:
     result = command("serve", DEADLINED_IDEL="5s")
     assert result.exit_code == 0
-    assert result.stderr == "Warning: the variable DEADLINED_IDEL means nothing; did you mean DEADLINED_IDLE?\n"
+    assert result.stderr == "Warning: unknown variable DEADLINED_IDEL; did you mean DEADLINED_IDLE?\n"
     assert chosen == [ServeConfig()]
 
 

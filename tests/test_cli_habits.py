@@ -110,9 +110,9 @@ def test_a_flag_and_a_variable_beat_the_file_of_variables(tmp_path: Path, chosen
     ("content", "told"),
     [
         (None, "cannot read it: No such file or directory"),
-        (b"A=1\n'B\n", ":2: this line is no NAME=value"),
+        (b"A=1\n'B\n", ":2: this line is not NAME=value"),
         (b"\xff\xfe", "cannot read it: "),
-        (b"A=x\0y", ":1: this line is no NAME=value"),
+        (b"A=x\0y", ":1: this line is not NAME=value"),
     ],
 )
 def test_a_file_of_variables_that_is_none_is_told(
@@ -156,4 +156,4 @@ def test_the_path_at_which_it_is_mounted_is_in_the_scope(start: Starter, tmp_pat
 def test_what_is_no_path_to_mount_at_is_told(path: str) -> None:
     result = command("--root-path", path)
     assert result.exit_code == 2
-    assert f"'{path}' is no path to mount at: write one like /shop" in result.stderr
+    assert f"'{path}' is not a path to mount at: write one like /shop" in result.stderr

@@ -1,4 +1,4 @@
-"""ASGI 3 applications on the HTTP server: http and lifespan, and the `deadlined` extension."""
+"""ASGI 3 applications on the HTTP server: http, websocket and lifespan, and the `deadlined` extension."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Facts      A client that waits 2 s for an answer has no use for one after 2.1 s.
 Hazard     A client chooses the value. It could ask for more than the server gives, or for nothing.
 Answer     A budget only shortens: the handler's deadline is the earlier of the server's and the client's. A field that
            is malformed counts as absent; of several the shortest counts.
-Cost       None unless the fields are trusted; then a look at each field's name.
+Cost       None unless the fields are trusted; then comparisons with each field's name.
 """
 
 from __future__ import annotations

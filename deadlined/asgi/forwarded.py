@@ -2,7 +2,7 @@
 
 Facts      A proxy appends the address of its client to the list that it has received. A client can send such a list,
            too, and most proxies pass on what they do not know: nginx, which sets X-Forwarded-For, passes Forwarded on.
-Hazard     Whoever is believed chooses the address that limits, logs and permissions go by.
+Hazard     A client that is believed chooses the address by which it is limited, logged and permitted.
 Answer     Nothing is believed unless the connection comes from a trusted proxy. The lists are read from the right, the
            end that the nearest proxy has written, for as long as the address that was read is a trusted proxy's: the
            first other one is the client. What is malformed, unknown or obfuscated ends the walk. Each field line is
@@ -28,11 +28,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 UNIX: Final = "unix"
 
-# what a message says is allowed
+# what is allowed, for error messages
 ALLOWED: Final = "write an address, a network such as 10.0.0.0/8, or unix"
 
 _LARGEST_PORT: Final = 65535
-# elements of a list that are looked at, from the right: more proxies than any path has
+# elements of a list that are read, from the right: more proxies than any path has
 _MOST_HOPS: Final = 32
 
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -57,7 +57,7 @@ _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https
 
 class Origin(NamedTuple):
     """Where a request comes from: its client, the scheme that the client used, and the host and port that it asked for.
-    An address is None if the connection has none and no proxy has told one."""
+    An address is None if neither the connection nor a proxy gives one."""
 
     client: Address | None
     scheme: str
@@ -87,7 +87,7 @@ def proxy(text: str) -> IPv4Network | IPv6Network | str:
 
 
 class TrustedProxies:
-    """The proxies that are believed. `proxies`: what `proxy` accepts; ValueError for others. Never changes."""
+    """The proxies that are believed. `proxies`: what `proxy` accepts; ValueError for others. Immutable."""
 
     def __init__(self, proxies: Iterable[str]) -> None:
         found = [proxy(text) for text in proxies]
@@ -97,9 +97,9 @@ class TrustedProxies:
     def origin(
         self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None
     ) -> Origin | None:
-        """Return where a request comes from, None if no trusted proxy tells it. `client`, `scheme`, `server`: of its
-        connection. Over a unix socket it has no client, and a server without a port or none."""
-        # a peer over TCP that is gone has no address either, but its connection has
+        """Return where a request comes from, None if no trusted proxy says it. `client`, `scheme`, `server`: those of
+        the connection. On a unix socket the client is None, and the server is None or has no port."""
+        # a TCP peer that is gone has no address either, but the server's end has a port
         is_unix = client is None and (server is None or server[1] is None)
         if not (self._unix if is_unix else client is not None and self._trusts(client[0])):
             return None
@@ -132,7 +132,7 @@ class TrustedProxies:
 
 
 def _agreed(one: Origin, other: Origin, here: Origin) -> Origin:
-    """Return what both say, and the connection's own for the rest."""
+    """Return what both say alike, and the connection's own values for the rest."""
     if one.client is None or other.client is None or one.client[0] != other.client[0]:
         return here
     return Origin(
@@ -177,7 +177,7 @@ def _x_forwarded_hops(fields: dict[bytes, list[str]]) -> list[_Hop]:
         [part.strip(" \t") for line in fields.get(name, ()) for part in line.split(",")] for name in _X_FORWARDED
     )
     hops = []
-    # without a list of clients there is what the last proxy says of the rest
+    # without a list of clients, the last proxy's other fields are one hop
     for place in list(reversed(range(len(clients) or 1)))[:_MOST_HOPS]:
         # lists of one length belong together; else the last value is the last proxy's
         rest = [(values[place] if len(values) == len(clients) else values[-1]) if values else "" for values in others]
@@ -202,8 +202,8 @@ def _node(text: str) -> Address | None:
 
 
 def _server(hop: _Hop, scheme: str, own: ServerAddress | None) -> ServerAddress | None:
-    """Return the host and port that the client asked for, None if the proxy does not tell, or what is no host. `own`:
-    that of the connection, whose host counts if only a port is told."""
+    """Return the host and port that the client asked for, None if the proxy names none or a malformed one. `own`: that
+    of the connection, whose host counts if only a port is given."""
     match = _HOST.fullmatch(hop.host)
     port = _port((match and match["port"]) or hop.port)
     if match is not None:

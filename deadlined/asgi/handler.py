@@ -142,8 +142,8 @@ class AsgiHandler:
     """A handler that calls `app` for each exchange. Each request gets a shallow copy of the lifespan's `state`.
 
     `root_path`: where a proxy has mounted the application; it is put in front of each path, as ASGI demands. ValueError
-    for one that is not like "/shop". `trusted_proxies`: whose `Forwarded` and `X-Forwarded-*` fields are believed, None
-    for nobody's. `trust_deadline_headers`: whether the time that a client says it waits (`grpc-timeout`,
+    for one that is not like "/shop". `trusted_proxies`: those whose `Forwarded` and `X-Forwarded-*` fields are
+    believed, None for none. `trust_deadline_headers`: whether the time that a client says it waits (`grpc-timeout`,
     `x-envoy-expected-rq-timeout-ms`, `request-timeout`) shortens the handler's deadline, from the end of the head.
     """
 
@@ -161,7 +161,7 @@ class AsgiHandler:
         self._trusted_proxies = trusted_proxies
         self._trust_deadline_headers = trust_deadline_headers
         self._state = {} if state is None else state
-        # the values that most scopes share, and the keys of the others: copying a dictionary is faster than filling one
+        # the values that most scopes share, and all keys: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
             "type": "http",
             "asgi": _VERSIONS,
@@ -208,7 +208,7 @@ class AsgiHandler:
         return scope
 
     def _set_origin(self, scope: Scope, exchange: Exchange, proxies: TrustedProxies) -> None:
-        """Set in `scope`, and for the log, where the request comes from if trusted proxies tell it."""
+        """Set in `scope`, and for the log, where the request comes from, if trusted proxies say so."""
         origin = proxies.origin(exchange.request.headers, exchange.client, exchange.scheme, exchange.server_address)
         if origin is not None:
             exchange.forwarded_client = origin.client
@@ -266,7 +266,7 @@ class _Channel(Sender):
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Send a message, and return an awaitable for what of it must wait: often nothing.
+        """Send a message, and return an awaitable for the part of it that must wait: often nothing.
 
         Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
         """
@@ -281,7 +281,7 @@ class _Channel(Sender):
             if not exchange.try_send(body if isinstance(body, bytes) else copied(body), bool(event.get("more_body"))):
                 return exchange.finish_send()
         else:
-            raise ResponseError(f"an HTTP response knows no message {kind!r}")
+            raise ResponseError(f"an HTTP response has no message {kind!r}")
         return DONE
 
 
@@ -289,5 +289,5 @@ def check_root_path(path: str) -> str:
     """Return a path at which an application can be mounted. ValueError for one that is not empty and not like
     "/shop"."""
     if path and (not path.startswith("/") or path.endswith("/")):
-        raise ValueError(f"{path!r} is no path to mount at: write one like /shop, without a slash at its end")
+        raise ValueError(f"{path!r} is not a path to mount at: write one like /shop, without a slash at its end")
     return path

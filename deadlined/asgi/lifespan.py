@@ -19,12 +19,11 @@ class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
 class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
-    Every request gets a copy of `state`. An application that raises an Exception before it has sent
-    `lifespan.startup.complete` is served without a lifespan, and that is logged; one that returns before is, too.
-    LifespanFailed if it sends `lifespan.startup.failed`, or raises what is no Exception (SystemExit, or asyncio's
-    CancelledError because it has cancelled its own task). What it raises later is logged, and requests are served.
-    KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is
-    cancelled.
+    Every request gets a copy of `state`. An application that returns or raises an Exception before it has sent
+    `lifespan.startup.complete` is served without a lifespan; the exception is logged. LifespanFailed if it sends
+    `lifespan.startup.failed`, or raises another BaseException (SystemExit, or asyncio's CancelledError because it has
+    cancelled its own task). What it raises later is logged, and requests are served. KeyboardInterrupt passes. At the
+    end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is cancelled.
 
     `error` is what the application raised before it had started, None if nothing.
     """
@@ -81,7 +80,7 @@ class Lifespan:
         try:
             await self._app(scope, self._receive, self._send)
         except KeyboardInterrupt:
-            # who waits for the startup must not go on; this error reaches it first
+            # `__aenter__` must not succeed if it runs before this error has reached it
             self._failure = "it was interrupted"
             raise
         except BaseException as error:
@@ -99,7 +98,7 @@ class Lifespan:
         self.error = error
         if self._failure is None:
             if isinstance(error, Exception):
-                # one that has taken the first message knows lifespans: its startup has failed
+                # an application that has received the first message knows lifespans: its startup has failed
                 taken = len(self._next) < 2
                 level, shown = (logging.WARNING, error) if taken else (logging.INFO, None)
                 _log.log(level, "the application is served without a lifespan, it raised %r", error, exc_info=shown)
@@ -128,4 +127,4 @@ class Lifespan:
             _log.error("the application's shutdown failed: %s", message.get("message", ""))
             self._stopped.set()
         else:
-            raise RuntimeError(f"a lifespan knows no message {kind!r}")
+            raise RuntimeError(f"a lifespan has no message {kind!r}")

@@ -26,7 +26,7 @@ def copied(data: Any) -> bytes:
 
 def start(exchange: Exchange, event: dict[str, Any]) -> None:
     """Start the response that a message with `status` and `headers` describes. Raise as `Exchange.start`, and
-    ResponseError for a status that is no int."""
+    ResponseError for a status that is not an int."""
     status = event.get("status")
     if not isinstance(status, int):
         raise ResponseError(f"the status of a response must be an int, not {type(status).__name__}")
@@ -36,9 +36,9 @@ def start(exchange: Exchange, event: dict[str, Any]) -> None:
 class Sender:
     """What an application is given as `send`. Subclasses are callable with a message.
 
-    It returns an awaitable that is often done, where a coroutine function would make one for each message. But asgiref
-    (Channels' synchronous consumers, WsgiToAsgi) warns of what `inspect.iscoroutinefunction` does not take for one:
-    these are the attributes that it looks for.
+    Calling it returns an awaitable, most often one that is done and shared by all messages; a coroutine function would
+    make one each time. But asgiref (Channels' synchronous consumers, WsgiToAsgi) warns unless
+    `inspect.iscoroutinefunction` is true, which looks for these attributes.
     """
 
     __slots__ = ()

@@ -3,7 +3,7 @@
 Facts      The application is called for the request, and accepts it, denies it with a response of HTTP, or closes.
            After the end `send` raises OSError; frameworks make an exception of their own of the disconnect.
 Hazard     An application may accept twice, send before it accepts or after it has closed, or never accept. The
-           frameworks' exception, which an application need not catch, is no failure of the application.
+           frameworks' exception, which an application need not catch, is not a failure of the application.
 Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one.
 Cost       An object, a bound method and a scope per websocket; no task.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("deadlined.asgi")
 
-# of Starlette, FastAPI and Litestar; of BlackSheep
+# names of exceptions: of Starlette, FastAPI and Litestar; of BlackSheep
 _DISCONNECTS: Final = ("WebSocketDisconnect", "WebSocketDisconnectError")
 
 _missing_was_logged = False
@@ -37,11 +37,11 @@ def asks_for_websocket(exchange: Exchange) -> bool:
 
 
 async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
-    """Call `app` for the websocket that `exchange` asks for, with `scope`, which was made for HTTP. A request that is
-    no valid one is answered without it."""
+    """Call `app` for the websocket that `exchange` asks for, with `scope`, which was made for HTTP. Answer an invalid
+    request without calling it."""
     try:
         if not exchange.body_done:
-            # nobody could receive it: ASGI has no message for it
+            # ASGI has no message by which an application could receive it
             raise UpgradeRefused(400, [], b"a request for a websocket has no body\n")
         frames = open_frames(exchange)
     except UpgradeRefused as refused:
@@ -73,7 +73,7 @@ async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
 class WebSocketChannel(Sender):
     """`receive` and `send` of one websocket; it is itself `send`."""
 
-    __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_turn", "_websocket")
+    __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_watch_ended", "_websocket")
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
         self._exchange = exchange
@@ -88,11 +88,11 @@ class WebSocketChannel(Sender):
         self._accepting: Event | None = None
         # set when the task that waits for the peer to leave, before the websocket is accepted, has ended; None if there
         # is none
-        self._turn: Event | None = None
+        self._watch_ended: Event | None = None
 
     @property
     def ended(self) -> bool:
-        """True once the websocket has ended, or will not be."""
+        """True if the websocket has ended, or was not accepted."""
         return self._websocket is None or self._websocket.closed is not None
 
     async def receive(self) -> Message:
@@ -115,21 +115,21 @@ class WebSocketChannel(Sender):
 
     async def _wait_for_change(self) -> None:
         """Wait until the websocket is accepted, or can no longer be. Tasks that wait at the same time take turns."""
-        while self._turn is not None:
-            await self._turn.wait()
+        while self._watch_ended is not None:
+            await self._watch_ended.wait()
         if self._websocket is None:
-            turn = self._turn = Event()
+            watch_ended = self._watch_ended = Event()
             try:
                 await self._exchange.wait_disconnected()
                 if self._accepting is not None:
-                    # that was what has ended the wait
+                    # the upgrade has ended the wait
                     await self._accepting.wait()
             finally:
-                self._turn = None
-                turn.set()
+                self._watch_ended = None
+                watch_ended.set()
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Send a message, and return an awaitable for what of it must wait: often nothing.
+        """Send a message, and return an awaitable for the part of it that must wait: often nothing.
 
         Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
         """
@@ -145,7 +145,7 @@ class WebSocketChannel(Sender):
             return DONE
         if kind == "websocket.accept":
             raise ResponseError("the websocket was accepted twice")
-        raise ResponseError(f"a websocket that was accepted knows no message {kind!r}")
+        raise ResponseError(f"a websocket that was accepted has no message {kind!r}")
 
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""
@@ -153,7 +153,7 @@ class WebSocketChannel(Sender):
         if kind == "websocket.accept" and not self._denied and self._accepting is None:
             return self._accept(event.get("subprotocol"), event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
-            # code and reason are not told, and FastAPI's reason is a list here
+            # code and reason are not sent, and FastAPI's reason is a list here
             self._denied = True
             exchange.start(403, ())
             return self._deny(b"", False)

@@ -95,7 +95,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
 @click.pass_context
 def serve_command(context: click.Context, /, config: str | None, env_file: str | None, **given: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
-    its own deadline. It runs on trio unless --loop says otherwise; the log tells if it seems to need another loop.
+    its own deadline. It runs on trio unless --loop says otherwise; the log says if it seems to need another loop.
 
     Without APP, serve a page that shows the server's own connections and their deadlines.
 
@@ -111,9 +111,9 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
 
     SIGTERM and SIGINT begin a drain: no connection is accepted, open requests are answered, and those that remain
     after --drain are cut. A second signal ends the server at once. SIGHUP reads the file of --config and the
-    certificates again: deadlines, limits and TLS change, also for open connections. With --workers, send signals to the
-    process that was started: SIGHUP also replaces the worker processes one by one, with new code; SIGTTIN and SIGTTOU
-    start one more and end one. A worker process that gets a signal drains and is replaced.
+    certificates again: deadlines and limits change, also for open connections, and TLS for new ones. With --workers,
+    send signals to the process that was started: SIGHUP also replaces the worker processes one by one, with new code;
+    SIGTTIN and SIGTTOU start one more and end one. A worker process that gets a signal drains and is replaced.
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
@@ -137,7 +137,7 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def health_command(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Ask the admin listener of a running service whether it is ready. `deadlined health --help` tells more.
+    """Ask the admin listener of a running service whether it is ready. `deadlined health --help` says more.
 
     The process's own entry does not come here, but calls `deadlined.health` before it imports this module.
     """

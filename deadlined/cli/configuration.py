@@ -41,7 +41,7 @@ def show_command(config: str | None, env_file: str | None, as_json: bool, **give
         raise click.ClickException(f"cannot write: {error.strerror}") from None
 
 
-@config_group.command("validate", cls=GroupedCommand, short_help="Tell what is wrong with a configuration.")
+@config_group.command("validate", cls=GroupedCommand, short_help="Report what is wrong with a configuration.")
 @settings
 def validate_command(config: str | None, env_file: str | None, **given: Any) -> None:
     """Check all settings as `deadlined serve` would with the same options, and the certificate, its key and the

@@ -14,7 +14,7 @@ import click
 
 
 def load(path: str) -> None:
-    """Set the variables of a file that are not set yet. click.UsageError if it cannot be read, or is no such file."""
+    """Set the variables of a file that are not set yet. click.UsageError if it cannot be read, or is malformed."""
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
@@ -25,7 +25,7 @@ def load(path: str) -> None:
         raise click.UsageError(f"--env-file {path}: cannot read it: {why}") from None
     for line in parse_stream(io.StringIO(text)):
         if line.error or "\0" in line.original.string:
-            raise click.UsageError(f"--env-file {path}:{line.original.line}: this line is no NAME=value")
+            raise click.UsageError(f"--env-file {path}:{line.original.line}: this line is not NAME=value")
     for name, value in dotenv_values(stream=io.StringIO(text)).items():
         if value is not None:
             os.environ.setdefault(name, value)

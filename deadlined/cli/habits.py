@@ -1,4 +1,4 @@
-"""What to give instead of options that uvicorn, gunicorn and hypercorn have and `deadlined serve` has not."""
+"""What to give instead of options of uvicorn, gunicorn and hypercorn that `deadlined serve` does not have."""
 
 from __future__ import annotations
 

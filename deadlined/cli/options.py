@@ -14,7 +14,7 @@ from ..service.notify import inherited_sockets
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_CONFIG_HELP = "Read settings from a TOML file; flags and variables come before it."
+_CONFIG_HELP = "Read settings from a TOML file; flags and variables take precedence."
 _ENV_FILE_HELP = "Set the variables of this file that are not set, for the application and the settings."
 
 
@@ -74,7 +74,7 @@ class GroupedCommand(click.Command):
             raise click.UsageError(f"there is no {error.option_name}: {instead}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, and one for what is no setting."""
+        """Write a section for each group, and one for options that are not settings."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         settings = [option for option in options if isinstance(option, SettingOption)]
         others = [option for option in options if not isinstance(option, SettingOption)]

@@ -105,7 +105,7 @@ class ConnectionOwner:
         raise NotImplementedError
 
     def handler_cut(self) -> None:
-        """Note that a handler has ended whose exchange was cut off before, or that has served an upgrade."""
+        """Note that a handler has ended that had served an upgrade, or whose exchange had been cut off."""
         raise NotImplementedError
 
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
@@ -175,8 +175,8 @@ class ConnectionBase(ExchangeHost):
         return self._peer
 
     def configure(self, settings: Settings) -> None:
-        """Use `settings` from now on. Their timeouts apply to waits that begin later, and the idle timeout to the
-        current one, too: the wait of an idle connection may be without a limit."""
+        """Use `settings` from now on. Their timeouts apply to waits that begin later, the idle timeout also to a
+        current wait, which may be without a limit."""
         idle = self.settings.timeouts.idle
         self._use(settings)
         self.reader.configure(settings.limits, settings.routes)
@@ -246,7 +246,8 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def next_deadline(self) -> float:
-        """Until when the connection waits, whoever has its bytes."""
+        """When the current wait ends, absolute: by the connection's deadline, or by that of the protocol after an
+        upgrade."""
         upgraded = self._upgraded
         return self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline
 

@@ -65,7 +65,7 @@ class Connection(UpgradedConnection):
     # called by the server, its workers and the poller
 
     def start(self) -> None:
-        """Begin to serve: wait without a task for the first byte. In the clear, look first whether it has come."""
+        """Begin to serve: wait without a task for the first byte. Without TLS, check first whether it has come."""
         if self.state == HANDSHAKE:
             self._expect(Phase.HANDSHAKE, policy.handshake_deadline(self.accepted, self.timeouts))
             if not self._become_unattended():
@@ -133,8 +133,8 @@ class Connection(UpgradedConnection):
             self._leave_upgraded()
 
     def detach_handler(self) -> bool:
-        """Go on in another task if the connection does not need its handler any more. Return True if so. Called when
-        the handler suspends."""
+        """Go on in another task if the connection does not need its handler any more. Return True if so. Called as the
+        handler suspends, or while it is suspended."""
         exchange = self._exchange
         if exchange is None or not exchange.detachable:
             return False
@@ -207,7 +207,7 @@ class Connection(UpgradedConnection):
             if result.can_be_unattended and self.conn.drained:
                 self._become_unattended()
         else:
-            self._unread = result is Reason.PROTOCOL_ERROR  # a close that is a reset would discard TLS's alert
+            self._unread = result is Reason.PROTOCOL_ERROR  # a plain close could be a reset, which discards TLS's alert
             self._end(result)
 
     async def _rest_of_head(self) -> Request | None:
@@ -315,7 +315,8 @@ class Connection(UpgradedConnection):
         self._owner.schedule(self)
 
     async def _finish_exchange(self, exchange: Exchange) -> None:
-        """Decide after the handler whether the connection can be used again, and if so discard the rest of the body."""
+        """End an exchange whose handler has left: send what is pending, discard the rest of the body, and decide
+        whether the connection can be used again."""
         try:
             if exchange.link != DEAD:
                 await self._empty_output()

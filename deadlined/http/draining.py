@@ -1,4 +1,4 @@
-"""The beginning of a drain, as handlers see it: they can wait for it and not cause it."""
+"""The beginning of a drain, as handlers see it: they can wait for it, but not cause it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class BadRequest(Exception):  # noqa: N818, named after the status 400
 
 
 class UpgradeRefused(Exception):  # noqa: N818, named after what happened
-    """A request for an upgrade that is no valid one. `status`, `headers` and `body` are the response to it."""
+    """The request for an upgrade is not valid. `status`, `headers` and `body` are the response to it."""
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         super().__init__(f"the upgrade was refused with {status}")

@@ -1,7 +1,7 @@
 """One request and its response, as a handler sees them.
 
-An exchange makes no task, cancel scope or timer. `receiving.py` has its request; here is the response. A send ends by
-the deadline of the send, a response by that of the whole.
+An exchange makes no task, cancel scope or timer. `receiving.py` has its request; here is the response. Each send has a
+deadline, and so has the response as a whole.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Exchange(ReceivingExchange):
         """Send a piece of the body; `more` is False for the last one.
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
-        send; the pieces are sent in the order of the calls, at the end of the event loop's turn. It waits while more
-        than 64 KiB are to be sent; after the last piece only if they are more than 256 KiB, or if it is known that they
-        must wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler is
-        cancelled. A send that is cancelled is sent nevertheless.
+        send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
+        more than 64 KiB are pending; after the last piece only if they are more than 256 KiB, or if they are known to
+        wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler is
+        cancelled. The piece of a cancelled send is sent all the same.
         """
         if not self.try_send(data, more):
             await self.finish_send()
@@ -69,7 +69,7 @@ class Exchange(ReceivingExchange):
             host.expired(RULES["write"], host.clock.now() - due)
             return False
         host.output.append(before, large, after)
-        # an error is told by this send
+        # if the peer is gone, this send or a later one says so: do not cancel the handler for it
         self._sending += 1
         need_not_wait = host.flush_soon(more)
         self._sending -= 1
@@ -77,7 +77,7 @@ class Exchange(ReceivingExchange):
         return need_not_wait
 
     async def finish_send(self) -> None:
-        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone."""
+        """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone."""
         output = self._host.output
         if output.size > LIMIT:
             self._sending += 1
@@ -86,12 +86,12 @@ class Exchange(ReceivingExchange):
             finally:
                 self._sending -= 1
             if self._link == LIVE and not (self._watching or self._receiving):
-                # it was not watched while the send would have told the handler
+                # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
         else:
             await checkpoint()
         if self._link == DEAD:
-            # the reason may be a cancellation that has come with it
+            # a cancellation that has come as well is raised here, in place of Disconnected
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
@@ -123,7 +123,7 @@ class Exchange(ReceivingExchange):
         if self._write_by is not None:
             return self._write_by, RULES["write"]
         timeouts = self._host.timeouts
-        # the deadline of a whole response is not one of what comes after a 101
+        # `write` bounds a response, not what follows a 101
         due, rule = write_deadline(since, INF if self.upgraded else self.head_done, length, timeouts)
         return min(due, stall_deadline(now, timeouts)), rule
 

@@ -33,7 +33,7 @@ async def run_handler(
         traceback.clear_frames(error.__traceback__)
         cut = error
     try:
-        # outside of the handlers: compiled code that suspends in one loses its exception (runtime/within.py)
+        # outside of the `except` blocks: compiled code that suspends in one loses the exception (runtime/within.py)
         closing = task.close_generators()
         if closing is not None:
             await closing

@@ -16,8 +16,8 @@ from .transport import Plain
 
 async def tls_handshake(conn: Conn, context: ssl.SSLContext | None, deadline: float, peer: str) -> Tls | Reason:
     """Set up TLS on `conn`. Return the transport, or the reason to end: the peer has closed its side, an earlier read
-    deadline was set on `conn` and has passed, as a drain does, or the TLS handshake has failed, which is logged for
-    debugging with the name of the `peer`.
+    deadline of `conn`, which a drain sets, has passed, or the TLS handshake has failed, which is logged for debugging
+    with the name of the `peer`.
 
     Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
     `deadline`, BrokenResourceError if the connection is gone.

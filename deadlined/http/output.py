@@ -33,7 +33,7 @@ LIMIT: Final = 64 * 1024
 # than those that are sent in a row: each wakes its peer, and leaves the processor's caches cold for the next request
 LAST_LIMIT: Final = 256 * 1024
 
-# between two pieces that are one to the deadline. No piece is empty
+# stands between two parts of one piece, which have one deadline. No part is empty
 _JOINT: Final = b""
 
 
@@ -72,7 +72,7 @@ class OutputOwner(ReadyCallback):
 class Output(ReadyCallback):
     """The pending pieces of one connection. `size` is their length in bytes."""
 
-    __slots__ = ("_maybe_owner", "_pieces", "_since", "_taken", "_turn", "blocked", "size")
+    __slots__ = ("_maybe_owner", "_pieces", "_room", "_since", "_taken", "blocked", "size")
 
     def __init__(self, owner: OutputOwner) -> None:
         self._maybe_owner: OutputOwner | None = owner
@@ -84,8 +84,8 @@ class Output(ReadyCallback):
         self.blocked: bool = False
         # when the first piece began to wait; inf if it has not waited
         self._since: float = INF
-        # set when the pending bytes have become less than LIMIT, or are lost; made when needed
-        self._turn: Event | None = None
+        # set when at most LIMIT bytes are pending, or when they are lost; made when needed
+        self._room: Event | None = None
 
     @property
     def _owner(self) -> OutputOwner:
@@ -118,9 +118,9 @@ class Output(ReadyCallback):
     async def wait(self, most: int) -> None:
         """Sleep until at most `most` bytes are pending, or the output is discarded. Flush first."""
         while self.size > most:
-            if self._turn is None:
-                self._turn = Event()
-            await self._turn.wait()
+            if self._room is None:
+                self._room = Event()
+            await self._room.wait()
 
     def take(self) -> bytes:
         """Return the pending bytes, and leave none."""
@@ -129,13 +129,13 @@ class Output(ReadyCallback):
         return rest
 
     def discard(self) -> None:
-        """Forget what is pending, and wake those who wait. Idempotent."""
+        """Forget what is pending, and wake the tasks that wait. Idempotent."""
         self._pieces.clear()
         self.size = self._taken = 0
         if self.blocked:
             self.blocked = False
             self._owner.transport.conn.cancel_writable_call()
-        self._pass_turn()
+        self._wake_senders()
 
     def close(self) -> None:
         """Discard, and forget the owner, which refers to this object."""
@@ -235,7 +235,7 @@ class Output(ReadyCallback):
         return parts
 
     def _first_size(self) -> int:
-        """Return the length of the first piece; of one that is sent in parts, without those that have left."""
+        """Return the length of the first piece, without the parts of it that have left."""
         return sum([len(part) for part in self._first_parts()]) + self._taken
 
     def _some(self) -> list[bytes]:
@@ -264,10 +264,10 @@ class Output(ReadyCallback):
         if whole:
             del pieces[:whole]
         self._taken = taken
-        if self._turn is not None and self.size <= LIMIT:
-            self._pass_turn()
+        if self._room is not None and self.size <= LIMIT:
+            self._wake_senders()
 
-    def _pass_turn(self) -> None:
-        if self._turn is not None:
-            self._turn.set()
-            self._turn = None
+    def _wake_senders(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None

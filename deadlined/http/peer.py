@@ -37,14 +37,14 @@ class PeerConnection(ConnectionBase):
 
     def watch_peer(self) -> None:
         if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
-            self._look_at_peer()
+            self._check_peer()
 
     def unwatch_peer(self) -> None:
         if self._watched:
             self._watched = False
             self.conn.cancel_call()
 
-    def _look_at_peer(self) -> None:
+    def _check_peer(self) -> None:
         """Watch the peer. If it has reset the connection, cut the handler at once. If it has ended its side, which may
         be a half-close, give the handler DISCONNECT_GRACE to answer. Do nothing for a handler that waits in a receive
         or a send: that will raise Disconnected."""
@@ -67,7 +67,7 @@ class PeerConnection(ConnectionBase):
             # a half whose deadline has passed does not consume its readiness
             if self.conn.call_when_readable(self):
                 return True
-        # `_look_at_peer` has consumed the readiness by its call
+        # the call in `_check_peer` has consumed the readiness
         return self.conn.call_when_readable(self)
 
     # implements OutputOwner
@@ -104,7 +104,7 @@ class PeerConnection(ConnectionBase):
             self._lose_upgraded(reason)
             return
         if self._upgraded is not None:
-            # it ends already, and the protocol has told the handler
+            # the connection ends already, and the protocol has told the handler
             return
         exchange = self._exchange
         if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:

@@ -12,12 +12,12 @@ from .errors import BadRequest
 from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts
 
-# seconds by which the server closes later than the idle timeout that it advertises, so that a request which a client
-# sends in the last moment is still served (Node's keepAliveTimeoutBuffer)
+# seconds between the advertised idle timeout and the close, so that a request sent at the last moment is still served
+# (Node's keepAliveTimeoutBuffer)
 IDLE_BUFFER: Final = 1.0
 
-# seconds that each step of a lingering close may take, so that the peer can read the last response. Go's
-# rstAvoidanceDelay is 0.5, nginx's lingering_timeout 5
+# seconds for which a lingering close reads on, so that the peer can read the last response; sending that response may
+# take twice as long. Go's rstAvoidanceDelay is 0.5, nginx's lingering_timeout 5
 LINGER: Final = 2.0
 
 # seconds that a drain leaves to a connection whose client has sent nothing yet: its request may be under way (as in Go)
@@ -35,8 +35,8 @@ DISCONNECT_GRACE: Final = 1.0
 # stream_idle_timeout: the kernel buffers so much that a peer which reads 240 B/s shows progress only after minutes
 STALL: Final = 600.0
 
-# seconds that a handler may take to return after its websocket has ended, unless it has closed that itself: it is told
-# by its next receive or send, and may have much to clean up. Daphne's application_close_timeout
+# seconds that a handler may take to return after its websocket has ended, unless it has closed that itself: it learns
+# of the end by its next receive or send, and may have much to clean up. Daphne's application_close_timeout
 UPGRADE_GRACE: Final = 10.0
 
 # seconds that a drain leaves to the handler of a websocket to close it itself; then it is closed with 1012
@@ -125,8 +125,8 @@ def on_handler_failure(response: int) -> Action | None:
     """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
     because the peer could take it for complete.
 
-    None if it is complete: frameworks answer 500 themselves and raise then, and an end that no head has announced
-    would lose the peer's next request.
+    None if it is complete: frameworks answer 500 themselves and then raise, and a close that the response has not
+    announced would lose the peer's next request.
     """
     if response == SENT:
         return None
@@ -191,5 +191,5 @@ def handler_deadline(head_done: float, timeouts: Timeouts) -> float:
 
 
 def age_deadline(accepted: float, jitter: float, timeouts: Timeouts) -> float:
-    """Return the time from which on a response says `Connection: close`. `jitter`, from -1 to 1, spreads it."""
+    """Return the time after which responses say `Connection: close`. `jitter`, from -1 to 1, spreads it."""
     return accepted + timeouts.connection_age * (1 + AGE_JITTER * jitter)

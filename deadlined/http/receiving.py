@@ -84,12 +84,13 @@ class ReceivingExchange:
         self.start_time: float = start
         self.head_done: float = head_done
         self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
+        # NONE, or SENT once the output has the last piece; the property `response` asks whether that has left
         self._response = NONE
         self._link = LIVE
         # the status that the server has answered instead of the handler, 0 if it has not
         self._server_status = 0
-        # the body's deadline does not run while the handler does other things than receive: seconds of all such pauses,
-        # and when the latest one began
+        # the body's deadline runs only while the handler receives: seconds of all pauses in between, and when the
+        # latest one began
         self._paused = 0.0
         self._paused_at = head_done
         # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
@@ -104,8 +105,8 @@ class ReceivingExchange:
         self._write_by: float | None = None
         # tasks that wait in a send
         self._sending = 0
-        # when the handler must have returned, as the options or the application say; and as it is, which is sooner once
-        # the peer has left
+        # when the handler must have returned, by the options or the application; and the same, or sooner once the peer
+        # has left
         self._own_deadline = self._handler_deadline = handler_deadline(head_done, host.timeouts)
 
     @property
@@ -227,9 +228,8 @@ class ReceivingExchange:
             self._watching = False
 
     async def _wait_without_reading(self) -> None:
-        """Wait as `wait_disconnected` does, for a peer of whose further requests enough has come: read no more of them.
-        The kernel tells whether the peer has left. It does not tell that to a handler whose server leaves handlers
-        alone (`cancel_on_disconnect`) before the handler asks again."""
+        """Do what `wait_disconnected` does for a peer that has pipelined more than is buffered: read no more. The
+        kernel reports whether the peer has left; without `cancel_on_disconnect` only a later call notices that."""
         host = self._host
         conn = host.transport.conn
         if conn.peer_has_left:
@@ -372,7 +372,8 @@ class ReceivingExchange:
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
     def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
-        """Let the handler be cancelled if it has not returned `grace` seconds after the peer has left."""
+        """Have the handler cancelled if it has not returned in `grace` seconds. No effect if its deadline is sooner, or
+        without `cancel_on_disconnect`."""
         when = self._host.clock.now() + grace
         if self._host.cancel_on_disconnect and when < self._handler_deadline:
             self._handler_deadline = when

@@ -1,11 +1,11 @@
 """Timeouts and limits of some requests: overrides by path and method.
 
 Facts      An upload takes minutes where everything else takes seconds. A request's path is known with its head.
-Hazard     One bound for all requests is that of the slowest. Whoever writes `/%75pload` asks an application for
-           `/upload`, so a route that compares other bytes than the application can be evaded.
+Hazard     One bound for all requests must fit the slowest. An application reads `/%75pload` as `/upload`, so a route
+           that compares other bytes than the application can be evaded.
 Answer     The longest prefix that a path has, in whole segments and percent-decoded as an application sees it, decides.
-           What passes before the head is there, or belongs to more than one request, cannot be overridden.
-Cost       Without routes one comparison per request. With them a look at each route until one matches.
+           What ends before the path is known, or is for more than one request, cannot be overridden.
+Cost       Without routes one comparison per request. With them one for each route, until one matches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .timeouts import Limits, Timeouts, keep_alive_line
 
 # why a field cannot be overridden
 NOT_PER_ROUTE: Final = {
-    "handshake": "it passes before a request is there",
-    "read_header": "it passes before the path is known",
-    "connection_age": "it is the connection's",
-    "drain": "it is the server's",
+    "handshake": "it ends before a request has come",
+    "read_header": "it ends before the path is known",
+    "connection_age": "it is for the whole connection",
+    "drain": "it is for the whole server",
     "max_head": "it is checked before the path is known",
     "max_headers": "it is checked before the path is known",
-    "max_requests": "it is the connection's",
+    "max_requests": "it is for the whole connection",
 }
 
 _TIMEOUTS: Final = tuple(field.name for field in fields(Timeouts))
@@ -40,8 +40,8 @@ class Route:
     """What holds for requests whose path is `path` or lies below it, and whose method is one of `methods`, empty for
     all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE.
 
-    Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and an override that
-    cannot be.
+    Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and a field that cannot
+    be overridden.
     """
 
     path: str
@@ -50,10 +50,10 @@ class Route:
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
-            raise ValueError(f"{self.path!r} is no path of a route: write one like /upload, without a query")
+            raise ValueError(f"{self.path!r} is not a path for a route: write one like /upload, without a query")
         for method in self.methods:
             if not method or method != method.upper():
-                raise ValueError(f"{method!r} is no method: write it in capitals, such as POST")
+                raise ValueError(f"{method!r} is not a method: write it in capitals, such as POST")
         for name in self.overrides:
             if name in NOT_PER_ROUTE:
                 raise ValueError(f"{name} cannot be set for a route: {NOT_PER_ROUTE[name]}")
@@ -69,7 +69,7 @@ class Route:
 
 
 class Choice:
-    """The timeouts and limits of a request. Never changes. `keep_alive_line`: as in `Settings`."""
+    """The timeouts and limits of a request. Immutable. `keep_alive_line`: as in `Settings`."""
 
     __slots__ = ("keep_alive_line", "limits", "timeouts")
 
@@ -80,8 +80,8 @@ class Choice:
 
 
 class Routes:
-    """The routes of a server, applied to its timeouts and limits. Never changes. ValueError if two routes have a path
-    and a method in common."""
+    """The routes of a server, applied to its timeouts and limits. Immutable. ValueError if two routes have a path and a
+    method in common."""
 
     __slots__ = ("_choices",)
 

@@ -84,7 +84,7 @@ class Upgraded:
 
     @property
     def closed_by_handler(self) -> bool:
-        """True if it was the handler that has ended the protocol: nothing that it does afterwards is for the peer."""
+        """True if the handler has ended the protocol itself: nothing that it does afterwards is for the peer."""
         raise NotImplementedError
 
     def ended(self, reason: Reason) -> None:
@@ -110,11 +110,11 @@ class ExchangeHost(OutputOwner):
     client: tuple[str, int] | None
     server_address: tuple[str, int | None] | None
     scheme: str
-    # what the connection's tasks and timers live in
+    # the host of the event loop
     loop: Host
     # whether a websocket may compress
     ws_compression: bool
-    # from when on nothing new may begin on the connection, because of its age
+    # when the connection becomes too old for anything new
     close_after: float
 
     def enter(self, phase: Phase, deadline: float) -> None:
@@ -166,5 +166,5 @@ class ExchangeHost(OutputOwner):
 
     @property
     def was_left(self) -> bool:
-        """True if the peer is known to have left, although nothing was read of that."""
+        """True if the kernel has reported that the peer has left, even if that was not read yet."""
         raise NotImplementedError

@@ -1,11 +1,10 @@
-"""A connection through TLS, under the same rules as one in the clear.
+"""A connection through TLS, under the same rules as one without.
 
 Facts      What is encrypted must be sent before anything else, whether or not the kernel takes it now.
-Hazard     A piece of which a part is encrypted and not sent would be encrypted again by the one who sends the rest.
-           Its deadline must count until the kernel has all of its ciphertext.
+Hazard     If a part of a piece is encrypted and not sent, a send of the rest would encrypt it again. The deadline of
+           the piece must count until the kernel has all of its ciphertext.
 Answer     Bytes count as sent once their ciphertext has left. The transport knows how many of the next bytes are
            encrypted already (`ahead`), and goes on after them.
-Cost       Nothing.
 """
 
 from __future__ import annotations

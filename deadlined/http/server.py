@@ -39,7 +39,7 @@ class HttpServer(ConnectionOwner):
 
     Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a copy of
     the context variables of the caller of `serve`, in a task that serves one request after another; on asyncio only
-    if no request can tell that. An exception of it is logged and answered with 500 if no response was started.
+    while no request can notice that. An exception of it is logged, and answered with 500 if no response was started.
     Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
@@ -49,7 +49,7 @@ class HttpServer(ConnectionOwner):
 
     A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
     once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
-    side and wait for the answer. A handler that is told of it, by a receive or a send, has as long to return. After the
+    side and wait for the answer. A handler that learns of it by a receive or a send has as long to return. After the
     response is sent nothing is cancelled.
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
@@ -134,8 +134,8 @@ class HttpServer(ConnectionOwner):
         """Use other options from now on, also for connections that are open; None leaves one as it is.
 
         A timeout holds for each wait that begins from now on, and for idle connections: if `timeouts.idle` has changed,
-        they wait for as long, counted from now. A limit holds for each check from now on, `ssl_context` for each new
-        connection. ValueError if two routes are for the same requests; nothing has changed then.
+        it runs for them from now. A limit holds for each check from now on, `ssl_context` for each new connection.
+        ValueError if two routes are for the same requests; nothing has changed then.
         """
         used = self._settings
         chosen = self._routes if routes is None else tuple(routes)
@@ -176,7 +176,7 @@ class HttpServer(ConnectionOwner):
                 connection.close()
 
     def add_listener(self, listener: Listener) -> None:
-        """Accept connections of one more listener. Closes it if the server does not serve, or drains."""
+        """Accept connections of one more listener. Close it if the server is not serving, or drains."""
         if self._acceptors is None or self._draining:
             listener.close()
             return
@@ -191,8 +191,8 @@ class HttpServer(ConnectionOwner):
             listener.close()
 
     def shutdown(self) -> None:
-        """Begin to drain. Accept no connection that is not in the listeners' queues yet, serve the requests that have
-        begun, close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent."""
+        """Begin to drain. Accept only what is in the listeners' queues already, serve the requests that have begun,
+        close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent."""
         if not self._draining:
             self._draining = True
             now = self._clock.now()
@@ -229,7 +229,7 @@ class HttpServer(ConnectionOwner):
         """Describe the open connections, the oldest first: all, or those in `phase`.
 
         `sort` names the field that orders them: id, age, left or requests; `descending` turns the order around. Only
-        the first `limit` are described, which is what costs most.
+        the first `limit` are described: describing costs most.
         """
         survey = self.survey(phase, sort=sort, descending=descending, limit=limit)
         survey.advance(survey.left)
@@ -239,13 +239,13 @@ class HttpServer(ConnectionOwner):
         self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = 0
     ) -> Survey:
         """Begin to count the open connections, for `statistics`, and to find those that `connections` describes. The
-        caller advances it, and may let other tasks run meanwhile."""
+        caller advances the survey, and may let other tasks run in between."""
         most = len(self._connections) if limit is None else limit
         return Survey(self._connections, self._counts, self._clock, phase, sort, descending, most)
 
     def statistics(self, survey: Survey | None = None) -> HttpStatistics:
-        """Return a snapshot of the counts. What is counted connection by connection is that of `survey`, if one is
-        given, which must have visited all; connections that were accepted since are not in it."""
+        """Return a snapshot of the counts. Open connections and bytes are counted by `survey`, which must have visited
+        all its connections and does not know later ones; without it, they are counted now."""
         if survey is None:
             survey = self.survey()
             survey.advance(survey.left)
@@ -311,8 +311,8 @@ class HttpServer(ConnectionOwner):
         return bool(self._listeners or self._connections)
 
     def _disown(self) -> None:
-        """Close the sockets in a forked child, and end it if it returns into the event loop. While it has them, its
-        parent cannot end a connection or free the port, and it would answer its parent's requests."""
+        """Close the sockets in a forked child, and end it if it returns into the event loop. While a child has them,
+        its parent cannot end a connection or free the port; in the loop it would answer its parent's requests."""
         if self._is_serving():
             for listener in self._listeners:
                 listener.socket.close()

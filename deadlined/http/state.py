@@ -118,7 +118,7 @@ DONE: Final = 2  # its end was read, or the request has none
 # Response of an exchange
 NONE: Final = 0
 STARTED: Final = 1  # the head was sent or queued
-SENT: Final = 2  # the last byte was sent
+SENT: Final = 2  # complete; see `ReceivingExchange.response`
 
 # Link of an exchange to its connection
 LIVE: Final = 0
@@ -150,13 +150,13 @@ def may_be_unattended(state: int, byte_came: bool, unsent: bool = False) -> bool
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:
-    """Return True if the connection can go on, or end, while the handler still runs: the response is sent, and no task
-    of the handler waits for more of the body."""
+    """Return True if the connection can go on, or end, while the handler still runs: the response is complete, and no
+    task of the handler waits for more of the body."""
     return response == SENT and link != DETACHED and not receiving
 
 
 def is_reusable(body: int, response: int, link: int) -> bool:
-    """Return True if the body is read and the response is sent, so that the next bytes are the next request."""
+    """Return True if the body is read and the response is complete, so that the next bytes are the next request."""
     return body == DONE and response == SENT and link != DEAD
 
 

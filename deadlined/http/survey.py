@@ -1,4 +1,4 @@
-"""A look at the open connections of a server, in pieces: how many are in which phase, and the first ones in an order.
+"""A count of the open connections of a server, in pieces: how many are in each phase, and the first ones in an order.
 
 Facts      Looking at a connection takes about a microsecond, and a server may have tens of thousands.
 Hazard     Looking at all of them at once keeps every client waiting. Between two pieces connections come and go: one
@@ -8,7 +8,7 @@ Answer     A survey is of the connections that were open when it was made, each 
            before were read at the beginning, and each visited one adds its own.
 Cost       Connections that end meanwhile are kept in memory until the survey has visited them.
 
-Nothing here waits: whoever makes a survey lets others run between two pieces.
+Nothing here waits: the caller lets other tasks run between two pieces.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Survey:
         self._clock: Final = clock
         self._phase: Final = phase
         self._sort: Final = sort
-        # with it the order is always an ascending one
+        # ranks are multiplied by it, so that the order is always ascending
         self._sign = -1.0 if descending else 1.0
         self._limit = limit
         # rank, id and connection of the first ones until now, in their order
@@ -95,7 +95,7 @@ class Survey:
         found = first
         for connection in piece:
             rank = sign * _rank_of(connection, sort)
-            # most are behind the last of the first ones, and need no tuple
+            # most come after all of the first ones, and need no tuple
             if rank <= worst_rank and self._is_wanted(connection):
                 number = sign * connection.number
                 if rank < worst_rank or number < worst_number:

@@ -19,10 +19,10 @@ class Timeouts:
 
     # from accept until the TLS handshake is done; Kestrel's 10
     handshake: float = 10.0
-    # from the begin of a request (accept, the end of the TLS handshake, or its first byte on a used connection) until
+    # from the start of a request (accept, the end of the TLS handshake, or its first byte on a used connection) until
     # its head is complete; enough for 16 KiB over the slowest links. Go's users set 2 to 60, Kestrel 30
     read_header: float = 10.0
-    # from the begin of a request until its body is complete; off, because body_* bounds uploads of any size
+    # from the start of a request until its body is complete; off, because body_* bounds uploads of any size
     read: float = INF
     # more of a body must have come by start + grace + received/rate. `start` is the end of the head, later by the time
     # in which the handler did not receive. Apache's mod_reqtimeout, body=20,MinRate=500
@@ -39,15 +39,15 @@ class Timeouts:
     idle: float = 75.0
     # from the end of the head until the handler has returned; off, because only the application knows a bound
     handler: float = INF
-    # from accept; a later response says `Connection: close`. Off; useful where load is balanced by connection
+    # from accept; responses after it say `Connection: close`. Off; useful where load is balanced by connection
     connection_age: float = INF
-    # from the begin of a shutdown until the connections that are left are reset; Kubernetes'
+    # from the start of a shutdown until the connections that are left are reset; Kubernetes'
     # terminationGracePeriodSeconds
     drain: float = 30.0
     # from the last bytes of a websocket's peer until a ping asks whether it is still there; the 20 of `websockets` and
     # uvicorn, below the 30 to 60 after which proxies forget a silent connection
     ws_ping: float = 20.0
-    # from that ping until anything must have come; their 20
+    # from that ping until any bytes must have come; their 20, too
     ws_pong: float = 20.0
     # from the server's close frame on a websocket until the peer's; half the 10 of `websockets`
     ws_close: float = 5.0

@@ -1,4 +1,4 @@
-"""Bytes in and out of a connection under a deadline: what every transport does, and the one in the clear.
+"""Bytes in and out of a connection under a deadline: what every transport does, and the one without TLS.
 
 An operation that need not wait is done without a checkpoint. A receive always sets its deadline first, which costs a
 store. A send sets its deadline only when it must wait. `secure.py` does the same through TLS.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from ..errors import DeadlineExceeded
@@ -83,8 +84,8 @@ class Transport(ABC):
 
     @abstractmethod
     def offer(self, data: Buffer) -> int:
-        """Send what can be sent without waiting. Return the number of bytes that have left. What is left of `data` must
-        be offered or sent next, and may be longer then: the first `ahead` bytes of it are not looked at again."""
+        """Send what can be sent without waiting. Return the number of bytes that have left. The rest of `data` must be
+        offered or sent next, and may be followed by more: its first `ahead` bytes are not read again."""
 
     @abstractmethod
     def offer_parts(self, parts: list[Buffer]) -> int:
@@ -136,7 +137,7 @@ class Transport(ABC):
 
 
 class Plain(Transport):
-    """A connection in the clear."""
+    """A connection without TLS."""
 
     __slots__ = ()
 
@@ -206,12 +207,18 @@ def address_of(name: Callable[[], Any]) -> tuple[str, int] | None:
 
 
 def server_address_of(name: Callable[[], Any]) -> tuple[str, int | None] | None:
-    """Return host and port of the server's end, or path and None of its unix socket; None for one without a name."""
+    """Return host and port of the server's end, or path and None of a unix socket; None for a socket without a name."""
     address = _name_of(name)
     if isinstance(address, tuple):
-        return (address[0], address[1])
+        return _one_of_equals((address[0], address[1]))
     # bytes for an abstract socket
-    return (os.fsdecode(address), None) if address else None
+    return _one_of_equals((os.fsdecode(address), None)) if address else None
+
+
+@lru_cache(maxsize=64)
+def _one_of_equals(address: tuple[str, int | None]) -> tuple[str, int | None]:
+    """Return the same object for equal addresses. Each connection keeps the server's, and a server has few."""
+    return address
 
 
 def _name_of(name: Callable[[], Any]) -> Any:
@@ -222,7 +229,7 @@ def _name_of(name: Callable[[], Any]) -> Any:
 
 
 def peer_name(address: tuple[str, int] | None) -> str:
-    """Return the address of a client for the log. A port of 0 is not known."""
+    """Return the address of a client for the log. Port 0 means that it is not known, and is left out."""
     if address is None:
         return "unix"
     host, port = address

@@ -1,4 +1,4 @@
-"""A connection after an upgrade: another protocol has its bytes, and the poller calls it.
+"""A connection after an upgrade: another protocol has its bytes, and the poller calls the connection.
 
 Facts      After a 101 the connection is no longer HTTP's (RFC 9110, 7.8). Most upgraded connections are silent most of
            the time, and one handler may write to thousands of them.
@@ -26,7 +26,7 @@ from .state import PROTOCOL_SWITCHED, QUEUED, UPGRADED, Phase, Reason
 from .timeouts import INF
 from .waiting import WaitingConnection
 
-# reads in a row of a protocol that wants more of the same message
+# reads in a row for a protocol that wants more of the same message
 _READS: Final = 8
 
 # bytes of a read: a message of 64 KiB, which is a common size, comes with its head by one call

@@ -44,7 +44,7 @@ class WaitingConnection(PeerConnection):
         self._owner: Final = owner
         # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
-        # the connection has no task and waits for its output to be sent; `_go_on` then continues
+        # the connection has no task and waits until its output is sent; then `_go_on` continues
         self._unsent = False
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
@@ -52,12 +52,12 @@ class WaitingConnection(PeerConnection):
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
-        was closed. If a handler runs, see whether the peer has left."""
+        was closed. If a handler runs, check whether the peer has left."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
             self.attendance = QUEUED
             self._owner.schedule(self)
         elif self._watched:
-            self._look_at_peer()
+            self._check_peer()
 
     # implements PeerConnection
 
@@ -150,7 +150,7 @@ class WaitingConnection(PeerConnection):
         """Enter the idle phase without a task. Return False if bytes of the next request may be there, or the deadline
         has passed."""
         self._expect_request()
-        # ask first: `_become_unattended` would consume the readiness, and `_resume_idle` wait for bytes that are here
+        # check first: `_become_unattended` would consume the readiness, and `_resume_idle` wait for bytes that are here
         return self.conn.drained and self._become_unattended()
 
     async def _wait_idle(self) -> None:

@@ -41,7 +41,7 @@ _PONG: Final = 0x8A
 
 
 class WebSocket(Upgraded):
-    """A websocket as its handler sees it. `frames` are those that `exchange` has asked for.
+    """A websocket as its handler sees it. `frames`: what `open_frames(exchange)` has returned.
 
     `accept` once, then `receive` and `send`, from any tasks, and `close`. `closed` is the code and reason of the end
     once it has ended: the peer's if it has sent any, 1006 if the connection was lost.
@@ -68,7 +68,7 @@ class WebSocket(Upgraded):
         # set when the closing handshake begins: why, and until when it may last
         self._why = Reason.DONE
         self._close_by = INF
-        # from when on the drain or the connection's age closes the websocket, by the rule
+        # when the drain or the connection's age closes the websocket, and the rule for it
         self._end_at = INF
         self._end_rule = RULES["connection_age"]
         self._timer = Timer(_expire, self)
@@ -100,7 +100,7 @@ class WebSocket(Upgraded):
         was_full = self.full
         message = inbox.take()
         if was_full and not self.full and self.state == OPEN:
-            # the peer was not asked meanwhile
+            # nothing was read meanwhile: the peer's silence, and the time of its message, begin now
             self._heard = self._host.clock.now()
             if self._began < INF:
                 self._began = self._heard
@@ -120,19 +120,19 @@ class WebSocket(Upgraded):
         if host.flush_soon(True):
             return True
         self._budget -= 1
-        # what is large and was sent at once need not let other tasks run every time
+        # a large message that was sent at once need not let other tasks run every time
         return self._budget > 0 and not host.output.size
 
     async def finish_send(self) -> None:
-        """Wait until less than 64 KiB are to be sent. A checkpoint. Raise Disconnected if the peer is gone without a
-        close, or did not read in time."""
+        """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone without a close,
+        or did not read in time."""
         output = self._host.output
         self._budget = _BUDGET
         if output.size > LIMIT:
             await output.wait(LIMIT)
         else:
             await checkpoint()
-        # a peer that has said goodbye may have read all of it before
+        # a peer that has sent a close frame may have read everything before
         if self.state == CLOSED and not self._closed_by_handler and self._frames.peer_closed is None:
             raise Disconnected("the peer of the websocket is gone, or did not read in time")
 
@@ -242,14 +242,14 @@ class WebSocket(Upgraded):
             raise Disconnected("the peer of the websocket is gone")
 
     def _flush_frames(self) -> None:
-        """Send what the frames have to say."""
+        """Send what `frames` have made."""
         host = self._host
         for piece in self._frames.take():
             host.output.append(piece)
         host.flush_soon(True)
 
     def _answer(self) -> None:
-        """Send what the frames answer. While the output is blocked, keep only the answer to the latest ping."""
+        """Send the answers that `frames` have made. While the output is blocked, keep only that to the latest ping."""
         output = self._host.output
         answers = self._frames.take()
         for piece in answers:
@@ -293,7 +293,7 @@ class WebSocket(Upgraded):
             self._host.loop.set_timer(self._timer, when)
 
     def expire(self, lateness: float) -> None:
-        """Called by the timer, which may be early: deadlines move without it."""
+        """Check the deadlines. Called by the timer, which may be early: deadlines move without it."""
         self._armed = INF
         if self.state != CLOSED:
             self._check(lateness)
@@ -310,8 +310,8 @@ class WebSocket(Upgraded):
             self._expire_by(rule, max(now - when, lateness))
 
     def _ping(self, now: float) -> None:
-        """Ask the peer for a sign of life. If nothing is read because the handler does not receive, see at least
-        whether it has left; if the output is blocked, its deadline decides."""
+        """Send a ping, unless the output is blocked, which has a deadline of its own. Wait for the answer, unless the
+        inbox is full, so that nothing is read: then only check whether the peer has left."""
         if self.full:
             if self._host.was_left:
                 self._end(Reason.CLIENT_CLOSED)
@@ -330,18 +330,18 @@ class WebSocket(Upgraded):
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
         if self.state == CLOSING:
-            # why the server has closed says more than that nobody has answered
+            # the reason of the server's close says more than the missing answer
             self._end(rule.reason if self._why is Reason.DONE else self._why, lateness=lateness)
         elif self.state == OPEN:
             code = rule.code or 1011
             why = Reason.DONE if rule.field == "drain" else rule.reason
             if rule.field == "ws_pong":
-                # nobody is there to answer a close
+                # the peer would not answer a close
                 self._frames.close(code, str(why))
                 self._flush_frames()
                 self._end(why, code, str(why), lateness=lateness)
             else:
-                # a drain that ends well is no timeout, but the reason of this close
+                # the close says `drain`, and the connection ends for DONE: a drain that ends well is not a timeout
                 self._start_close(code, rule.field if why is Reason.DONE else str(why), why, lateness)
 
     # the end
@@ -366,7 +366,7 @@ class WebSocket(Upgraded):
     def _end(
         self, reason: Reason, code: int = 1006, text: str = "", lateness: float = 0.0, unread: bool = False
     ) -> None:
-        """End the connection. What the peer has said of the end beats what the server has."""
+        """End the connection. `code` and `text` replace those of a close that has begun, unless `code` is 1006."""
         if self.state == CLOSED:
             return
         if self.closed is None or code != 1006:
@@ -375,8 +375,8 @@ class WebSocket(Upgraded):
 
 
 def open_frames(exchange: Exchange) -> Frames:
-    """Return the frames of the websocket that the request of `exchange` asks for. Raise UpgradeRefused if it is no
-    valid request for one, ImportError if the extra `websockets` is not installed."""
+    """Return the frames of the websocket that the request of `exchange` asks for. Raise UpgradeRefused if it is not a
+    valid handshake, ImportError if the extra `websockets` is not installed."""
     from .wire.frames import negotiate
 
     return negotiate(exchange.request, exchange.limits, exchange.ws_compression)

@@ -32,7 +32,7 @@ from .settings import Handler
 from .state import DEAD
 from .timeouts import INF
 
-# seconds after which the responses that wait for the end of the turn are sent as soon as another one joins them
+# seconds for which responses may wait for the end of the turn while others join them
 _LONGEST_TURN: Final = 0.0005
 
 # idle workers that are kept however few are busy; each holds a few kB
@@ -267,8 +267,8 @@ class Worker(ConnectionTask):
         self._pool.poller.set_timer(self._timer, when)
 
     def response_sent(self) -> None:
-        """Detach the handler if it is suspended, which is so if another task has sent the response. Otherwise it is
-        detached when it suspends."""
+        """Detach the handler if it is suspended, because another task has sent the response. Otherwise it is detached
+        when it suspends."""
         if self._task.runs_now:
             self._task.watch()
         else:
@@ -289,8 +289,8 @@ class Worker(ConnectionTask):
         self._task.wake()
 
     def call_others(self) -> None:
-        """Let others serve what is ready, because this worker has suspended. If it has ended, `ended` has called
-        workers for what it has left, and what has become ready since has one coming."""
+        """Call workers for the other ready connections, because this worker has suspended. If it has ended instead,
+        `ended` has called them, and for connections that have become ready since a worker is coming."""
         if not self._has_ended:
             self._pool.call_workers()
 
@@ -298,8 +298,8 @@ class Worker(ConnectionTask):
         """Cut the handler, because its deadline has passed: through the connection, which answers or resets, if this
         worker still has it.
 
-        Do nothing if no handler runs or its deadline is `inf`: the timer was an earlier handler's. Nor if the handler
-        was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
+        Do nothing if no handler runs or its deadline is `inf`: the timer was an earlier handler's. Do nothing if the
+        handler was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
         """
         exchange = self._exchange
         if exchange is None or exchange.deadline == INF or self._cancelled:
@@ -383,7 +383,7 @@ def _why_cancelled(exchange: Exchange) -> str:
     """Say why a detached handler is cancelled."""
     if exchange.upgraded:
         return "10 s after its end"
-    # the handler has caught the Disconnected that it was told by, or is still cleaning up
+    # the handler has caught Disconnected, or is still cleaning up
     return "1 s after its client had left" if exchange.link == DEAD else "after its response, by the handler deadline"
 
 

@@ -29,5 +29,5 @@ __all__ = [
     "serve_tcp",
 ]
 
-# for those who ask with isinstance(); the class itself knows no event loop
+# for programs that ask with isinstance(); the class itself does not depend on an event loop
 trio.abc.HalfCloseableStream.register(TlsConn)

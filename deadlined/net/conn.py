@@ -250,19 +250,19 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive after a wait, without waiting: readiness that has come beats a deadline that has passed meanwhile, so
-        the deadline is not looked at. None if the kernel has nothing. No checkpoint."""
+        the deadline is not checked. None if the kernel has nothing. No checkpoint."""
         data = self._receive(max_bytes)
         if data and len(data) < max_bytes:
             self._reading.half.drain()
         return data
 
     def send_ready(self, data: Buffer) -> int:
-        """`try_send` after a wait, for which the deadline is not looked at again."""
+        """Do what `try_send` does, after a wait: the deadline is not checked again."""
         self._require_open_end()
         return self._send(data)
 
     def send_parts_ready(self, parts: Sequence[Buffer]) -> int:
-        """`try_send_parts` after a wait, for which the deadline is not looked at again."""
+        """Do what `try_send_parts` does, after a wait: the deadline is not checked again."""
         self._require_open_end()
         try:
             return self._socket.sendmsg(parts)
@@ -318,8 +318,8 @@ class Conn(trio.abc.HalfCloseableStream):
         return status == PARKED
 
     def resume_writable(self, callback: ReadyCallback) -> bool:
-        """After `callback` was called: True if `send_ready` is worth trying, False if the callback will be called again
-        because the reason of the call has gone away. Errors as `call_when_writable`."""
+        """Go on after `callback` was called: True if `send_ready` is worth trying, False if the reason of the call has
+        gone away, so that the callback will be called again. Errors as `call_when_writable`."""
         status = self._writing.half.resume(callback)
         if status != PARKED:
             self._writing.woken(status)
@@ -345,9 +345,9 @@ class Conn(trio.abc.HalfCloseableStream):
         return self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR) != 0
 
     def resume_readable(self, callback: ReadyCallback) -> bool:
-        """After `callback` was called: True if `receive_ready` is worth trying, False if the callback will be called
-        again because the reason of the call has gone away. DeadlineExceeded if the deadline has passed and nothing is
-        known to have come; ClosedResourceError once closed."""
+        """Go on after `callback` was called: True if `receive_ready` is worth trying, False if the reason of the call
+        has gone away, so that the callback will be called again. DeadlineExceeded if the deadline has passed and
+        nothing is known to have come; ClosedResourceError once closed."""
         status = self._reading.half.resume(callback)
         if status != PARKED:
             self._reading.woken(status)

@@ -1,7 +1,7 @@
 """Outgoing connections under a deadline, which includes the name look-up.
 
 A non-blocking connect to a unix socket never waits: it succeeds or fails, with EAGAIN if the listener's queue is full.
-No event tells when there is room again, so it is tried again after 5 ms, and then at growing intervals.
+No event reports room in the queue, so the connect is tried again after 5 ms, and then at growing intervals.
 """
 
 from __future__ import annotations

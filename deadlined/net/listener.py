@@ -341,7 +341,6 @@ def _listen_at_path(
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
         socket.setblocking(False)
-        return unlink
     except BaseException:
         unlink()
         raise
@@ -356,13 +355,13 @@ def _unlink(file: Path, identity: tuple[int, int]) -> None:
 
 
 def _identity(file: Path) -> tuple[int, int]:
-    """Device and inode."""
+    """Return device and inode."""
     found = file.lstat()
     return found.st_dev, found.st_ino
 
 
 def _answers(file: Path) -> bool:
-    """Whether a process listens on this socket; also True if that cannot be told."""
+    """Return True if a process listens on this socket, or if that cannot be told."""
     with stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
         # connecting to a unix socket succeeds or fails at once, with EAGAIN if the queue of the listener is full
         probe.setblocking(False)

@@ -48,7 +48,7 @@ class Race:
                 await self._run_in(attempts)
         except BaseException:
             if self._winner is not None:
-                # cancelled in the moment of the victory: nobody will get the connection
+                # cancelled just as an attempt has won: the caller will not get the connection
                 self._winner.close()
             raise
         return self._winner
@@ -135,7 +135,7 @@ def _is_connected(socket: stdlib.socket) -> bool:
 
 
 def why_nobody_answered(where: str, deadline: float, errors: Sequence[OSError]) -> OSError:
-    """Return the error of a race that nobody has won: DeadlineExceeded if an attempt was cut by the deadline."""
+    """Return the error of a race that no attempt has won: DeadlineExceeded if one was cut by the deadline."""
     if any(isinstance(error, DeadlineExceeded) for error in errors):
         return DeadlineExceeded("connect", deadline)
     failure = OSError(f"all attempts to connect to {where} failed: {'; '.join(str(error) for error in errors)}")

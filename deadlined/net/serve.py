@@ -47,7 +47,7 @@ async def serve_tcp(
 
 
 def _starter(nursery: Any) -> StartSoon:
-    """Return the function that starts a task in `nursery`, whichever library's it is."""
+    """Return the function that starts a task in `nursery`, which may be trio's, anyio's or asyncio's."""
     if hasattr(nursery, "start_soon"):
         start_soon: StartSoon = nursery.start_soon
         return start_soon

@@ -30,20 +30,28 @@ from .errors import BrokenResourceError, BusyResourceError, closed_error
 class Side:
     """The read, write or accept side of one socket."""
 
-    __slots__ = ("_busy", "_host", "_op", "_turn", "half", "parking", "sent", "slept")
+    __slots__ = ("_busy", "_host", "_op", "_parking", "_turn", "half", "sent", "slept")
 
     def __init__(self, op: str, half: Half, host: Host) -> None:
         self._op: str = op
         self._host: Host = host
-        # made when needed: many sides never need it
+        # made when needed: many sides never sleep, and none of an idle connection of a server
+        self._parking: Parking | None = None
         self._turn: Turn | None = None
         self._busy: bool = False
         self.half: Half = half
-        self.parking: Parking = host.parking(half)
         # the current operation has been a checkpoint already
         self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
         self.sent: int = 0
+
+    @property
+    def parking(self) -> Parking:
+        """Where an operation sleeps until the half is ready, expired or closed. Give what its `await` returns to
+        `woken`."""
+        if self._parking is None:
+            self._parking = self._host.parking(self.half)
+        return self._parking
 
     def enter(self) -> None:
         """Reserve the side for the calling task. BusyResourceError if another task uses it, ClosedResourceError if this
@@ -62,7 +70,7 @@ class Side:
 
     def begin(self) -> Awaitable[None]:
         """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
-        of the side. It is no checkpoint otherwise."""
+        of the side. Otherwise it is not a checkpoint, unless the host `yields_first`."""
         if self._host.yields_first:
             return self._begin_after_turn()
         state = self.half.reset()

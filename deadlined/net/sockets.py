@@ -23,8 +23,9 @@ LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 
 def require_plain(socket: Any, whose: str) -> None:
-    """Raise TypeError unless `socket` is one of the standard library's, without TLS. What else has its methods, such as
-    the sockets of asyncio's transports and of trio, belongs to an event loop; an SSLSocket reads in its own way."""
+    """Raise TypeError unless `socket` is a `socket.socket` without TLS. Other objects with its methods, such as the
+    sockets of asyncio's transports and of trio, belong to an event loop; an SSLSocket reads in its own way. `whose`:
+    the class that needs it, for the message."""
     if isinstance(socket, ssl.SSLSocket):
         raise TypeError(f"a {whose} needs a socket without TLS, not an SSLSocket: TlsConn speaks TLS through a Conn")
     if not isinstance(socket, stdlib.socket):
@@ -32,7 +33,7 @@ def require_plain(socket: Any, whose: str) -> None:
 
 
 def set_options(socket: stdlib.socket) -> bool:
-    """Set the TCP options of every `Conn`. False if it is no TCP socket, which has none."""
+    """Set the TCP options of every `Conn`. False if the socket is not TCP: there are none to set."""
     is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)
     if is_tcp:
         # as trio does: small messages leave at once
@@ -43,7 +44,7 @@ def set_options(socket: stdlib.socket) -> bool:
 
 
 def checked_size(max_bytes: int) -> int:
-    """Return the `max_bytes` of a receive. TypeError or ValueError if it is none."""
+    """Return the `max_bytes` of a receive. TypeError or ValueError if it is not a positive int."""
     if not isinstance(max_bytes, int):
         raise TypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
     if max_bytes < 1:

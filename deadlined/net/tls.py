@@ -3,8 +3,8 @@
 Facts      TLS may have to write in order to read, and holds bytes of both directions outside the socket.
 Hazard     A deadline, or a cancellation, in the middle of a send leaves half a record on the wire: whatever follows it
            is garbage to the peer. A connection that waits for its socket while bytes lie in TLS waits for ever.
-Answer     `TlsCore` holds everything, and no step of it waits. What is encrypted and not sent stays here and goes
-           first, whoever sends next. `drained` says whether there may be anything to receive, here or in the socket.
+Answer     `TlsCore` holds everything, and no step of it waits. What is encrypted and not sent stays here, and every
+           later send sends it first. `drained` says whether there may be anything to receive, here or in the socket.
 Cost       Up to BATCH bytes of ciphertext per connection while the peer does not read. `send_all` reports the bytes it
            has encrypted, and not those that the kernel took.
 """
@@ -27,8 +27,7 @@ from .tls_core import PIECE, TlsCore
 # bytes that are encrypted before the kernel is asked to take them
 BATCH: Final = 64 * 1024
 
-# bytes of ciphertext that may wait although no send has made them: answers to a peer that asks TLS for answers and does
-# not read them
+# bytes of ciphertext that may wait although no send has made them: TLS's own answers to a peer that does not read them
 _MOST_UNSENT: Final = 4 * BATCH
 
 
@@ -39,8 +38,8 @@ class TlsConn:
     The methods and the rules are those of `Conn`; the first receive or send does the handshake if `do_handshake` was
     not awaited, but only one task may be in it. A read or a write deadline that has passed, at any time and also in the
     handshake, can be moved and the stream continues. After a write deadline `error.sent` is the number of bytes that
-    were encrypted: what the kernel has not taken of them is sent first by the next operation that sends, so go on with
-    those that follow. A cancelled send leaves the stream whole, too.
+    were encrypted. Those that the kernel has not taken are sent first by the next operation that sends, so continue
+    with the bytes after them. A cancelled send leaves the stream whole, too.
 
     `receive_some` returns b"" after the peer's close_notify. An end without one may be an attacker's and raises
     BrokenResourceError; with `https_compatible`, for protocols that tell the end of a message themselves, it returns
@@ -76,7 +75,7 @@ class TlsConn:
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        """What tells about the session: `version()`, `cipher()`, `getpeercert()`, `selected_alpn_protocol()`."""
+        """The session, described by `version()`, `cipher()`, `getpeercert()` and `selected_alpn_protocol()`."""
         return self._core.ssl_object
 
     @property
@@ -120,11 +119,11 @@ class TlsConn:
         self.conn.set_deadline(when)
 
     def set_read_deadline(self, when: float) -> None:
-        """Set the read deadline: absolute seconds on the run's clock; `inf` is none."""
+        """Set the read deadline: absolute seconds on the loop's clock; `inf` is none."""
         self.conn.set_read_deadline(when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Set the write deadline: absolute seconds on the run's clock; `inf` is none."""
+        """Set the write deadline: absolute seconds on the loop's clock; `inf` is none."""
         self.conn.set_write_deadline(when)
 
     def set_timeout(self, seconds: float) -> None:
@@ -263,8 +262,8 @@ class TlsConn:
         return self._receive(max_bytes, not self.conn.drained)
 
     def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
-        """`try_receive` after a wait, for which the deadline is not looked at. None also if what has come is no whole
-        record."""
+        """Do what `try_receive` does, after a wait: the deadline is not checked. None also if what has come is not a
+        whole record."""
         return self._receive(max_bytes, True)
 
     def try_send(self, data: Buffer) -> int:
@@ -274,7 +273,7 @@ class TlsConn:
         return self.send_ready(data)
 
     def send_ready(self, data: Buffer) -> int:
-        """`try_send` after a wait, for which the deadline is not looked at. With b"" it only sends what is `unsent`."""
+        """Do what `try_send` does, after a wait: the deadline is not checked. b"" only sends what is `unsent`."""
         if self._core.ended:
             raise closed_error("this side of the connection was ended with send_eof()")
         if self._unsent and not self._push():
@@ -357,7 +356,7 @@ class TlsConn:
             self._unsent = b""
 
     def _answer(self) -> None:
-        """Send what TLS itself has to say. BrokenResourceError if the peer asks for ever more and reads nothing."""
+        """Send the answers of TLS itself. BrokenResourceError if they pile up because the peer does not read them."""
         self._push_if_possible()
         if len(self._unsent) > _MOST_UNSENT:
             raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")

@@ -8,7 +8,7 @@ Hazard     A connection that once moved a large body would hold several times th
            notices would wait for ever.
 Answer     At most PIECE bytes go into or come out of OpenSSL's buffers at a time; what else has come waits as bytes,
            and is free as soon as it is read. The end of the ciphertext is kept here and not told to OpenSSL. What is
-           decrypted before a close_notify is sent is kept. `holds_bytes` tells of everything that lies here.
+           decrypted before a close_notify is sent is kept. `holds_bytes` says whether anything lies here.
 Cost       A call and an exception for each PIECE. Records that are smaller than they could be: 64 KiB take 44 µs to
            encrypt instead of 35, and the buffers keep 10 KB instead of 21.
 
@@ -29,7 +29,7 @@ PIECE: Final = 8192
 _RECORD: Final = 16384
 
 # what OpenSSL's name of an error means, where the name does not say it
-_WORDS: Final = {
+_MEANINGS: Final = {
     "BAD_KEY_SHARE": "its key share is invalid",
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record was changed on its way",
     "HTTP_REQUEST": "the peer speaks plain HTTP",
@@ -65,7 +65,8 @@ class TlsCore:
     )
 
     def __init__(self, context: ssl.SSLContext, server_side: bool, server_hostname: str | None) -> None:
-        # OpenSSL 3 refuses a client's wish to renegotiate by itself, earlier versions and servers' wishes need this
+        # OpenSSL 3 refuses by itself when a client wants to renegotiate; earlier versions, and servers that want to,
+        # need this
         context.options |= ssl.OP_NO_RENEGOTIATION
         self._incoming: ssl.MemoryBIO = ssl.MemoryBIO()
         self._outgoing: ssl.MemoryBIO = ssl.MemoryBIO()
@@ -90,7 +91,7 @@ class TlsCore:
     @property
     def holds_bytes(self) -> bool:
         """True if `read` may return something without more ciphertext: bytes, or the end of the stream. The beginning
-        of a record that OpenSSL has looked at does not count."""
+        of a record that OpenSSL has read does not count."""
         return bool(
             self._incoming.pending
             or self._plain
@@ -130,7 +131,7 @@ class TlsCore:
     def shake(self) -> bool:
         """Go on with the handshake. True if it is done, False if it needs more ciphertext. BrokenResourceError if it
         has failed, or if the ciphertext has ended."""
-        self._require_whole()
+        self._require_working()
         while not self.shaken:
             try:
                 self.ssl_object.do_handshake()
@@ -151,7 +152,7 @@ class TlsCore:
             plain = self._plain[:size]
             self._plain = self._plain[size:]
             return plain
-        self._require_whole()
+        self._require_working()
         while not self.closed and (self._incoming.pending or self._filled or self._feed_piece()):
             data = self._read_record(min(size, _RECORD))
             if data is not None:
@@ -175,7 +176,7 @@ class TlsCore:
         if not self.shaken or self._failure:
             return
         try:
-            # OpenSSL looks for the peer's close_notify as well, and would choke on data
+            # OpenSSL looks for the peer's close_notify as well, and would fail on data
             while not self.closed and (self._incoming.pending or self._filled):
                 self._plain += self._read_record(_RECORD) or b""
             self.ssl_object.unwrap()
@@ -185,7 +186,7 @@ class TlsCore:
             return
         except (ssl.SSLError, BrokenResourceError) as error:
             # for the next read
-            self._failure = self._failure or words_for(error)
+            self._failure = self._failure or describe_error(error)
 
     def _feed_piece(self) -> bool:
         """Give OpenSSL the next piece of ciphertext. False if there is none."""
@@ -199,7 +200,7 @@ class TlsCore:
         return True
 
     def _read_record(self, size: int) -> bytes | None:
-        """Decrypt from what OpenSSL has. None if that is no whole record."""
+        """Decrypt from what OpenSSL has. None if that is not a whole record."""
         self._require_shaken()
         self._filled = False
         try:
@@ -217,24 +218,24 @@ class TlsCore:
         return data
 
     def _require_shaken(self) -> None:
-        self._require_whole()
+        self._require_working()
         if not self.shaken:
             raise RuntimeError("the TLS handshake is not done: await do_handshake() first")
 
-    def _require_whole(self) -> None:
+    def _require_working(self) -> None:
         if self._failure:
             raise BrokenResourceError(f"TLS has failed: {self._failure}")
 
     def _failed(self, error: ssl.SSLError) -> BrokenResourceError:
         """Record that TLS is over, and make the error."""
-        self._failure = words_for(error)
+        self._failure = describe_error(error)
         broken = BrokenResourceError(f"TLS has failed: {self._failure}")
         # set here, because `raise ... from` does not do it in compiled code
         broken.__cause__ = error
         return broken
 
 
-def words_for(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Say what an error of `ssl` means."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {error.verify_message}"
@@ -245,4 +246,4 @@ def words_for(error: Exception) -> str:
     _, is_alert, alert = name.partition("_ALERT_")
     if is_alert:
         return f"the peer refuses it: {alert.replace('_', ' ').lower()}"
-    return _WORDS.get(name) or name.replace("_", " ").lower()
+    return _MEANINGS.get(name) or name.replace("_", " ").lower()

@@ -2,10 +2,10 @@
 
 Facts      An event queue is shared across fork. If a child deregisters a descriptor, its parent gets no more events of
            it. The parent's event loop does not go on in the child.
-Hazard     A child that returns into the loop nevertheless, because a handler forks and does not end it, takes its
+Hazard     A child that returns into the loop all the same, because a handler forks and does not end it, takes its
            parent's events and answers its parent's requests once more. A connection ends only when no process has it.
-Answer     Each host is noted here while it exists, and closes its descriptors in the child without changing them. A
-           server closes its sockets there, and ends a child that comes back into the loop.
+Answer     Each host is registered here while it exists, and closes its descriptors in the child without changing the
+           queue. A server closes its sockets there, and ends a child that returns into the loop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 
 class Inherited:
-    """Calls `disown` in every forked child, for as long as this object exists. `is_open` tells whether the owner has
-    not shut down yet."""
+    """Calls `disown` in every forked child, for as long as this object exists. `is_open` returns False once the owner
+    has shut down."""
 
     def __init__(self, disown: Callable[[], object], is_open: Callable[[], bool]) -> None:
         self.disown = disown

@@ -128,7 +128,7 @@ class Host:
         self.kicks = 0
         # the tasks that run in the loop and need the poller until they end
         self.holds = 0
-        # what the floors above keep for each event loop, by their own names
+        # what modules above keep for each event loop, by names of their choice
         self.locals: Final[dict[str, Any]] = {}
 
     def open(self, fd: int) -> PollDesc:

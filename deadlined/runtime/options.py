@@ -16,7 +16,7 @@ def chosen_queue() -> str:
 
 
 def wants_precision() -> bool:
-    """Whether DEADLINED_PRECISE asks for wakes finer than a millisecond. ValueError if it is neither 1 nor 0."""
+    """Return True if DEADLINED_PRECISE asks for wakes finer than a millisecond. ValueError if it is neither 1 nor 0."""
     value = os.environ.get("DEADLINED_PRECISE", "")
     if value not in ("", "0", "1"):
         raise ValueError(f"DEADLINED_PRECISE is 1 or 0, not {value!r}")

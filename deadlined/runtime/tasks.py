@@ -3,9 +3,9 @@
 Facts      A handler is foreign code. It may suspend for ever, leave scopes and task groups open in its task, cancel the
            task, or raise anything.
 Hazard     What is left in a task harms the code that runs there next. What ends a task may end the tasks around it.
-Answer     A contained task ends alone: whatever ends it is passed to a callback. It says itself whether it may run
-           foreign code again (`fresh`): if the code before has left it as it found it, and, on asyncio, where programs
-           tell requests apart by their tasks, if nobody can know that it is the same task.
+Answer     A contained task ends alone: whatever ends it is passed to a callback. It runs foreign code again only if the
+           code before has left nothing open in it (`check`), and, on asyncio, where programs tell requests apart by
+           their tasks, only if it cannot be told from a new one (`fresh`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ContainedTask:
 
     def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
         """Return an awaitable that runs foreign code, `function(argument)`, in a copy of the context variables of the
-        tasks' maker. Await it in this task, which must be `fresh`."""
+        code that made the `ContainedTasks`. Await it in this task, which must be `fresh`."""
         raise NotImplementedError
 
     @property

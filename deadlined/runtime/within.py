@@ -1,8 +1,9 @@
 """A block of a context manager, for compiled code.
 
-Facts      Compiled code keeps the exception that it handles in the thread's state, and loses it when it suspends in a
-           handler, a `finally` or the end of an `async with`: a cancellation is swallowed then, or the process crashes.
-Answer     This module is interpreted. No other way of waiting in a handler is compiled (tests/test_compiled.py).
+Facts      Compiled code keeps the exception that it handles in the thread's state, and loses it when it suspends in an
+           `except`, a `finally` or the end of an `async with`: a cancellation is swallowed then, or the process
+           crashes.
+Answer     This module is interpreted. No compiled module waits in one of these places (tests/test_compiled.py).
 """
 
 from __future__ import annotations

@@ -13,11 +13,12 @@ __all__ = ["ServeConfig", "StartupError", "keep_freed_memory", "serve", "tune_gc
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Serve until a signal, then drain; return the exit code. StartupError if it cannot start.
 
-    A reload makes the configuration of `sources` again; with None it stays as it is.
+    A reload makes the configuration from `sources` again; with None it stays as it is.
 
-    Replaces `sys.stdout` and `sys.stderr`. With several worker processes this forks and returns in each of them.
+    Replaces `sys.stdout` and `sys.stderr`. With several worker processes, or `reload`, it forks, and returns in each
+    process.
     """
-    # what a help text need not load
+    # not loaded for a help text
     from .serving import serve as run
 
     return run(config, sources)

@@ -5,9 +5,9 @@ Facts      glibc gives memory back to the system as soon as 128 KiB at the end o
            KEPT: the allocator learns from it. Many applications free none.
 Hazard     A response of 100 kB then takes its memory from the system, page by page, and gives it back, each time: a
            quarter of the time of such a request.
-Answer     The limits are what the allocator may learn at most, from the beginning. Memory beyond that is given back
+Answer     The limits are the highest that the allocator could learn, from the start. Memory beyond that is given back
            when the process has grown (`GarbageWatch`).
-Cost       Up to KEPT that are free stay with the process.
+Cost       Up to KEPT free bytes stay with the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _M_MMAP_THRESHOLD = -3
 def keep_freed_memory() -> bool:
     """Let the process keep up to KEPT bytes that it has freed, and return whether it does.
 
-    False, and nothing changes, with another C library, or if the environment sets glibc's allocator.
+    False, and nothing changes, with another C library, or if the environment configures glibc's allocator.
     """
     chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     try:

@@ -20,7 +20,7 @@ class Backoff:
         self.until: float = -math.inf
 
     def ended(self, started: float, now: float) -> float:
-        """Note that a process has ended which nobody has told to, and return the seconds before the next start."""
+        """Note that a process has ended by itself, and return the seconds before the next start."""
         if now - started >= LONG_LIFE:
             self.delay, self.until = 0.0, -math.inf
         else:

@@ -1,8 +1,8 @@
-"""What is said when a service cannot listen: why, who has the port, and what to do.
+"""The error of a service that cannot listen: why, which process has the port, and what to do.
 
-Facts      bind(2) says what is wrong, but neither with which process nor what to do. Linux shows listening sockets in
-           /proc/net, and in /proc/PID/fd whose they are, for processes of the same user (and for root).
-Cost       One look through /proc, only when the port is taken.
+Facts      bind(2) says what is wrong, but not which process has the port, nor what to do. Linux shows listening sockets
+           in /proc/net, and in /proc/PID/fd whose they are, for processes of the same user (and for root).
+Cost       One search through /proc, only when the port is taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The TLS context of `deadlined serve`, made from files; what is wrong with one is said in one line.
+"""The TLS context of `deadlined serve`, made from files; one line says what is wrong with one of them.
 
 OpenSSL names neither the file nor, in most cases, the mistake ("PEM lib"), and it would ask for a missing password on
-the terminal. So each file is read and looked at before OpenSSL is given it.
+the terminal. So each file is read and checked before OpenSSL is given it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _why_not_loaded(error: ssl.SSLError, certfile: str, key: str, password_file:
     if reason == "KEY_VALUES_MISMATCH":
         return f"{key}: this private key is not the one of the certificate in {certfile}"
     if reason:
-        return f"--certfile {certfile}: OpenSSL refuses the certificate: {_words(error)}"
+        return f"--certfile {certfile}: OpenSSL refuses the certificate: {_readable(error)}"
     if asked and password_file is None:
         return f"{key}: the private key is encrypted; give its password with --key-password-file"
     if asked:
@@ -113,9 +113,7 @@ def _choose_ciphers(context: ssl.SSLContext, ciphers: str) -> None:
     try:
         context.set_ciphers(ciphers)
     except ssl.SSLError:
-        raise _wrong(
-            f"--ciphers {ciphers}: OpenSSL knows no cipher suite of this list (see `openssl ciphers`)"
-        ) from None
+        raise _wrong(f"--ciphers {ciphers}: OpenSSL has no cipher suite of this list (see `openssl ciphers`)") from None
 
 
 def _read(option: str, file: str) -> bytes:
@@ -143,7 +141,7 @@ def _reason(error: ssl.SSLError) -> str:
     return getattr(error, "reason", None) or ""
 
 
-def _words(error: ssl.SSLError) -> str:
+def _readable(error: ssl.SSLError) -> str:
     return _reason(error).replace("_", " ").lower()
 
 

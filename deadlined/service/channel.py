@@ -38,12 +38,12 @@ class Channel:
         self._frames = Frames()
         # what waits to be sent: bytes, and the descriptors that go with the first of them
         self._pending: deque[tuple[bytearray, list[int]]] = deque()
-        # once False the other end is gone, or sends what is no frame
+        # once False the other end is gone, or has sent something that is not a frame
         self._open = True
         selector.register(socket, selectors.EVENT_READ, self.on_event)
 
     def send(self, kind: bytes, payload: bytes = b"", descriptors: Sequence[int] = ()) -> None:
-        """Send a frame as soon as the other end takes it. No effect if it is gone, or has too much to read already.
+        """Send a frame as soon as the other end takes it. No effect if that is gone, or has too much to read already.
 
         `descriptors` must stay open until the channel is closed."""
         if self._open and sum(len(data) for data, _ in self._pending) < MOST_PENDING:

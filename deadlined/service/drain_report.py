@@ -1,4 +1,4 @@
-"""What a drain waits for, said once a second."""
+"""What a drain waits for, logged once a second."""
 
 from __future__ import annotations
 

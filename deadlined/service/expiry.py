@@ -1,7 +1,7 @@
-"""When the certificates of a file are valid. The `ssl` module shows it of a peer's certificate only.
+"""When the certificates of a file are valid. The `ssl` module shows this only for a peer's certificate.
 
-So the two times are read from the certificate itself (DER, RFC 5280, 4.1). Only what OpenSSL has accepted is read; what
-is not as expected has no known validity.
+So the two times are read from the certificate itself (DER, RFC 5280, 4.1). Only files that OpenSSL has accepted are
+read; a certificate that is not as expected is left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def validities(pem: str) -> list[Validity]:
 
 
 def _validity(der: bytes) -> Validity:
-    """ValueError or IndexError if it is no certificate."""
+    """Return the validity of a certificate. ValueError or IndexError if it is not one."""
     _, certificate, _ = _element(der)
     _, content, _ = _element(certificate)
     tag, _, rest = _element(content)

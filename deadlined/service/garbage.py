@@ -13,9 +13,9 @@ Answer     What exists before the first connection is never visited again. The y
            collection, and older ones only if it is still larger than theirs allows. Freed memory is given back to the
            system: memory that the allocator keeps would hide the garbage that fills it (and let it grow without end).
            Soon after a handler was cut short everything is collected, for at most one part in SHARE of the time.
-Cost       Reading the size of the process with every EVERY requests. Garbage of GROWTH[0] and of EVERY requests stays
-           for a while. Garbage that was in use when it was visited stays until the process has grown by GROWTH[2],
-           and by GROWTH[1] since an older generation was collected.
+Cost       Reading the size of the process once in EVERY requests. Garbage of GROWTH[0] and of EVERY requests stays for
+           a while. What was still in use when it was visited belongs to an older generation then, and stays, once it is
+           garbage, until the process has grown by GROWTH[1] or GROWTH[2].
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class GarbageWatch:
             self._later(self._pause, self._collect_all)
 
     def end(self) -> None:
-        """Collect now what `note_cut` would soon, because the application is about to end: what its handlers hold
-        must be free by then."""
+        """Do now what `note_cut` has planned, because the application is about to end: what its handlers hold must be
+        free by then."""
         if self._due:
             self._collect_all()
 
@@ -139,7 +139,7 @@ class GarbageWatch:
         size = self._resident()
         for generation, limit in enumerate(self._limits):
             fresh = _limit(generation, size)
-            # an older generation may grow from where it was collected, or from less
+            # the limit of an older generation does not rise before that is collected
             self._limits[generation] = fresh if generation <= collected else min(limit, fresh)
 
 

@@ -4,9 +4,10 @@ Facts      SIGHUP comes when a terminal is closed, and by custom it also tells a
            ends a process that has no handler for it.
 Hazard     A server that only reads its configuration lives on without its terminal, and keeps the port. One that is
            signalled while it starts is ended; a first worker process takes its whole service along.
-Answer     It is handled from before the application is imported, and until then held back (`terminal.py`). If this
-           process was started on a terminal and has lost it, and not under nohup, SIGHUP ends it as SIGTERM does; else
-           it does what it is for, once the process serves. A process that has a supervisor leaves the terminal to that.
+Answer     It has a handler before the application is imported, and is held back until then (`terminal.py`). If this
+           process was started on a terminal and has lost it, and not under nohup, SIGHUP ends it as SIGTERM does.
+           Otherwise it reloads or drains, once the process serves. A process that has a supervisor does not check the
+           terminal: the supervisor does.
 Cost       One open of /dev/tty per signal.
 """
 
@@ -35,7 +36,7 @@ class Hangup:
             signal.signal(signal.SIGHUP, self._on_signal)
 
     def follow(self, call: Callable[[], object]) -> None:
-        """Call `call()` from now on, between two bytecodes, for each SIGHUP that is not the terminal's end, and now if
+        """Call `call()` from now on, between two bytecodes, for each SIGHUP that does not end the process, and now if
         one has come before."""
         self._call = call
         if self._pending:

@@ -1,8 +1,8 @@
-"""What an operator is told whose application runs on the wrong event loop.
+"""A hint in the log for an application that runs on the wrong event loop.
 
 Facts      A call of asyncio in a task of trio raises "no running event loop" or one of a few other texts, a call of
            trio in a task of asyncio "must be called from async context" or alike. Libraries wrap these errors.
-Hazard     What is logged is a traceback out of some library. That one option of the server mends it is said nowhere.
+Hazard     What is logged is a traceback out of some library. Nothing says that one option of the server fixes it.
 Answer     Every exception that reaches the log is searched for those texts. The first find of the process is one line
            of log: which loop is needed, the option, and the innermost line of the application on the way to the call.
 Cost       A walk through each exception that is logged, until one was found.
@@ -71,7 +71,7 @@ def hint(error: BaseException, loop: str) -> Hint | None:
 
 
 class LoopHint(logging.Handler):
-    """A handler of log records that writes one line to `log`, in its life, if an exception shows that the application
+    """A handler of log records that writes one line to `log`, at most once, if an exception shows that the application
     needs another event loop than `loop`."""
 
     def __init__(self, loop: str, log: Log) -> None:
@@ -115,7 +115,7 @@ def hinting(loop: str, log: Log) -> Iterator[LoopHint]:
 
 
 def _needed(error: BaseException) -> str | None:
-    """Return the event loop that is missed by the call that raised `error`, None if it says nothing of it."""
+    """Return the event loop that was missing when `error` was raised, None if the error does not say."""
     if isinstance(error, (RuntimeError, TypeError, AttributeError)):
         text = str(error)
         for loop, said in _NEEDS.items():
@@ -141,7 +141,7 @@ def _related(error: BaseException) -> Iterator[BaseException]:
 
 def _application_frame(trace: TracebackType | None) -> traceback.FrameSummary | None:
     """Return the innermost frame of the application: of a file that is not installed, or else of an installed package
-    that is no part of an event loop. None if there is none."""
+    that is not part of an event loop. None if there is none."""
     frames = [frame for frame in reversed(traceback.extract_tb(trace)) if not _is_of_a_loop(frame.filename)]
     own = (frame for frame in frames if not any(folder in frame.filename for folder in _INSTALLED))
     return next(own, frames[0] if frames else None)

@@ -1,8 +1,8 @@
-"""The object that a command names as `package.module:attribute`; what is near a name that does not exist.
+"""The object that a command names as `package.module:attribute`, and suggestions for a name that does not exist.
 
 Facts      A module that is not there and an import that fails inside of one raise the same error. The import system's
            frames lie around each import.
-Hazard     The author of an application is told of a module of the standard library, in which its own line has failed.
+Hazard     A message that names the standard library's module hides the application's line that has failed.
 Answer     The error of a look-up has no frames but the import system's. All others are the application's, and are
            shown from its own file on.
 """
@@ -62,7 +62,7 @@ def find(name: str, directory: Path, is_app: Callable[[Any], bool]) -> tuple[Any
             found = getattr(found, part)
         except AttributeError:
             why = f"module {module_name!r} has no attribute {attribute!r}{_hiding(module_name, directory)}"
-            # what the nearest name is not: a part of a dotted one
+            # the suggestion replaces one part of a dotted name
             before = attribute[: len(attribute) - len(part)] if attribute.endswith(f".{part}") else ""
             near = [f"{module_name}:{before}{each}" for each in _near_attributes(found, part, is_app)]
             raise wrong(name, why, _did_you_mean(near)) from None
@@ -85,7 +85,7 @@ def _imported(name: str, module_name: str, attribute: str, directory: Path) -> A
 
 
 def _require_module_name(name: str, module_name: str, attribute: str, directory: Path) -> None:
-    """StartupError for the name of a file, and for what no module can be named."""
+    """Raise StartupError for the name of a file, and for one that no module can have."""
     bare = module_name.removesuffix(".py")
     # with dots for directories, too
     file = f"{bare if '/' in bare else bare.replace('.', '/')}.py"
@@ -114,7 +114,7 @@ def _hiding(module_name: str, directory: Path) -> str:
 
 
 def _near_modules(missing: str, directory: Path) -> list[str]:
-    """Return the full names of modules that are called nearly as the one that was not found."""
+    """Return the full names of modules whose names are like that of the module that was not found."""
     parent, _, leaf = missing.rpartition(".")
     path = list(getattr(sys.modules.get(parent), "__path__", [])) if parent else [str(directory)]
     names = {module.name for module in pkgutil.iter_modules(path)} | set(_folders(path))
@@ -131,8 +131,8 @@ def _folders(path: Iterable[str]) -> Iterable[str]:
 
 
 def _near_attributes(found: Any, missing: str, is_app: Callable[[Any], bool]) -> list[str]:
-    """Return the attributes that may be meant: those that are called nearly so, applications first, or all
-    applications if there are few."""
+    """Return the attributes that may be meant: those with a similar name, applications first, or all applications if
+    there are few."""
     public = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
     apps = [name for name in public if is_app(vars(found)[name])]
     near = get_close_matches(missing, apps, _MOST) or get_close_matches(missing, public, _MOST)

@@ -115,7 +115,7 @@ def _dumped(content: dict[str, object]) -> str:
     try:
         return json.dumps(content, default=_simple, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        # keys that are no text, numbers that JSON has not, containers that contain themselves
+        # keys that are not text, numbers that JSON does not have, containers that contain themselves
         return json.dumps({name: _plain(value, _DEPTH) for name, value in content.items()}, allow_nan=False)
 
 

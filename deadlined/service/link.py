@@ -34,7 +34,7 @@ _log = logging.getLogger("deadlined.service")
 
 @dataclass(frozen=True)
 class Orders:
-    """What a worker process does when its supervisor says so. `end()` cuts the drain short. `reply(question)` answers.
+    """What a worker process does on its supervisor's orders. `end()` cuts the drain short, `reply(question)` answers,
     `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a CONFIGURE frame."""
 
     end: Callable[[], object]
@@ -67,7 +67,7 @@ class Link:
         self._try_to_send(LEAVING)
 
     def tell(self, answer: bytes) -> None:
-        """Tell the supervisor an answer to no question, the last one before the process ends. It may be lost."""
+        """Send the supervisor a last answer, unasked, before the process ends. It may be lost."""
         self._try_to_send(TELL, answer)
 
     async def follow(self, orders: Orders) -> None:

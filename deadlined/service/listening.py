@@ -1,4 +1,4 @@
-"""The listening sockets of `deadlined serve`, and what is said if one cannot be had."""
+"""The listening sockets of `deadlined serve`, and the errors if one cannot be opened."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:
 
 
 def _inherited(bind: InheritedBind) -> socket.socket:
-    """Take over a descriptor. OSError if it is not open, or no socket; StartupError if it does not listen."""
+    """Take over a descriptor. OSError if it is not open or not a socket; StartupError if it does not listen."""
     found = socket.socket(fileno=bind.fd)
     # programs that the application starts must not have it
     found.set_inheritable(False)
     if found.type != socket.SOCK_STREAM or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         found.close()
-        raise StartupError(f"cannot listen on {bind}: it is no stream socket that listens", CANNOT_BIND)
+        raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket", CANNOT_BIND)
     found.setblocking(False)
     return found
 

@@ -25,15 +25,16 @@ def load_app(name: str, *, factory: bool = False, directory: str | None = None) 
     With `factory` the object is called without arguments, and what it returns is the application.
 
     `directory` (default: the current one) is searched first. StartupError if the module does not exist, fails to import
-    or lacks the attribute, if the factory fails, and if the result is no ASGI 3 application; the message says what to
-    give instead. An exception inside the module or the factory is chained, and the error's `details` are its traceback.
+    or lacks the attribute, if the factory fails, and if the result is not an ASGI 3 application; the message says what
+    to give instead. An exception inside the module or the factory is chained, and the error's `details` are its
+    traceback.
     """
     found, label = find(name, Path.cwd() if directory is None else Path(directory).absolute(), _is_app)
     if factory:
         found, label = _made(name, found, label), f"what {label} returns"
     elif _is_factory(found):
         is_one = "is a class" if inspect.isclass(found) else "takes no arguments"
-        raise wrong(name, f"{label} {is_one}, so it is no ASGI application but may make one", "add --factory")
+        raise wrong(name, f"{label} {is_one}, so it is not an ASGI application but may make one", "add --factory")
     why, instead = _objection(found)
     if why:
         raise wrong(name, f"{label} {why}", instead)
@@ -58,7 +59,7 @@ def _made(name: str, factory: Any, label: str) -> Any:
 
 
 def _is_app(found: Any) -> bool:
-    """Return True for what is surely meant to be served: an object that is called with await, or such a function."""
+    """Return True for a function or an object that is certainly meant to be served: one that is called with await."""
     return callable(found) and not inspect.isclass(found) and _is_async(found) and not _objection(found)[0]
 
 
@@ -69,7 +70,7 @@ def _is_factory(found: Any) -> bool:
 
 
 def _objection(found: Any) -> tuple[str, str]:
-    """Return why `found` is no ASGI 3 application, and what to give instead; two empty strings if it may be one."""
+    """Return why `found` is not an ASGI 3 application, and what to give instead; two empty strings if it may be one."""
     if not callable(found):
         return f"is a {type(found).__name__}, not an ASGI application", GIVE
     takes = _takes(found)

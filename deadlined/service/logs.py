@@ -1,7 +1,7 @@
 """The log of a process: the server's own events and the application's records of `logging`, in one stream and layout.
 
-Cost       No library lays lines out here: structlog loads rich and asyncio wherever they are installed, which took a
-           sixth of the time in which the command starts.
+No library lays out the lines: structlog loads rich and asyncio wherever they are installed, which took a sixth of the
+time in which the command starts.
 """
 
 from __future__ import annotations

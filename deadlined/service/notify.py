@@ -1,8 +1,8 @@
 """Messages to a service manager: systemd's notification protocol, sd_notify(3).
 
-Facts      A service of Type=notify is told a socket in NOTIFY_SOCKET, a path or, with a leading @, an abstract name. It
-           is sent datagrams of lines NAME=value: READY=1, RELOADING=1 with the clock in MONOTONIC_USEC, STOPPING=1,
-           STATUS=text, and WATCHDOG=1 more often than every WATCHDOG_USEC, if WATCHDOG_PID is the process.
+Facts      NOTIFY_SOCKET names a socket to a service of Type=notify: a path or, with a leading @, an abstract name. The
+           service sends it datagrams of lines NAME=value: READY=1, RELOADING=1 with the clock in MONOTONIC_USEC,
+           STOPPING=1, STATUS=text, and WATCHDOG=1 more often than every WATCHDOG_USEC, if WATCHDOG_PID is its process.
 Hazard     A program that the service starts inherits the variables, and could speak for it. A manager that does not
            read must not block the service.
 Answer     The variables are removed when they are read. A datagram that cannot be sent at once is dropped.
@@ -57,7 +57,7 @@ class Notifier:
                 end.setblocking(False)
                 end.sendto(text.encode(), self._address)
         except OSError:
-            # a service must not fail because its manager does not listen, and has nobody else to tell
+            # a service must not fail because its manager does not listen, and nothing else needs to know
             return
 
 

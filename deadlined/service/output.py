@@ -9,7 +9,7 @@ Answer     A stream drops what cannot be written and counts the lines. When writ
            that was torn, and writes one that says how many were lost, and why. It waits for a reader that lags PATIENCE
            in all; after a loss it does not wait until a second has passed and a write has succeeded. So a reader that
            has stopped holds the event loop once, and one that lags all the time for 5 % of it at most.
-Cost       A system call per write more. Lines are lost where they would have been late. A write to a regular file
+Cost       One more system call per write. Lines are lost that would only have been late. A write to a regular file
            blocks for as long as its file system does.
 """
 

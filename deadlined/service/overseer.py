@@ -1,4 +1,4 @@
-"""What a supervisor tells of its worker processes to whoever wants to know: a seam, for the admin listener."""
+"""What a supervisor reports about its worker processes: a seam, for the admin listener."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ Send = Callable[[bytes, bytes], None]
 @dataclass(frozen=True)
 class Controls:
     """What an overseer may use of its supervisor. `stop(why)` begins the drain if it has not begun; `reload(by)` reads
-    the configuration again. `release()` closes
-    what is the supervisor's in a forked child. `stopping()`: the drain has begun. `wanted`: how many worker processes
-    there should be at first."""
+    the configuration again. `release()` closes the supervisor's resources in a forked child. `stopping()`: the drain
+    has begun. `wanted`: how many worker processes there should be at first."""
 
     selector: selectors.BaseSelector
     stop: Callable[[str], None]

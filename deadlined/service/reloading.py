@@ -1,9 +1,9 @@
-"""`--reload`: a parent that starts the serving process anew when a file of the application changes.
+"""`--reload`: a parent that restarts the serving process when a file of the application changes.
 
-Facts      Python cannot import a changed program anew in the same process. A program that is being edited is often
+Facts      Python cannot import a changed program again in the same process. A program that is being edited is often
            broken for a while.
 Hazard     Clients that come while nothing listens are refused. A parent that ends with its broken child has to be
-           started again by hand. Ctrl-C in a terminal is a signal to all processes of it.
+           started again by hand. Ctrl-C in a terminal is a signal to all its processes.
 Answer     The parent has the listening sockets, those of the admin listener too, and never imports the application;
            it forks a serving process, which inherits them. When files change, that process drains, for DRAIN seconds at
            most, and the next one is forked. Connections that come meanwhile wait in the sockets' queues. If the process
@@ -176,7 +176,7 @@ class Reloader:
                     self._stop(stops[0])
 
     def _changed(self, message: bytes) -> None:
-        """Begin the next serving process. The first message tells that files are watched, and names none."""
+        """Begin the next serving process. The first message says that files are watched, and names none."""
         if message[:1] != CHANGED:
             why = message[1:].decode(errors="replace") or "the process that watches has ended"
             raise StartupError(f"--reload: files cannot be watched: {why}", FAILED)

@@ -29,8 +29,8 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 class Configuration:
-    """The configuration that a process has now. `sources` is None if it came from nowhere that can be read again.
-    `given`: as it came from there, `config` as the process uses it, for example with the ports that were chosen."""
+    """The configuration that a process has now. `given`: as it was made from `sources`, which is None if it cannot be
+    made again. `config`: as the process uses it, for example with the ports that were chosen."""
 
     def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
         self.config: ServeConfig = given

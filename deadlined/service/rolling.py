@@ -1,6 +1,6 @@
 """Which worker process is started, and which one has to leave: decisions about their list, which change nothing.
 
-Facts      Python cannot import a changed application anew in a process. A process that drains may take as long as the
+Facts      Python cannot import a changed application again in a process. A process that drains may take as long as the
            drain's timeout, and serves its open requests meanwhile.
 Hazard     An application that is broken must not take the place of one that serves. A reload every second must not
            start a new set of processes every second.
@@ -27,7 +27,7 @@ class Member(Protocol):
 
 
 def missing(members: Collection[Member], wanted: int) -> int | None:
-    """Return the lowest number, from 1 to `wanted`, that no process has which stays. None if each has one."""
+    """Return the lowest number, from 1 to `wanted`, that no staying process has. None if each has one."""
     present = {one.number for one in members if not one.leaving}
     return next((number for number in range(1, wanted + 1) if number not in present), None)
 

@@ -67,9 +67,9 @@ def is_first(link: Link | None) -> bool:
 
 @dataclass(frozen=True)
 class Parent:
-    """What is above a serving process: `link` of a worker process with its supervisor, None in others. `hangup` has the
-    handler of SIGHUP. `notifier` of a process that serves alone tells the service manager what it does. `starting` is
-    told when the start is over."""
+    """What is around a serving process. `link`: from a worker process to its supervisor, None in others. `hangup`: the
+    handler of SIGHUP. `notifier`: tells the service manager what a process does that serves alone. `starting`: the
+    handler of SIGTERM until the process serves."""
 
     link: Link | None
     hangup: Hangup
@@ -222,7 +222,7 @@ class Service:
             with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
-                self._starting.over = True
+                self._starting.has_served = True
 
                 def started() -> None:
                     self._announce(server, listeners, stalls)
@@ -312,18 +312,18 @@ class Service:
             self._local.configured(config)
 
     async def _reply(self, question: bytes) -> bytes:
-        """Answer the supervisor. b"" if nobody wants to know more than that the process answers."""
+        """Answer the supervisor: b"", which says that the process is alive, if there is no admin listener."""
         if self._local is None or self._link is None:
             return b""
         return await self._local.reply(question, self._link.number)
 
     def _last_reply(self, link: Link) -> bytes:
-        """Return the last counts of a worker process. b"" if nobody wants to know."""
+        """Return the last counts of a worker process; b"" if there is no admin listener."""
         return b"" if self._local is None else self._local.last_reply(link.number)
 
 
 class _Status:
-    """What a server tells that it accepts connections: it calls `function()`."""
+    """A `task_status` for `HttpServer.serve`, which calls `function()` once connections are accepted."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function

@@ -73,13 +73,13 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         START.release_hangups()
         return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
     except KeyboardInterrupt:
-        if starting.over:
+        if starting.has_served:
             raise
-        starting.finish()
+        starting.ignore_signals()
         log("stopped before it served", signal=starting.signal)
         return 0
     except StartupError as error:
-        # for those who collect the log; the command says it on stderr
+        # for a log that is collected; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
         log("startup failed", level="error", why=str(error), exit_code=error.exit_code, **details)
         raise

@@ -9,9 +9,9 @@ Hazard     A socket that ends with its process takes the connections in its queu
            process that is woken first gets most connections: which one that is depends on the order in which they
            began to wait, not on their load.
 Answer     There is a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for
-           as long as it serves. A process accepts from its own slot. A slot whose process has ended, drains, or does
-           not serve yet, is accepted by another one meanwhile, so that nobody waits in it. Sockets that cannot be
-           multiplied, those of unix and inherited ones, are in one slot that all processes accept from.
+           as long as it serves. A process accepts from its own slot. Another one accepts from a slot whose process has
+           ended, drains, or does not serve yet, so that no connection is left waiting in it. Sockets that cannot be
+           opened twice, unix and inherited ones, are in one slot that all processes accept from.
 Cost       A connection in a slot waits for its process, also if that is busy while others are not.
 """
 
@@ -50,7 +50,7 @@ class Slots:
             raise
 
     def __len__(self) -> int:
-        """The number of slots, without the one that all share."""
+        """Return the number of slots, without the shared one."""
         return len(self._sockets) - 1
 
     def sockets(self, slot: int) -> list[socket.socket]:
@@ -106,8 +106,8 @@ def assign(slots: int, workers: Mapping[int, int]) -> dict[int, set[int]]:
     """Return the slots that each worker process accepts from, by its pid. `workers` has the numbers of those that serve
     by their pids, no number twice.
 
-    Each has the slot of its number. A slot without its process goes to the one that has the fewest. A process without
-    a slot, which could not be opened, shares one.
+    Each has the slot of its number. A slot without its process goes to the process that has the fewest. A process whose
+    slot could not be opened shares one.
     """
     found = {pid: {SHARED} | ({number} if number <= slots else set()) for pid, number in workers.items()}
     if not found or not slots:

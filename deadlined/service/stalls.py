@@ -3,13 +3,13 @@
 Facts      While code of one task runs, no other task does: a handler that blocks for a second delays every connection
            and every deadline by a second. A thread can read the stack of another one.
 Hazard     asyncio's debug mode measures each callback, which slows all of them. It reports a callback that has ended,
-           not one that hangs, and names the task instead of the place; trio has no such mode. A thread that looks
+           not one that hangs, and names the task instead of the place; trio has no such mode. A thread that checks
            every second wakes an idle machine.
 Answer     A thread asks the loop to call a function. If the loop does not, it is blocked: the stack of its thread goes
            to the log, once per function of the application. If it does, and the poller has not polled meanwhile, the
            loop is idle: the thread then sleeps until the poller polls again, or until events wait in its event queue.
            So code that blocks an idle loop is noticed once a client waits for it.
-Cost       A comparison per poll. While clients are active the thread asks _LOOKS times per threshold; while they are
+Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while they are
            not, never. A change from the one to the other costs a byte through a pipe.
 """
 
@@ -31,8 +31,8 @@ from types import CodeType, FrameType
 from ..runtime import Host
 from .logs import Log
 
-# looks at the loop per threshold: a block is noticed at most two looks after the threshold
-_LOOKS = 8
+# checks of the loop per threshold: a block is noticed at most two checks after the threshold
+_CHECKS = 8
 
 # seconds between two reports, and the most of them: a log is for people
 _PAUSE = 10.0
@@ -51,15 +51,15 @@ _LIBRARIES = tuple(sysconfig.get_path(name) + "/" for name in ("stdlib", "platst
 class Step(Enum):
     """What the thread does next."""
 
-    ASK = "ask the loop to answer, and look again later"
-    WAIT = "look again later"
-    REPORT = "the loop is blocked: report it, and look again later"
+    ASK = "ask the loop to answer, and check again later"
+    WAIT = "check again later"
+    REPORT = "the loop is blocked: report it, and check again later"
     SLEEP = "the loop is idle: sleep until it polls"
 
 
 class Pulse:
-    """The rule of the thread: decides whether the loop is busy, idle or blocked. A loop is called blocked if it does
-    not answer for `threshold` seconds."""
+    """The rule of the thread: decides whether the loop is busy, idle or blocked. A loop is blocked if it does not
+    answer for `threshold` seconds."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
@@ -68,11 +68,11 @@ class Pulse:
         self._asked_at = math.inf
         self._reported = False
 
-    def look(self, now: float, polls: int, answered: bool) -> Step:
+    def check(self, now: float, polls: int, answered: bool) -> Step:
         """Decide at `now`, in seconds, after `polls` polls in all. `answered`: the loop has answered since the last
         ASK."""
         if answered or self._asked_at == math.inf:
-            # it may have slept because nothing had happened then
+            # after a sleep equal polls do not mean idle: the loop may be blocked while events wait
             idle = polls == self._polls and self._asked_at < math.inf
             self._polls = polls
             self._reported = False
@@ -83,15 +83,15 @@ class Pulse:
             return Step.REPORT
         return Step.WAIT
 
-    def next_look(self, now: float, interval: float) -> float:
-        """Return when to look again: `interval` seconds from `now`, or when a loop that does not answer is blocked."""
+    def next_check(self, now: float, interval: float) -> float:
+        """Return when to check again: `interval` seconds from `now`, or when a loop that does not answer is blocked."""
         blocked_at = self._asked_at + self._threshold
         return min(now + interval, blocked_at) if blocked_at > now else now + interval
 
 
 class StallWatch:
     """`with StallWatch(host, threshold, log):` in a task of the event loop of `host`: a thread reports to `log` what
-    blocks the loop for `threshold` seconds; it may miss what does for less than 1.25 times as long. `inf`: no thread.
+    blocks the loop for `threshold` seconds; it may miss a block of less than 1.25 times that. `inf`: no thread.
 
     `log` is called in the thread, with `seconds`: for how long the loop has not answered yet.
     """
@@ -102,7 +102,7 @@ class StallWatch:
         self._host = host
         self._poller = host.poller
         self._threshold = threshold
-        self._interval = threshold / _LOOKS
+        self._interval = threshold / _CHECKS
         self._log = log
         self._pulse = Pulse(threshold)
         self._watched = threading.get_ident()
@@ -165,18 +165,18 @@ class StallWatch:
         while not self._stopping:
             now = time.monotonic()
             if now - due >= self._threshold:
-                # C code that blocks and keeps the interpreter, too: it has returned just now
+                # C code that blocks and holds the interpreter's lock stops this thread, too: it has returned just now
                 self._report(now - due)
-            due = self._take(self._pulse.look(now, self._poller.polls, self._answered), now)
+            due = self._perform(self._pulse.check(now, self._poller.polls, self._answered), now)
 
-    def _take(self, step: Step, now: float) -> float:
+    def _perform(self, step: Step, now: float) -> float:
         """Do `step` and wait. Return when the wait should have ended."""
-        until = self._pulse.next_look(now, self._interval)
+        until = self._pulse.next_check(now, self._interval)
         if step is Step.SLEEP:
             return self._sleep()
         if step is Step.ASK:
             self._answered = False
-            # the loop has ended
+            # the loop may have ended
             with suppress(RuntimeError):
                 self._host.call_soon_from_anywhere(self._answer)
         elif step is Step.REPORT:
@@ -200,7 +200,7 @@ class StallWatch:
             waiting.register(fd, select.POLLIN)
         for _, event in waiting.poll(None if seconds is None else seconds * 1000.0):
             if event & select.POLLNVAL:
-                # the application has closed it; to go on would be to poll without a pause
+                # the application has closed it, and polling it again would return at once, for ever
                 self._stopping = True
         with suppress(OSError):
             os.read(self._woken, 64)

@@ -8,7 +8,7 @@ Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the a
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
            as well. A process that has a supervisor is signalled by that and by the service manager, so a second SIGTERM
            does nothing there.
-Cost       A start that is busy in C code, an import for example, hears of the signal when it comes back.
+Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Starting:
 
     `before`: the handler that it has replaced, which children of the application get, beside `hangup`, that of SIGHUP.
     `supervised`: another process has started this one, and ends it. `signal`: the name of the signal that has ended the
-    start, if one has. `over`: the process serves, or has served.
+    start, if one has. `has_served`: the process serves, or has served.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Starting:
     ) -> None:
         self.before: Any = signal.getsignal(signal.SIGTERM)
         self.signal: str = signal.SIGINT.name
-        self.over = False
+        self.has_served = False
         self._supervised = supervised
         self._end = end
         others = {} if hangup is None else {signal.SIGHUP: hangup}
@@ -70,8 +70,8 @@ class Starting:
             self._end(0)
         interrupt(signal.SIGINT, frame)  # type: ignore[operator, misc]
 
-    def finish(self) -> None:
-        """Ignore signals from now on, because the process ends."""
+    def ignore_signals(self) -> None:
+        """Ignore SIGTERM and SIGINT from now on, because the process ends."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
 

@@ -41,9 +41,10 @@ class Stopper:
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, the second one `end()`. If the process still
     exists MARGIN seconds after the drain, it exits with 1.
 
-    In a worker process `end` is None, because the supervisor ends it. SIGHUP then begins the drain as well: a
-    supervisor replaces a worker process that has drained, and nothing would replace a single process. Signals after the
-    first are ignored, also after the `with`, so that they change neither the application's shutdown nor the exit code.
+    `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
+    drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
+    Signals after the first are ignored, also after the `with`, so that they change neither the application's shutdown
+    nor the exit code.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ def _end_later(drain: float) -> None:
         watchdog.daemon = True
         watchdog.start()
     except Exception:
-        # the process may have no more threads, just because of what makes it end
+        # the process may have no more threads, which may be why it is ended
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, drain + MARGIN)
 

@@ -1,4 +1,4 @@
-"""Text on a terminal: colours, and nothing that a stranger can use to forge a line or to move the cursor."""
+"""Text on a terminal: colours, and nothing by which a client could forge a line or move the cursor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) ->
 
 
 def harmless(text: str) -> str:
-    """Return `text` with escapes in place of line ends, control characters and what else is invisible."""
+    """Return `text` with escapes in place of line ends, control characters and other invisible characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in _HARMLESS else _escaped(char) for char in text)

@@ -19,13 +19,13 @@ _CUT = {
     Reason.READ_TIMEOUT: ("read", "request not complete"),
     Reason.BODY_RATE: ("body_grace", "body came too slowly"),
     Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take the response"),
-    Reason.HANDLER_TIMEOUT: ("handler", "no answer of the application"),
-    Reason.PONG_TIMEOUT: ("ws_pong", "no sign of life of the client"),
+    Reason.HANDLER_TIMEOUT: ("handler", "no answer from the application"),
+    Reason.PONG_TIMEOUT: ("ws_pong", "client did not answer a ping"),
     Reason.CLOSE_TIMEOUT: ("ws_close", "client did not answer the close"),
     Reason.DRAIN_TIMEOUT: ("drain", "cut by the end of the drain"),
 }
 
-# other ends that are no ordinary ones
+# other ends that are not ordinary
 _ENDED = {
     Reason.CLIENT_CLOSED: "client left",
     Reason.CLIENT_RESET: "client reset the connection",
@@ -44,9 +44,9 @@ _WEBSOCKET_CUT = {
 }
 _WEBSOCKET_ENDED = {Reason.PROTOCOL_ERROR: "closed: not valid websocket frames or text"}
 
-# a connection that ends in one of these had no request then that could have told of it
+# the line of a request says nothing of a connection that ends in one of these phases
 _WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
-# clients that leave while they have nothing to ask for are ordinary
+# clients that leave between requests are ordinary
 _UNREMARKABLE = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
 
@@ -64,8 +64,8 @@ def request_text(record: RequestRecord, style: Style) -> str:
 
 
 def connection_text(record: ConnectionRecord, style: Style) -> str:
-    """Return client and reason of a connection that ended badly; "" for one that ended well, or whose last request has
-    told of it."""
+    """Return client and reason of a connection that ended badly; "" for one that ended well, or whose last request's
+    line says why."""
     silent = record.reason is Reason.HEADER_TIMEOUT and not record.received
     if silent or record.phase not in _WITHOUT_REQUEST or record.reason in _UNREMARKABLE:
         return ""

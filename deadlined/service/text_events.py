@@ -24,8 +24,8 @@ _WAITS = {
 
 
 def sentence(event: str, fields: Fields) -> str | None:
-    """Say what has happened; "" if nothing is to be said, None if no sentence is known for this event. Sentences use
-    all fields but those that nobody reads on a terminal."""
+    """Say what has happened; "" if nothing is to be said, None if no sentence is known for this event. Sentences leave
+    out fields that are of no use on a terminal."""
     write = _SENTENCES.get(event)
     return None if write is None else write(fields)
 

@@ -2,7 +2,7 @@
 
 Facts      A traceback begins with the frames that lead to the application: the server's, the import system's, those of
            frameworks. Frameworks also send tracebacks as text (in `lifespan.startup.failed`).
-Hazard     The one line that its author can mend is the thirtieth of fifty.
+Hazard     The one line that the author can fix is the thirtieth of fifty.
 Answer     Each traceback of a chain begins with the first frame of the application. Frames of the import system are
            left out everywhere. A traceback that is not of the application at all is shown as it is.
 Cost       It works on the text, as Python formats it, so that both kinds are cut by one rule.
@@ -59,7 +59,7 @@ def place(error: BaseException) -> FrameSummary | None:
 
 
 def message(error: BaseException) -> str:
-    """Return what an exception says, also if it fails to; of a SyntaxError without the place."""
+    """Return the message of an exception, or that it cannot be had; that of a SyntaxError without the place."""
     try:
         return error.msg if isinstance(error, SyntaxError) else str(error)
     except Exception as failure:
@@ -88,7 +88,7 @@ def cut_stack(text: str) -> str:
 
 
 def last_error(text: str) -> str:
-    """Return the line that says what was raised, of a text that ends with a traceback; of another text the last
+    """Return the line that says what was raised, in a text that ends with a traceback; in another text the last
     line."""
     lines = list(parts(text.strip()))
     frames = [number for number, (kind, _) in enumerate(lines) if kind != "text"]

@@ -1,11 +1,11 @@
 """The service manager's watchdog: signs of life, and an end for worker processes whose event loop is blocked.
 
 Facts      systemd restarts a service that gives no sign of life within WATCHDOG_USEC.
-Hazard     A thread that gives it tells nothing of a blocked event loop. A supervisor that gives it tells nothing of its
-           worker processes; one that does not, because one of them hangs, has all of them restarted.
+Hazard     A sign from a thread does not show that the event loop is blocked, nor one from a supervisor that a worker
+           process hangs. A supervisor that gives none because one worker process hangs has all of them restarted.
 Answer     A process that serves alone gives it from its event loop. A supervisor gives it from its own, and asks each
-           worker process that serves as often; one that has not answered for the whole time is killed, and replaced.
-Cost       A question per worker process and half of the time.
+           worker process that serves as often; one that has not answered for the whole period is killed, and replaced.
+Cost       A question per worker process and half a period.
 """
 
 from __future__ import annotations

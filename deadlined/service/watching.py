@@ -1,7 +1,6 @@
-"""The process that tells of changed files, for `--reload`.
+"""The process that reports changed files, for `--reload`.
 
-It is a process of its own because watchfiles watches in threads: its parent forks, and a process with threads should
-not.
+It is a process of its own because watchfiles uses threads: its parent forks, and a process with threads should not.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# milliseconds between two looks whether the parent still exists
-_LOOK: Final = 1000
+# milliseconds between two checks that the parent still exists
+_CHECK: Final = 1000
 
 # the first byte of a message: what follows are changed files, one per line, or why nothing can be watched
 CHANGED: Final = b"+"
@@ -44,10 +43,10 @@ def watch(directories: list[str], end: socket.socket) -> None:
 def _watch(directories: list[str], end: socket.socket, parent: int) -> None:
     from watchfiles import PythonFilter, watch
 
-    # the parent tells what has changed
+    # the parent logs what has changed
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     end.send(CHANGED)
-    for changes in watch(*directories, watch_filter=PythonFilter(), rust_timeout=_LOOK, yield_on_timeout=True):
+    for changes in watch(*directories, watch_filter=PythonFilter(), rust_timeout=_CHECK, yield_on_timeout=True):
         if os.getppid() != parent:
             return
         if changes:

@@ -52,8 +52,8 @@ _SIGNALS = (*_STOPS, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTT
 
 
 class Supervisor:
-    """Keeps the worker processes of a configuration until a signal stops it. For the main thread of a process without
-    other threads. `overseer` is told what happens to them. It closes `slots`."""
+    """Keeps the worker processes of a configuration until a signal stops it, and tells `overseer` what happens to them.
+    For the main thread of a process without other threads. Closes `slots`."""
 
     def __init__(
         self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None, notifier: Notifier
@@ -227,7 +227,7 @@ class Supervisor:
             self._overseer.told(pid, payload)
 
     def _want(self, number: int, name: str) -> None:
-        """Have so many worker processes from now on."""
+        """Keep `number` worker processes from now on."""
         if self._stopping or number == self._number:
             return
         try:
@@ -268,7 +268,7 @@ class Supervisor:
         return msgspec.structs.replace(found, workers=self._number)
 
     def _dismiss(self) -> None:
-        """Let those drain whose replacements serve, or that are too many."""
+        """Let worker processes drain whose replacements serve, or that are too many."""
         if self._stopping:
             return
         for worker in rolling.superfluous(self._workers.values(), self._number):
@@ -312,7 +312,7 @@ class Supervisor:
             )
 
     def _newest(self) -> dict[int, WorkerProcess]:
-        """Return the worker processes that serve and stay, of each number the one that was started last."""
+        """Return the worker processes that serve and stay, for each number the latest."""
         found: dict[int, tuple[int, WorkerProcess]] = {}
         for pid, worker in self._workers.items():
             if worker.ready and not worker.leaving:
@@ -336,7 +336,7 @@ class Supervisor:
                 # a process keeps its pid until it is reaped
                 os.kill(pid, signal.SIGTERM)
                 self._leaves(pid, worker)
-            # they accept what waits; who comes later is refused
+            # they accept what waits; later connections are refused
             self._slots.close()
             return
         for worker in self._workers.values():

@@ -127,7 +127,7 @@ class Bucket:
         other.closed = True
 
     def wake_time(self) -> float:
-        """The earliest time at which `due` may return something, `inf` if nothing is armed."""
+        """Return the earliest time at which `due` may return something, `inf` if nothing is armed."""
         return -INF if self._due else self._timers.wake_time()
 
     def _claim(self, handle: TimerHandle, timer: Timer, now: float) -> bool:

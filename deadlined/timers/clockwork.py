@@ -131,17 +131,18 @@ class Clockwork(Scheme):
 
     @abstractmethod
     def _locate(self, number: int) -> tuple[int, int]:
-        """The tick at which a timer for tick `number`, which is to come, is to be looked at again, and its slot.
+        """Return the tick at which a timer for tick `number`, which is to come, must be checked again, and its slot.
 
         Slot -1 if the wheel does not reach that far.
         """
 
     @abstractmethod
     def _next_turn(self) -> tuple[int, int]:
-        """The tick at which an occupied slot comes next, not before the present one, and that slot; NEVER and -1."""
+        """Return the tick at which an occupied slot comes next, not before the present one, and that slot; NEVER and
+        -1 if no slot is occupied."""
 
     def _witness(self, slot: int) -> Timer:
-        """A timer on whose account the next slot comes when it does."""
+        """Return a timer of the next slot that makes it come when it does."""
         return self._slots.last(slot)
 
     def _turn_to(self, now: float) -> None:
@@ -176,7 +177,7 @@ class Clockwork(Scheme):
         self._heap.file(timer, key)
 
     def _forgo_slots(self) -> None:
-        """The soonest arrival has left: order the others now, because the next one may leave, too."""
+        """Move the arrivals to the heap, because the soonest has left, and the next one may leave, too."""
         self._soonest = None
         if self._slots.occupied >> self._arrivals:
             for timer in self._slots.take(self._arrivals):
@@ -194,10 +195,10 @@ class Clockwork(Scheme):
 
 
 def lowest_bit(bits: int) -> int:
-    """The number of the lowest bit that is set in `bits`, which is not 0."""
+    """Return the number of the lowest bit that is set in `bits`, which is not 0."""
     return (bits & -bits).bit_length() - 1
 
 
 def next_bit(bits: int, start: int, width: int) -> int:
-    """How many places after `start` the first set bit lies on a ring of `width` bits; some bit is set."""
+    """Return how many places after `start` the first set bit lies on a ring of `width` bits; some bit is set."""
     return lowest_bit((bits >> start) | (bits << (width - start)))

@@ -32,23 +32,23 @@ class Scheme:
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many timers are stored, zombies included."""
+        """Return how many timers are stored, zombies included."""
 
     @abstractmethod
     def wake_time(self) -> float:
-        """The earliest time at which `due` may have work, `inf` if nothing is stored.
+        """Return the earliest time at which `due` may have work, `inf` if nothing is stored.
 
-        At that time at the latest, some timer is due or the queue gets nearer to it: a sleeper that wakes
-        then, again and again, meets every timer within its lateness, and after few wakes.
+        At that time at the latest, some timer is due, or the queue comes closer to finding it: a sleeper that wakes
+        then, again and again, finds every timer within its lateness, and after few wakes.
         """
 
     @abstractmethod
     def first(self) -> Timer:
-        """A timer on whose account `wake_time` is what it is. Only when something is stored."""
+        """Return a timer that `wake_time` is for. Only when something is stored."""
 
     @abstractmethod
     def due(self, now: float) -> Timer | None:
-        """The timer with the smallest `(key, order)` of those found due at `now`; None if there is none.
+        """Return the timer with the smallest `(key, order)` of those found due at `now`; None if there is none.
 
         Until the queue is changed, `first` returns the same one.
         """

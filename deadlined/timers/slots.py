@@ -77,7 +77,7 @@ class Slots:
         return bag
 
     def sweep(self) -> int:
-        """Take out every zombie and leave it unfiled; how many there were."""
+        """Take out every zombie and leave it unfiled; return how many there were."""
         before = self.size
         for number in list(self._bags):
             for timer in self.take(number):
@@ -88,7 +88,7 @@ class Slots:
         return before - self.size
 
     def clear(self) -> list[Timer]:
-        """Take out everything, and leave it unfiled."""
+        """Take out and return everything, unfiled."""
         stored: list[Timer] = []
         for number in list(self._bags):
             stored += self.take(number)

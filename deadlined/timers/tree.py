@@ -106,7 +106,7 @@ class Tree(Scheme):
         return stored
 
     def _insert(self, node: Node) -> None:
-        """Down to the first node of a lower priority, and split what is there."""
+        """Descend to the first node of a lower priority, and split what is there."""
         parent: Node | None = None
         tree = self._root
         while tree is not None and tree.priority >= node.priority:
@@ -116,7 +116,7 @@ class Tree(Scheme):
         self._hang(parent, node.key, node.order, node)
 
     def _delete(self, timer: Timer) -> None:
-        """Down to the node, and merge what is under it."""
+        """Descend to the node, and merge what is under it."""
         key = timer.key
         order = timer.index
         parent: Node | None = None
@@ -155,7 +155,7 @@ class Tree(Scheme):
 
 
 def _below(key: float, order: int, node: Node) -> bool:
-    """Whether `(key, order)` ranks below `node`."""
+    """Return True if `(key, order)` ranks below `node`."""
     return key < node.key or (key == node.key and order < node.order)
 
 
@@ -194,7 +194,7 @@ def _split(tree: Node | None, node: Node) -> None:
 
 
 def _merged(low: Node | None, high: Node | None) -> Node | None:
-    """One tree of two, where all of `low` ranks below all of `high`. Its depth is O(log n), expected."""
+    """Merge two trees, where all of `low` ranks below all of `high`. The expected depth is O(log n)."""
     if low is None:
         return high
     if high is None:

@@ -130,7 +130,7 @@ class Reset(Benchmark):
         return _run(contestant, "expiry", self.refiled, 1, 1)
 
     def quick(self) -> Self:
-        return type(self)(lives=(1, 100), refiled=200, operations=500, rounds=1)
+        return type(self)(lives=(100,), refiled=200, operations=500, rounds=1)
 
 
 def _run(contestant: str, kind: str, *sizes: int) -> Mapping[str, float]:

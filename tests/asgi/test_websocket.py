@@ -496,8 +496,8 @@ async def test_one_task_may_accept_while_others_receive(autojump_clock: MockCloc
 
 WRONG_AFTER = [
     (ACCEPT, "accepted twice"),
-    ({"type": "websocket.http.response.start", "status": 200}, "knows no message"),
-    ({"type": "http.response.start", "status": 200}, "knows no message"),
+    ({"type": "websocket.http.response.start", "status": 200}, "has no message"),
+    ({"type": "http.response.start", "status": 200}, "has no message"),
     ({"type": "websocket.send"}, "needs `bytes`, or `text`"),
     ({"type": "websocket.send", "text": b"bytes"}, "needs `bytes`, or `text`"),
     ({"type": "websocket.send", "bytes": 3}, "must be bytes, not int"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextvars import ContextVar
 
 import pytest
@@ -11,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE
+from deadlined.runtime import Parking
 from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, only, serving
 
 
@@ -57,6 +59,24 @@ async def test_idle_connections_are_in_no_task(tls: bool, autojump_clock: MockCl
         for client in clients:
             assert (await client.get()).status == 200
         assert living() == before + WORKER
+
+
+async def test_what_connections_do_not_need_while_they_are_idle_does_not_exist(autojump_clock: MockClock) -> None:
+    addresses = []
+
+    async def remember(exchange: Exchange) -> None:
+        addresses.append(exchange.server_address)
+        await answer(exchange)
+
+    def places_to_sleep() -> int:
+        return sum(isinstance(found, Parking) for found in gc.get_objects())
+
+    async with serving(remember) as site:
+        before = places_to_sleep()
+        await idle_clients(site, 20)
+        # one for the reads of each client, which is of this process, too
+        assert places_to_sleep() - before <= 20 + WORKER
+    assert len({id(address) for address in addresses}) == 1
 
 
 @pytest.mark.parametrize("hello", [False, True], ids=["before the handshake", "after it"])

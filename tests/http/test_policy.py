@@ -54,7 +54,7 @@ CODES = {"read": 1008, "body_grace": 1008, "handler": 1011, "connection_age": 10
 
 def test_the_table_has_a_rule_for_each_timeout_that_ends_a_connection() -> None:
     timeouts = {field.name for field in fields(Timeouts) if not field.name.endswith("_rate")}
-    # after `ws_ping` the peer is asked for a sign of life
+    # after `ws_ping` the peer is sent a ping
     assert set(RULES) == set(TABLE) == timeouts - {"ws_ping"}
 
 

@@ -121,9 +121,9 @@ def test_all_else_can_be_overridden(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: route("upload"), "'upload' is no path of a route"),
-        (lambda: route("/a?b"), "'/a\\?b' is no path of a route"),
-        (lambda: route("/", "get"), "'get' is no method: write it in capitals"),
+        (lambda: route("upload"), "'upload' is not a path for a route"),
+        (lambda: route("/a?b"), "'/a\\?b' is not a path for a route"),
+        (lambda: route("/", "get"), "'get' is not a method: write it in capitals"),
         (lambda: route("/", idel=1), "idel is neither a timeout nor a limit"),
         (lambda: route("/", handler=-1), "handler must be 0 or more"),
         (lambda: route("/", handler=math.nan), "handler must be 0 or more"),

@@ -121,15 +121,12 @@ def test_a_file_without_counters_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.thorough  # valgrind takes 20 seconds
 @pytest.mark.timeout(240)  # a server under callgrind starts in 5 seconds, and in 30 beside other tests
-@pytest.mark.parametrize("connections", [1, 4])
-def test_callgrind_counts_the_instructions_of_a_request(
-    connections: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_callgrind_counts_the_instructions_of_a_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for program in ("valgrind", "cc"):
         if shutil.which(program) is None:
             assert os.environ.get("DEADLINED_REQUIRE_TOOLS") != "1", f"{program} is required, and not there"
             pytest.skip(f"{program} is not installed")
     monkeypatch.setattr(instructions, "KEPT", tmp_path)
-    monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", connections)})
+    monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", 4)})
     found = Instructions(runs=(16, 8, 24), cases=["here"]).measure(OURS, "here")
     assert 10_000 < found["instructions"] < 10_000_000

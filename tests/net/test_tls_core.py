@@ -10,7 +10,7 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deadlined.net.tls_core import PIECE, TlsCore, words_for
+from deadlined.net.tls_core import PIECE, TlsCore, describe_error
 from tests.support.net import certificates
 from tests.support.tls import cores, encrypt, only_tls_12, shaken_cores
 
@@ -209,5 +209,5 @@ def test_the_context_refuses_renegotiation() -> None:
 
 
 def test_an_error_that_openssl_does_not_name_keeps_its_text() -> None:
-    assert words_for(ssl.SSLError("something")) == "something"
-    assert words_for(ValueError("else")) == "else"
+    assert describe_error(ssl.SSLError("something")) == "something"
+    assert describe_error(ValueError("else")) == "else"

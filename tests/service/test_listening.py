@@ -70,8 +70,8 @@ async def test_an_inherited_socket_is_served_and_not_passed_on() -> None:
     [
         ("closed", "the process has not inherited it"),
         ("file", "Socket operation on non-socket"),
-        ("connected", "it is no stream socket that listens"),
-        ("datagram", "it is no stream socket that listens"),
+        ("connected", "it is not a listening stream socket"),
+        ("datagram", "it is not a listening stream socket"),
     ],
 )
 async def test_a_descriptor_that_does_not_listen_is_told(kind: str, told: str) -> None:
@@ -180,4 +180,4 @@ def test_a_descriptor_that_was_not_inherited_ends_it_with_3() -> None:
 
 
 def test_a_place_that_is_none_ends_it_with_2() -> None:
-    assert_one_line(run("serve", "--bind", "8000"), 2, "--bind", "'8000' is no place to listen")
+    assert_one_line(run("serve", "--bind", "8000"), 2, "--bind", "'8000' is not a place to listen")

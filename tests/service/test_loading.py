@@ -274,7 +274,7 @@ FACTORIES = {
 @pytest.mark.parametrize("text", FACTORIES.values(), ids=FACTORIES)
 def test_a_factory_is_called_if_that_is_wanted_and_else_refused(here: Path, text: str) -> None:
     write(here, f"async def application(scope, receive, send): return 'made'\n{text}")
-    assert str(refusal(MODULE)).endswith("so it is no ASGI application but may make one; add --factory")
+    assert str(refusal(MODULE)).endswith("so it is not an ASGI application but may make one; add --factory")
     app = load_app(MODULE, factory=True)
     with pytest.raises(StopIteration) as ended:
         app(None, None, None).send(None)

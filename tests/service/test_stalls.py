@@ -24,36 +24,36 @@ from tests.support.on_loops import PATIENCE
 
 def test_a_loop_that_answers_and_polls_is_asked_again() -> None:
     pulse = Pulse(1.0)
-    assert [pulse.look(at / 10, at, True) for at in range(5)] == [Step.ASK] * 5
+    assert [pulse.check(at / 10, at, True) for at in range(5)] == [Step.ASK] * 5
 
 
 def test_a_loop_that_answers_and_has_not_polled_is_left_alone() -> None:
     pulse = Pulse(1.0)
-    assert pulse.look(0.0, 7, False) is Step.ASK
-    assert pulse.look(0.1, 7, True) is Step.SLEEP
+    assert pulse.check(0.0, 7, False) is Step.ASK
+    assert pulse.check(0.1, 7, True) is Step.SLEEP
     # it has polled again, or events wait for it
-    assert pulse.look(9.0, 7, True) is Step.ASK
-    assert pulse.look(9.1, 7, True) is Step.SLEEP
+    assert pulse.check(9.0, 7, True) is Step.ASK
+    assert pulse.check(9.1, 7, True) is Step.SLEEP
 
 
 def test_a_loop_that_does_not_answer_is_reported_once_and_at_the_threshold() -> None:
     pulse = Pulse(1.0)
-    steps = [pulse.look(at / 4, 7, False) for at in range(12)]
+    steps = [pulse.check(at / 4, 7, False) for at in range(12)]
     assert steps == [Step.ASK, *[Step.WAIT] * 3, Step.REPORT, *[Step.WAIT] * 7]
 
 
 def test_one_that_has_answered_late_is_reported_again_the_next_time() -> None:
     pulse = Pulse(1.0)
-    steps = [pulse.look(at, at // 3, at % 3 == 0) for at in range(6)]
+    steps = [pulse.check(at, at // 3, at % 3 == 0) for at in range(6)]
     assert steps == [Step.ASK, Step.REPORT, Step.WAIT] * 2
 
 
-def test_the_next_look_is_not_later_than_the_threshold() -> None:
+def test_the_next_check_is_not_later_than_the_threshold() -> None:
     pulse = Pulse(1.0)
-    assert pulse.next_look(0.0, 0.4) == 0.4
-    pulse.look(0.1, 7, False)
-    assert pulse.next_look(0.9, 0.4) == 1.1
-    assert pulse.next_look(1.1, 0.4) == 1.5
+    assert pulse.next_check(0.0, 0.4) == 0.4
+    pulse.check(0.1, 7, False)
+    assert pulse.next_check(0.9, 0.4) == 1.1
+    assert pulse.next_check(1.1, 0.4) == 1.5
 
 
 # the thread

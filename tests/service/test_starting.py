@@ -191,7 +191,7 @@ def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callab
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         signal.raise_signal(signal.SIGTERM)
-        starting.finish()
+        starting.ignore_signals()
         signal.raise_signal(signal.SIGINT)
     assert starting.signal == "SIGINT"
 

@@ -130,7 +130,7 @@ def test_a_request_without_an_answer_has_no_status() -> None:
     [
         (
             {"status": 504, "handled": 30.001, "reason": Reason.HANDLER_TIMEOUT},
-            "handler: no answer of the application after 30 s",
+            "handler: no answer from the application after 30 s",
         ),
         ({"status": 408, "handled": 20.0, "reason": Reason.BODY_RATE}, "body_grace: body came too slowly after 20 s"),
         ({"status": 500, "reason": Reason.SERVER_ERROR}, "the application failed"),

@@ -51,7 +51,7 @@ class ChunkDecoder:
         self._buffer: bytes = data
         self._start: int = 0
         self._state: int = SIZE_START
-        # of the current chunk: its size, in so many digits, and its bytes to come
+        # of the current chunk: its size, the number of its size's digits, and its bytes to come
         self._size: int = 0
         self._digits: int = 0
         self._left: int = 0

@@ -1,7 +1,7 @@
-"""The frames of one websocket, without I/O: bytes in, messages out, and back. The extra `websockets` has the rules.
+"""The frames of one websocket, without I/O: bytes in, messages out, and back. The library `websockets` has the rules.
 
-Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks in C. It inflates a frame only as far
-           as to what is left of `max_message`. It gives the frames of a message one by one, and does not read text.
+Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks in C. It inflates a frame no further
+           than what is left of `max_message`. It gives the frames of a message one by one, and does not decode text.
 Hazard     A message in pieces of no bytes, or of one, must not take more memory than its bytes, nor last for ever. Text
            that is no UTF-8 must be noticed in the piece that breaks it.
 Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check. A
@@ -33,10 +33,10 @@ from .splitter import ENDLESS, NOTHING, OTHER, TEXT, Splitter, head
 
 Message = str | bytes
 
-# pieces of one message. The Autobahn suite sends 65,536; more of them say nothing that fewer could not say
+# pieces of one message. The Autobahn suite sends 65,536; no message needs more than this
 MOST_PIECES: Final = 128 * 1024
 
-# frames of one read that take long to process, as a millisecond
+# frames of one read that take about a millisecond to process
 _MANY: Final = 64
 
 # bytes of a reason: a close frame has 125, and the code takes two
@@ -66,9 +66,8 @@ class Frames:
     """One websocket's frames. Made by `negotiate`.
 
     The caller sends what `message` returns; and, after each call of `feed`, `ping` or `close`, what `take` returns.
-    `peer_closed` is the code and reason of the peer's close frame, `failed` that with which the websocket must end
-    because of what the peer has sent; None without. Either ends the messages. `few`: the bytes that were fed last made
-    few frames.
+    `peer_closed`: code and reason of the peer's close frame; `failed`: those to close with because the peer has broken
+    the rules; None until then. No message comes after either. `few`: the bytes that were fed last made few frames.
     """
 
     __slots__ = (
@@ -180,7 +179,7 @@ class Frames:
 
     def message(self, message: Message) -> tuple[bytes, bytes]:
         """Return what sends `message`: a piece, and what follows it if that is large enough not to be copied. Raise
-        UnicodeEncodeError if it is no Unicode (a lone surrogate)."""
+        UnicodeEncodeError if it has a lone surrogate."""
         is_text = isinstance(message, str)
         payload = message.encode() if isinstance(message, str) else message
         if self._extensions:
@@ -194,7 +193,7 @@ class Frames:
         return (start, payload) if len(payload) >= LARGE else (start + payload, b"")
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life."""
+        """Make a ping."""
         self._protocol.send_ping(b"")
         self._speaks = True
 
@@ -214,7 +213,7 @@ class Frames:
         self._note_failure()
 
     def _note_failure(self) -> None:
-        # if more is wrong than what was found first, the close frame says what the protocol has found first
+        # if several things are wrong, the close frame says which the protocol has found first
         sent = self._protocol.close_sent
         self.failed = (int(sent.code), sent.reason)
 
@@ -255,7 +254,7 @@ class Frames:
 
 
 def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
-    """Return the frames of the websocket that `request` asks for. Raise UpgradeRefused if it is no valid handshake."""
+    """Return the frames of the websocket that `request` asks for. Raise UpgradeRefused for an invalid handshake."""
     factories = [ServerPerMessageDeflateFactory(
         server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
     )] if compression else []  # fmt: skip

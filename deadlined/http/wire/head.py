@@ -1,4 +1,4 @@
-"""The head of a request, and the refusal of whatever two readers could read in two ways.
+"""The head of a request, and the refusal of everything that two readers could read in two ways.
 
 Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Content-Length, Content-Length beside
            Transfer-Encoding.
@@ -111,7 +111,7 @@ class Request:
         return self.chunked or bool(self.content_length)
 
 
-# Makes a Request of the bytes of one complete head, up to and with its empty line, that passed `check_bytes`. Raises
+# Makes a Request of the bytes of one complete head, its empty line included, that passed `check_bytes`. Raises
 # BadRequest if it is malformed.
 HeadParser = Callable[[bytes], Request]
 
@@ -127,13 +127,13 @@ def check_bytes(head: bytes, text: str, limits: Limits) -> None:
     if (controls != 2 * lines or "\n " in text) and _PLAIN_LINES.fullmatch(head) is None:
         check_grammar(head)
         raise BadRequest(400, "the head is malformed")
-    # request line and empty line are no fields
+    # request line and empty line are not fields
     if lines - 2 > limits.max_headers:
         raise BadRequest(431, f"more than {limits.max_headers:g} header fields", Reason.HEADER_TOO_LARGE)
 
 
 def check_grammar(head: bytes) -> None:
-    """Raise BadRequest, with what is wrong, for a complete head that is not in the grammar."""
+    """Raise BadRequest, which says what is wrong, for a complete head that the grammar does not allow."""
     advance(METHOD_START, head, 0, len(head))
 
 
@@ -143,7 +143,7 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
         raise BadRequest(505, "only HTTP/1.0 and HTTP/1.1 are supported")
     if method == "CONNECT":
         # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
-        raise BadRequest(501, "this server is no proxy: CONNECT is not implemented")
+        raise BadRequest(501, "this server is not a proxy: CONNECT is not implemented")
     host = connection = length = encoding = expectation = upgrade = None
     for name, value in headers:
         if name not in _HEEDED:

@@ -45,7 +45,7 @@ class RequestParser:
     def __init__(self, limits: Limits, parse_head: HeadParser = parse_with_h11, routes: Routes | None = None) -> None:
         self._limits: Limits = limits
         self._routes: Routes | None = routes
-        # the timeouts and limits of the latest request, None if it has those of all
+        # the timeouts and limits of the latest request's route, None if it has none
         self.choice: Choice | None = None
         self._parse_head: HeadParser = parse_head
         # what was received and not given out begins at `_start`
@@ -187,7 +187,7 @@ class RequestParser:
     def _check_incomplete(self, size: int) -> None:
         """Check the `size` bytes at the beginning of the buffer, which are an incomplete head or too long a one."""
         if size == 1 and self._begins_with_cr():
-            # an empty line, or a refusal after the next byte
+            # the start of an empty line, or to be refused with the next byte
             return
         start = self._start
         checked = int(min(size, self._limits.max_head))

@@ -38,8 +38,8 @@ _MANY_KEYS: Final = 1000
 
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode("ascii") for s in HTTPStatus}
 
-# bytes of a piece of body from which on it is not copied to be sent with what comes before and after it. To copy a
-# smaller one takes less time than to give the kernel several buffers
+# a piece of body of this many bytes or more is not copied to be joined with what comes before and after it. Copying a
+# smaller one takes less time than giving the kernel several buffers
 LARGE: Final = 32 * 1024
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -164,7 +164,7 @@ class ResponseWriter:
             return (before, data, after) if large else (b"".join((before, data, after)), b"", b"")
         if large and head:
             return head, data, b""
-        # compiled, even to add nothing is a copy
+        # in compiled code, adding even nothing makes a copy
         return head + data if head else data, b"", b""
 
     def _keeps(self, key: bytes, value: bytes, status: int) -> bool:
@@ -220,13 +220,13 @@ class ResponseWriter:
         self._left = left
 
     def _framing(self, size: int, more: bool) -> tuple[bytes, bytes]:
-        """Return what comes before and after the data of a chunk of `size` bytes; of 0 there is none."""
+        """Return what comes before and after the data of a chunk of `size` bytes; 0 bytes make no chunk."""
         end = b"" if more else b"0\r\n\r\n"
         return (b"%x\r\n" % size, b"\r\n" + end) if size else (end, b"")
 
 
 def no_headers(error: Exception) -> ResponseError:
-    """Return the error of an application whose headers are something else; `error` is how that was noticed."""
+    """Make the error of an application whose headers are not pairs of bytes; `error` is how that was noticed."""
     return ResponseError(f"the headers of a response must be pairs of bytes, a name and a value: {error}")
 
 
@@ -241,7 +241,7 @@ def _key_of(name: bytes) -> bytes:
 
 
 def _number(digits: bytes) -> int:
-    """Return the number that `digits` are, -1 if they are not. Compiled, this takes a quarter of the time of `int`."""
+    """Return the number in `digits`, -1 if they are none. Compiled, this takes a quarter of the time of `int`."""
     number = 0 if digits else -1
     for digit in digits:
         if not _ZERO <= digit <= _NINE:

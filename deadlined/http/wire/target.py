@@ -4,10 +4,11 @@ Facts      A target is a path with a query (origin-form), a whole URL (absolute-
            CONNECT only). A URL names the host a second time, beside the Host field.
 Hazard     A server that guesses finds a path where a proxy before it found another one. One that routes by the Host
            field serves another site than one that routes by the URL.
-Answer     Only the four forms are read, each by its grammar. The host of a URL replaces the value of the Host field, as
-           RFC 9112, 3.2.2 demands, so that there is one host to see. A refusal of two that differ would be stricter,
-           but the RFC tells proxies to use the URL as well, so both ends of a path agree without it.
-Cost       For a path, two looks: it begins with `/` and has no `#`, which would begin a fragment.
+Answer     Only the first three forms are read, each by its grammar; CONNECT is refused before. The host of a URL
+           replaces the value of the Host field, as RFC 9112, 3.2.2 demands, so that there is one host to see. Refusing
+           two that differ would be stricter, but the RFC tells proxies to use the URL as well, so both ends of a path
+           agree without it.
+Cost       For a path, two checks: it begins with `/` and has no `#`, which would begin a fragment.
 """
 
 from __future__ import annotations

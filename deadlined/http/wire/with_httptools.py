@@ -5,7 +5,8 @@ Hazard     A message that only one of two parsers accepts is a different message
 Answer     It is given complete heads that passed the same checks as h11's. What it made of the request line is compared
            with the bytes, and its fields are checked like h11's. A head that it refuses is given to h11, which decides:
            the two differ in speed alone. It is never given a body.
-Cost       One parser for all connections, replaced after a head that announces a body or is malformed.
+Cost       One parser for all connections, replaced after a head that is refused, or that has a body, an upgrade or a
+           close: llhttp does not begin another message then.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Facts      A task of asyncio has one context for its whole life. A compiled coro
            `throw(type, value, traceback)`, which Python deprecates since 3.12.
 Hazard     A variable set by one request would be visible to the next one in the task. With warnings as errors
            (`-W error`) a cancelled application would get a DeprecationWarning in place of its cancellation.
-Answer     This object takes the steps by hand, each in its own copy of a context, and throws the error alone.
+Answer     This object drives the coroutine by hand, every step in one copy of a context, and throws the error alone.
 Cost       A copy, which is O(1), and two calls per step. A coroutine that does not suspend is run by `for`, which makes
            no StopIteration.
 """

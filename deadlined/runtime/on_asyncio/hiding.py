@@ -6,6 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-# for those who write tasks of their own (Python's manual, "Extending asyncio")
+# documented for libraries that have task classes of their own (Python's manual, "Extending asyncio")
 hide: Final[Callable[[Any], object]] = asyncio.tasks._unregister_task
 show: Final[Callable[[Any], object]] = asyncio.tasks._register_task

@@ -3,7 +3,7 @@
 Facts      A loop calls a function when a descriptor is readable (`add_reader`) and at a time (`call_later`). uvloop
            caches its clock and counts in milliseconds.
 Hazard     By a cached clock a deadline would fire early. Moving an alarm with each deadline would cost as much as
-           asyncio's own timeouts. A loop tells nobody when it is closed.
+           asyncio's own timeouts. A loop does not report that it is closed.
 Answer     Time is `time.monotonic`, and an alarm that comes too early is set again. The alarm is moved only when the
            poller kicks. The host holds an asynchronous generator, and ends when the loop closes its generators. A loop
            that is dropped without closing them drops the host with it.
@@ -52,18 +52,18 @@ class AsyncioHost(Host):
         precise = clock.steady and wants_precision()
         super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
         self.loop: Final[Any] = loop
-        # not `_thread`: mypyc would make a word of C of it
+        # not `_thread`: mypyc would make a keyword of C of it
         self._home_thread = threading.get_ident()
         # uvloop counts in whole milliseconds
         self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
-        # takes the place of the loop's alarm, in the poller's own event queue; None unless it is asked for
+        # takes the place of the loop's alarm, in the poller's own event queue; None unless DEADLINED_PRECISE wants it
         self._timer: TimerFd | None = TimerFd() if precise else None
         if self._timer is not None:
             self.poller.open(self._timer.fileno())
         # when the alarm rings, inf if it is not set
         self._alarm_at = math.inf
         self._alarm: Any = None
-        # callbacks run in it: they must not keep the variables of whoever opened the first connection
+        # callbacks run in it: they must not keep the variables of the code that opened the first connection
         self._context: Final = Context()
         self._context.run(loop.add_reader, self.poller.port.fileno(), self._poll)
         # closes the event queue in a forked child

@@ -1,12 +1,12 @@
-"""A run of an event loop of asyncio that foreign code in it can hardly end.
+"""A run of an asyncio event loop that is hard to end for the foreign code in it.
 
 Facts      `asyncio.all_tasks()` shows every task to every task, and programs cancel what it shows. A call of
            `loop.stop()` ends `run_until_complete`, although the loop can go on. A task factory is asked for the tasks
            that asyncio itself makes at the end, too.
-Hazard     One request that cleans up so cancels the server.
-Answer     The tasks of a run's own are not shown (`hide`). The task that is shown as the loop's main one only waits for
-           them, and a cancellation does not reach them. A stopped loop goes on. Ctrl-C cancels the run's main task, as
-           `asyncio.run` does.
+Hazard     One request that cancels all tasks to clean up cancels the server.
+Answer     The run's own tasks are not shown (`hide`). The task that is shown as the loop's main one only waits for
+           them, and a cancellation of it does not reach them. A stopped loop goes on. Ctrl-C cancels the run's main
+           task, as `asyncio.run` does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_hidden(new_loop: Callable[[], AbstractEventLoop] | None, coroutine: Coro
         with _interrupts_cancel(main, loop):
             return _run_on(runner, main)
     finally:
-        # the runner's end cancels what is shown, and makes tasks
+        # the runner's end cancels the tasks that are shown, and makes tasks of its own
         show(main)
         loop.set_task_factory(None)
         _close(runner)
@@ -53,8 +53,8 @@ def _close(runner: asyncio.Runner) -> None:
     try:
         runner.close()
     except RuntimeError:
-        # it needs a thread to end the threads
-        _log.warning("the event loop did not end well", exc_info=True)
+        # ending the executor's threads takes a thread, which may not start
+        _log.warning("the event loop did not end cleanly", exc_info=True)
     host = started_host_of(loop)
     if host is not None:
         host.shut_down()
@@ -89,7 +89,7 @@ async def _join(main: Task[ResultT]) -> ResultT:
 
 
 def _reset_task_factory_for_a_step(loop: AbstractEventLoop) -> None:
-    """Let the runner make its task by asyncio's own factory: another one may fail."""
+    """Have the runner make its task by asyncio's own factory: another one may fail."""
     factory = loop.get_task_factory()
     if factory is not None:
         loop.call_soon(loop.set_task_factory, factory)

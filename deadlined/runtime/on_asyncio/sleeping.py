@@ -1,8 +1,8 @@
 """A future of asyncio that reports its cancellation at once.
 
 Facts      The cancellation of a task cancels the future that it awaits. The task itself runs in a later step.
-Hazard     What comes between these two, for example the time of a timer, would be handed to a task that is not going
-           to take it.
+Hazard     What comes between these two, for example the time of a timer, would be handed to a task that will not
+           receive it.
 Answer     The future calls a function when it is cancelled.
 
 This module is interpreted, because a compiled class cannot derive from `asyncio.Future`.

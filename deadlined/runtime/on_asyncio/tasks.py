@@ -23,8 +23,8 @@ from ..tasks import ContainedTask, ContainedTasks
 from .foreign import Foreign
 from .traces import Traces
 
-# seconds between two cancellations of the tasks that are left at the end. A second one would end what a task does to
-# clean up after the first, for example a rollback; a task that has swallowed the first one delays the end so long
+# seconds between two cancellations of the tasks that are left at the end. A second one interrupts what a task does to
+# clean up after the first, for example a rollback; a task that has swallowed the first delays the end by this time
 _CANCEL_AGAIN: Final = 1.0
 
 # a name of this module, which compiled code finds faster than another's
@@ -101,7 +101,7 @@ class AsyncioTasks(ContainedTasks):
 class AsyncioTask(ContainedTask):
     """One task. `body` is its coroutine."""
 
-    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_fresh", "_run_now", "_tasks", "_traces", "task")
+    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_foreign", "_fresh", "_tasks", "_traces", "task")
 
     def __init__(
         self,
@@ -118,7 +118,8 @@ class AsyncioTask(ContainedTask):
         self._failure: BaseException | None = None
         # False while foreign code runs in the task, and if that may have left a trace
         self._fresh = True
-        self._run_now: Foreign | None = None
+        # what `run` has returned, until `check`
+        self._foreign: Foreign | None = None
         self._traces: Traces | None = None
         self.task: Any = None
 
@@ -144,8 +145,8 @@ class AsyncioTask(ContainedTask):
         if self._traces is None:
             self._traces = Traces(self.task)
         self._traces.remember()
-        self._run_now = Foreign(self._tasks.origin, function, argument)
-        return self._run_now
+        self._foreign = Foreign(self._tasks.origin, function, argument)
+        return self._foreign
 
     @property
     def fresh(self) -> bool:
@@ -161,7 +162,7 @@ class AsyncioTask(ContainedTask):
 
     def check(self) -> bool:
         """Return True: what foreign code leaves open in a task of asyncio harms the task alone, which ends soon."""
-        run, self._run_now = self._run_now, None
+        run, self._foreign = self._foreign, None
         self._fresh = run is not None and run.returned_at_once and self._traces is not None and self._traces.none()
         return True
 

@@ -3,10 +3,10 @@
 Facts      Programs tell requests apart by `asyncio.current_task()`: they keep it as a key (SQLAlchemy's scoped
            sessions), refer to it weakly (anyio), name it, set attributes of it, add callbacks for its end, cancel it.
 Hazard     In a task that runs a second request any of these would mix the two up.
-Answer     A task to which nobody refers, and which is as it was, cannot be told from a new one. So its references and
+Answer     A task to which nothing refers, and which is as it was, cannot be told from a new one. So its references and
            weak references are counted before and after, and what it refers to itself is compared: its name, its
-           attributes, its callbacks. Without the GIL references are not counted exactly, and a task in Python keeps
-           these in a dictionary: there no task passes.
+           attributes, its callbacks. Without the GIL references are not counted exactly, and a task class in Python
+           keeps these in a dictionary: there every task counts as changed.
 Cost       A microsecond. A new task per request costs several, most of them in the event loop.
 """
 
@@ -52,7 +52,7 @@ class Traces:
         self._references: int = _count(task)
 
     def none(self) -> bool:
-        """Return True if nobody can tell the task from a new one. Called in the same step as `remember`."""
+        """Return True if the task cannot be told from a new one. Called in the same step as `remember`."""
         task = self._task
         return (
             _COMPARABLE

@@ -67,7 +67,7 @@ class AsyncioTurn(Turn):
         self._half: Half = half
 
     def __await__(self) -> Generator[Any, Any, int]:
-        # asyncio steps a task again that yields None
+        # asyncio steps a task that yields None again in the next round
         yield None
         return self._half.reset()
 

@@ -8,7 +8,7 @@ Answer     One system task waits for the port's descriptor inside one cancel sco
            time. The scope's deadline is moved only when the poller kicks. Time is `trio.current_time()`. A timerfd
            replaces the scope's deadline only on request and only in real time.
 Cost       A wake with a single event costs one more turn of trio's loop than trio's own poller; a full batch costs
-           less. Deadlines gain from the stored field, not from this nesting.
+           less. Deadlines are cheap because they are a stored field, not because of this nesting.
 
 This module is interpreted: around a compiled coroutine trio would put a frame of its own.
 """

@@ -1,6 +1,6 @@
 """Where the admin listener listens, what is refused, and its sockets.
 
-They are bound before a worker process is forked and before an event loop runs, so that what is wrong is said at once.
+They are bound before a worker process is forked and before an event loop runs, so that mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNIX = "unix:"
 # connections that wait to be accepted: few, because few ask
 _BACKLOG = 64
 
-# the owner alone: without a token the file's permissions are what protects the listener
+# the owner alone: without a token only the file's permissions protect the listener
 _MODE = 0o600
 
 # sun_path of unix(7), with its NUL
@@ -66,7 +66,7 @@ def parse(address: str) -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or (":" in host and not bracketed):
         raise StartupError(
-            f"--admin: {address!r} is no address: write HOST:PORT, [IPV6]:PORT or unix:PATH", WRONG_ARGUMENTS
+            f"--admin: {address!r} is not an address: write HOST:PORT, [IPV6]:PORT or unix:PATH", WRONG_ARGUMENTS
         )
     return host[1:-1] if bracketed else host, int(port)
 
@@ -92,7 +92,7 @@ def _open_tcp(host: str, port: int, token: bytes | None) -> AdminSockets:
     public = [str(info[4][0]) for info in found if not _is_loopback(_plain(info[4][0]))]
     if public and token is None:
         raise StartupError(
-            f"--admin: {public[0]} is no loopback address, so that others could ask: add --admin-token-file, "
+            f"--admin: {public[0]} is not a loopback address, so other machines could ask: add --admin-token-file, "
             "or listen on 127.0.0.1 or unix:PATH",
             WRONG_ARGUMENTS,
         )

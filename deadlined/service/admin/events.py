@@ -1,9 +1,9 @@
 """The stream of the live page: the service once a second, as server-sent events, until the client leaves or a drain.
 
-Facts      A page may stay open for days, in a tab that nobody looks at, and a browser opens a stream anew by itself.
+Facts      A page may stay open for days, in a tab that is not in view, and a browser reopens a stream by itself.
 Hazard     A stream has no end that a deadline could bound; a client that does not read holds memory.
-Answer     Each event has a deadline of its own, and a client that does not take it is cut. A stream takes its turns as
-           every other question does. There are MOST streams at most.
+Answer     Each event has a deadline of its own, and a client that does not take it is cut. Each event waits for its
+           time slot, as every other question does. There are MOST streams at most.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ...timing import sleep
 from .picture import Question
 from .service import UnavailableError
 
-# streams at once: people who look
+# streams at once: one for each open page
 MOST = 10
 
 # seconds between two events, and within which a client must have taken one
 PERIOD = 1.0
 _PATIENCE = 10.0
 
-Look = Callable[[Question], Awaitable[bytes]]
+Ask = Callable[[Question], Awaitable[bytes]]
 
 
 class Streams:
-    """The open streams of a listener. `look(question)` returns the data of an event."""
+    """The open streams of a listener. `ask(question)` returns the data of an event."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
         self._open = 0
 
     @property
@@ -56,7 +56,7 @@ class Streams:
 
     async def _event(self, question: Question) -> bytes:
         try:
-            return b"data: %b\n\n" % (await self._look(question)).rstrip(b"\n")
+            return b"data: %b\n\n" % (await self._ask(question)).rstrip(b"\n")
         except UnavailableError:
             # a comment: it keeps the connection alive and changes nothing in the page
             return b": busy\n\n"

@@ -62,8 +62,8 @@ class Gate:
 
 
 def _credentials(value: bytes) -> bytes:
-    """Return the token of an Authorization field: of the scheme Bearer, or the password of Basic. b"" if it has none,
-    which is no token."""
+    """Return the token of an Authorization field: of the scheme Bearer, or the password of Basic. b"", which is never a
+    token, if it has none."""
     scheme, _, rest = value.partition(b" ")
     if scheme.lower() == b"bearer":
         return rest.strip(b" ")

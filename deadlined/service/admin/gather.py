@@ -2,8 +2,7 @@
 
 Facts      A process may have tens of thousands of connections, and may be asked a hundred times per second.
 Answer     One pass over the connections counts them and finds those that are shown, in pieces (`pieces.py`). Only those
-           that are shown are described. The processor's time that it took is part of the answer, so that the asker can
-           pause.
+           that are shown are described. The answer says how much processor time it took, so that the asker can pause.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .replies import JSON, Reply, page, problem, text
 from .service import Service, UnavailableError
 from .views import Both, connections_of, json_line, parse_query, statistics_of
 
-# what a client that has no token is told to send: Basic lets a browser ask for it
+# what a client without a token must send: Basic lets a browser ask for it
 _CHALLENGES = ((b"www-authenticate", b'Bearer realm="deadlined"'), (b"www-authenticate", b'Basic realm="deadlined"'))
 
 
@@ -90,7 +90,7 @@ class AdminHandler:
 
     async def _events(self, request: Request, query: str) -> Reply:
         if self._streams.full:
-            return problem(503, "as many live pages as there may be are open already", (b"retry-after", b"5"))
+            return problem(503, "too many live pages are open already", (b"retry-after", b"5"))
         try:
             question = parse_query(query)
         except ValueError as error:
@@ -146,7 +146,7 @@ class AdminHandler:
         if done.status == "starting":
             raise UnavailableError("the service is starting; it can be reloaded once it is ready")
         if done.status == "draining":
-            return problem(409, "the service drains, and is not reloaded")
+            return problem(409, "the service is draining, and is not reloaded")
         if done.status == "refused":
             return problem(422, "; ".join(done.problems))
         answer = msgspec.to_builtins(done)
@@ -156,7 +156,7 @@ class AdminHandler:
     async def _paced(
         self, question: Question, answer: Callable[[Picture], AnswerT], patience: float = PATIENCE
     ) -> AnswerT:
-        """Ask when it is this question's turn, and make the answer."""
+        """Wait for a time slot, ask, and make the answer."""
         pause = self._pace.reserve(patience)
         if pause > 0.0:
             await sleep(pause)

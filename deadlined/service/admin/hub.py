@@ -123,7 +123,7 @@ class Hub:
         try:
             answer = msgspec.json.decode(payload, type=Answer)
         except msgspec.DecodeError:
-            _log.exception("the worker process %d has sent what is no answer", pid)
+            _log.exception("the worker process %d has sent an invalid answer", pid)
             return
         member.last = msgspec.structs.replace(answer, matching=0, connections=[])
         if answer.id in self._collections:

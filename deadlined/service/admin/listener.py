@@ -1,10 +1,10 @@
-"""The admin listener: a server of this package beside the one that it describes, with limits and deadlines of its own.
+"""The admin listener: a server of this package beside the server that it describes, with its own limits and deadlines.
 
 Facts      It shares a process with the real clients, or with nothing but the supervisor.
 Hazard     A client that opens a thousand connections to it, or sends a byte per second, takes descriptors and memory.
            A failure of it ends what it only describes.
 Answer     Its deadlines are short and cannot be configured. Beyond MOST connections a new one is answered 503 and
-           closed, until one of the others is cut. What it raises is logged and ends nothing else.
+           closed, until one of the others ends. What it raises is logged and ends nothing else.
 Cost       A client keeps its connection for ten idle seconds, so most scrapes open one.
 """
 

@@ -45,7 +45,7 @@ class LocalService(Service):
         self.serving = Serving(server, poller, lambda: stalls.count)
 
     def begin_drain(self) -> None:
-        """Note that the drain has begun, for whatever reason."""
+        """Note that the drain has begun."""
         self._draining = True
 
     def configured(self, config: object) -> None:
@@ -64,13 +64,13 @@ class LocalService(Service):
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 
     async def reply(self, question: bytes, worker: int) -> bytes:
-        """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or
-        nothing is asked but whether the process answers."""
+        """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or if
+        `question` is b"": that only asks whether the process answers."""
         answer = await self._answer(msgspec.json.decode(question, type=Question), worker) if question else None
         return b"" if answer is None else msgspec.json.encode(answer)
 
     def last_reply(self, worker: int) -> bytes:
-        """Return the answer to no question, before the end of the process. b"" if nothing was served."""
+        """Return a last answer, unasked, before the end of the process. b"" if nothing was served."""
         return b"" if self.serving is None else msgspec.json.encode(self.serving.last_answer(worker))
 
     async def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:

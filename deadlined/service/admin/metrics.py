@@ -2,8 +2,8 @@
 
 Facts      prometheus-client renders both formats. Its own counters are locked objects, and several processes share them
            through files.
-Answer     It only renders here. A collector makes the families anew of each picture that it is given; what is counted,
-           and by whom, is none of its business.
+Answer     The library only renders. A collector makes new families from each picture that it is given, and counts
+           nothing itself.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _workers(workers: Iterable[Worker]) -> Iterator[Metric]:
     for worker in workers:
         numbers.setdefault(worker.worker, []).append(worker)
     for number, same in numbers.items():
-        # one that drains has the number of the one that has taken its place
+        # a process that drains has the same number as its replacement
         serving = [worker for worker in same if worker.ready] or same
         up.add_metric([str(number)], float(all(worker.up for worker in serving)))
         answers = [worker.answer for worker in same if worker.up and worker.answer is not None]

@@ -1,7 +1,7 @@
 """The admin process: with several worker processes, the admin listener has a process of its own.
 
 Facts      The supervisor forks, and must not have threads or an event loop. It alone knows all worker processes.
-Hazard     A supervisor that serves HTTP can be kept busy, or be ended, by whoever can connect to it.
+Hazard     A supervisor that serves HTTP can be kept busy, or be ended, by any client that can connect to it.
 Answer     The supervisor binds the sockets, forks one more process to serve them, and answers its questions over a
            socket pair. That process is replaced when it ends. It ends when the supervisor is gone.
 Cost       A process that shares most of its memory with the supervisor.

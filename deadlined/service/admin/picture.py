@@ -44,7 +44,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
-    `took`: seconds of the processor for counting all this."""
+    `took`: seconds of processor time for counting all this."""
 
     phases: dict[str, int]
     background: int
@@ -70,7 +70,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a service. `connections` asks for at most `limit` connections, those in `phase` (None: all), the
-    first by `sort`, or the last of all if `descending`. `id` tells the questions of one asker apart."""
+    first in the order of `sort`, or the last ones if `descending`. `id` tells the questions of one asker apart."""
 
     what: Literal["status", "counts", "connections", "drain", "reload"]
     id: int = 0

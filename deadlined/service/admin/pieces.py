@@ -1,10 +1,10 @@
 """Work on all connections of a process, in pieces between which its event loop serves others.
 
 Facts      A pass over 15,000 connections takes ten milliseconds, or fifty where nothing is compiled.
-Hazard     Every client waits for as long, each second that somebody looks at the live page. Work that takes one small
-           piece per turn of a busy event loop takes for ever.
-Answer     A piece is PIECE connections, and PAUSE follows. If the event loop comes back later than that, because it is
-           busy, the pieces grow as much. There are MOST_PIECES at most.
+Hazard     Every client would wait as long, once a second while a live page is open. Work that takes one small piece per
+           turn of a busy event loop takes for ever.
+Answer     A piece is PIECE connections, and PAUSE follows. The later the event loop comes back from that, because it is
+           busy, the larger is the next piece. There are MOST_PIECES at most.
 Cost       PAUSE per piece.
 """
 
@@ -30,8 +30,8 @@ _LATE: Final = 0.005
 
 
 class Pieces:
-    """The pieces of work on `number` connections, the first of which begins now. `size`: how many to look at in the
-    next one."""
+    """The pieces of work on `number` connections, the first of which begins now. `size`: how many connections are in
+    the next one."""
 
     def __init__(self, number: int) -> None:
         self._least = max(PIECE, -(-number // MOST_PIECES))
@@ -42,7 +42,7 @@ class Pieces:
 
     @property
     def spent(self) -> float:
-        """Seconds of the processor until now, without the pauses."""
+        """Seconds of processor time until now, without the pauses."""
         return self._spent + time.thread_time() - self._begun
 
     async def pause(self) -> None:

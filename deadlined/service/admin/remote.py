@@ -53,7 +53,7 @@ class RemoteService(Service):
         return picture
 
     def _told(self, picture: Picture) -> None:
-        # nobody waits any more for one that comes too late
+        # the question of a picture that comes too late has been given up
         if picture.id in self._expected:
             self._pictures[picture.id] = picture
             self._expected[picture.id].set()

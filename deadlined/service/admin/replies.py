@@ -14,7 +14,7 @@ from ...http import Exchange
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 
-# an answer is about this moment, and a browser must take it for what it says it is
+# an answer must not be kept, and a browser must not guess its type
 _ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 _POLICY = (

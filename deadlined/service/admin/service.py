@@ -1,4 +1,4 @@
-"""A service as the admin listener sees it, a seam: a serving process implements it, and an admin process."""
+"""A service as the admin listener sees it: a seam, implemented for a serving process and for an admin process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UnavailableError(Exception):
 
 class Service:
     """Answers questions about a service, drains and reloads it. An abstract base class. `config`: the options to show
-    since a reload; None while they are those of the start."""
+    after a reload; None while they are those of the start."""
 
     config: Mapping[str, object] | None = None
 

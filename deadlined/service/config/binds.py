@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-# what a message says is allowed
+# what is allowed, for error messages
 ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
 
 _TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
@@ -57,12 +57,12 @@ def parse_bind(text: str) -> Bind:
     match = _TCP.fullmatch(text)
     # fd:3 is most likely not port 3 of a machine called fd
     if match is None or match["host"] == "fd" or int(match["port"]) > _LARGEST_PORT:
-        raise ValueError(f"{text!r} is no place to listen: {ALLOWED}")
+        raise ValueError(f"{text!r} is not a place to listen: {ALLOWED}")
     return TcpBind(match["v6"] or match["host"] or "", int(match["port"]))
 
 
 def check_owner(text: str) -> str:
-    """Return a text that may be `user`, `user:group` or `:group`. ValueError for others."""
+    """Return `text` if it may be `user`, `user:group` or `:group`. ValueError for others."""
     if not re.fullmatch(r"[^\s:]+(:[^\s:]+)?|:[^\s:]+", text):
-        raise ValueError(f"{text!r} is no owner: write user, user:group or :group, as names or numbers")
+        raise ValueError(f"{text!r} is not an owner: write user, user:group or :group, as names or numbers")
     return text

@@ -23,8 +23,8 @@ _WAYS: Final = {"bind": "bind", "uds": "uds", "host": "port", "port": "port"}
 
 
 def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
-    """Remove from each layer what says where to listen in another way than the first layer that does. Return a line if
-    that layer itself does it in two ways."""
+    """Let the first layer that says where to listen decide in which way, and remove the other ways from all layers.
+    Return a line if that layer itself uses two ways."""
     way, problems = None, []
     for layer in layers:
         here = [name for name in _WAYS if name in layer]

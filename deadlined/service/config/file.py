@@ -12,7 +12,7 @@ Key = tuple[str | int, ...]
 
 
 class FileError(Exception):
-    """A file cannot be read, or is no TOML. The message is one line that names the file."""
+    """A file cannot be read, or is not TOML. The message is one line that names the file."""
 
 
 def read(path: str) -> tuple[dict[str, Any], str]:
@@ -34,8 +34,8 @@ def read(path: str) -> tuple[dict[str, Any], str]:
 def lines(text: str) -> dict[Key, int]:
     """Return the line, from 1, on which each key of a valid TOML text begins.
 
-    `tomllib` tells no lines. So the text is split into its statements, which are the shortest runs of lines that are
-    TOML by themselves.
+    `tomllib` does not report lines. So the text is split into its statements, which are the shortest runs of lines that
+    are TOML by themselves.
     """
     found: dict[Key, int] = {}
     table: Key = ()

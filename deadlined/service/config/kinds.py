@@ -22,8 +22,8 @@ _FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
 class Kind:
-    """A kind of value. An abstract base class. `name` is what stands for the value in a help text; `allowed` tells
-    people what they can write."""
+    """A kind of value. An abstract base class. `name` stands for the value in a help text; `allowed` says what can be
+    written."""
 
     name: str
     allowed: str
@@ -154,7 +154,7 @@ class Checked(Kind):
 
     def accept(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"{shown(value)} is no text: write {self.name}")
+            raise ValueError(f"{shown(value)} is not text: write {self.name}")
         return self._check(value)
 
 

@@ -43,7 +43,7 @@ def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
 
 
 def _check_proxy(text: str) -> None:
-    """Raise ValueError for a text that is no proxy."""
+    """Raise ValueError for a text that does not name a proxy."""
     from ...asgi.forwarded import proxy
 
     proxy(text)
@@ -99,7 +99,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         about(
             APPLICATION,
-            "Path at which a proxy has mounted the application, and which it has removed, such as /shop.",
+            "Path at which a proxy has mounted the application, and which it removes, such as /shop.",
             kind=Checked("path", check_root_path),
         ),
     ] = ""
@@ -120,8 +120,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         about(
             APPLICATION,
-            "Proxies whose Forwarded and X-Forwarded-* fields tell client and scheme: addresses, networks such as "
-            "10.0.0.0/8, or unix for unix sockets. By default nobody's do.",
+            "Proxies whose Forwarded and X-Forwarded-* fields are believed: addresses, networks such as 10.0.0.0/8, or "
+            "unix for unix sockets. None by default.",
             kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
         ),
     ] = ()
@@ -129,7 +129,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         about(
             APPLICATION,
-            "Shorten the application's time to what a client says it waits, in grpc-timeout, "
+            "Shorten the application's time to the time that a client says it waits, in grpc-timeout, "
             "x-envoy-expected-rq-timeout-ms or request-timeout.",
         ),
     ] = False
@@ -142,7 +142,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     certfile: Annotated[str | None, about(TLS, "Certificate for TLS (PEM).", name="file")] = None
     keyfile: Annotated[str | None, about(TLS, "Private key, if it is not in --certfile.", name="file")] = None
     key_password_file: Annotated[
-        str | None, about(TLS, "Password of the private key, in the first line.", name="file")
+        str | None, about(TLS, "File whose first line is the password of the private key.", name="file")
     ] = None
     client_ca: Annotated[
         str | None,
@@ -152,7 +152,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         about(TLS, "OpenSSL's list of cipher suites for TLS 1.2; those of TLS 1.3 are fixed.", name="list"),
     ] = None
-    tls_min: Annotated[str, about(TLS, "Least version of TLS.", choices=tuple(sorted(VERSIONS)))] = "1.2"
+    tls_min: Annotated[str, about(TLS, "Lowest accepted version of TLS.", choices=tuple(sorted(VERSIONS)))] = "1.2"
 
     workers: Annotated[
         int,
@@ -169,7 +169,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         about(
             PROCESSES,
-            "For development: start the application anew when one of its files changes (the extra `reload`). "
+            "For development: restart the application when one of its files changes (the extra `reload`). "
             "Connections wait meanwhile.",
         ),
     ] = False
@@ -186,7 +186,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         about(
             ADMIN,
-            "Listen there for health checks, metrics and operators; see docs/metrics.md. Off by default.",
+            "Listen here for health checks, metrics and operators; see docs/metrics.md. Off by default.",
             name="host:port|unix:path",
         ),
     ] = None
@@ -194,7 +194,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         about(
             ADMIN,
-            "Token that --admin asks for, in the first line; needed where others than this machine can connect.",
+            "File whose first line is the token that --admin asks for; needed if other machines can connect.",
             name="file",
         ),
     ] = None
@@ -208,14 +208,14 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     log_level: Annotated[
-        str, about(LOGS, "Least level of the server's and the application's log records.", choices=LEVELS)
+        str, about(LOGS, "Lowest level of the server's and the application's log records.", choices=LEVELS)
     ] = "info"
     access_log: Annotated[bool, about(LOGS, "Log a line per request and per connection.")] = True
     stall_log: Annotated[
         float,
         about(
             LOGS,
-            "Log where the application blocks the event loop for so long, with its stack.",
+            "Log the stack of an application that blocks the event loop for this long.",
             kind=duration_kind(positive=True),
         ),
     ] = 1.0
@@ -254,13 +254,13 @@ HELP = {
     "handler": "Time for the application; then it is cancelled and the response is 504.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
-    "ws_ping": "Silence of a websocket's client after which it is asked for a sign of life.",
-    "ws_pong": "Time for that sign; then the websocket is closed with 1011.",
+    "ws_ping": "Silence of a websocket's client after which it is sent a ping.",
+    "ws_pong": "Time for the answer to a ping; then the websocket is closed with 1011.",
     "ws_close": "Time for a websocket's client to answer a close.",
     "max_head": "Bytes of a request's head; more is answered with 431.",
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",
     "max_requests": "Requests after which a connection is closed.",
     "max_message": "Bytes of a websocket's message, inflated; more close it with 1009.",
-    "max_frame": "Bytes of one frame of it.",
+    "max_frame": "Bytes of one frame of such a message.",
 }

@@ -1,5 +1,5 @@
 """The reference page of the settings. `python -m deadlined.service.config.reference > docs/configuration.md` writes it;
-a test tells when it is out of date.
+a test fails when it is out of date.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BEGIN = """\
 Generated from `deadlined/service/config/model.py`; do not edit.
 
 Each setting of `deadlined serve` can be given as a flag, as a variable of the environment, or as a key of a TOML file.
-The first of these that is there counts:
+The first of these that is given counts:
 
 1. the flag: `--read-header 5s`;
 2. the variable: `DEADLINED_READ_HEADER=5s`; an empty one counts as not set;
@@ -48,8 +48,8 @@ Error: shop.toml:5: max_body: 'ten' is not an amount: write a whole number, 1.5k
 `--env-file FILE` (`DEADLINED_ENV_FILE`) first sets the variables of a file that are not set yet, for the application
 and for the settings. The file is read by python-dotenv, as by uvicorn.
 
-A variable that begins with `DEADLINED_` and means nothing is told in a line on stderr, with the one that is most like
-it, and has no other effect.
+An unknown variable that begins with `DEADLINED_` has no effect but a warning on stderr, which names the most similar
+known one.
 
 Passwords and tokens are never settings themselves: a setting names the file that has them. `config show` prints the
 name. The value of an unknown key is not repeated in messages.
@@ -85,11 +85,11 @@ path = "/events"
 handler = "off"
 ```
 
-A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. The path is that
-which the application sees, percent-decoded and without `root_path` and the query. Of several routes that fit the one
-with the longest path counts, and for one path the one with the method; they are not combined. Two for the same path and
-method are a mistake. What a route does not override is the server's. `idle` counts after the last response to such a
-request.
+A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. The path is the
+one that the application sees, percent-decoded and without `root_path` and the query. Of several routes that match, the
+one with the longest path counts; of two for the same path, the one with the method. They are not combined. Two for the
+same path and method are a mistake. What a route does not override is as for the whole server. `idle` of a route holds
+after the response to its request.
 
 All deadlines and limits can be overridden except these:
 

@@ -1,7 +1,7 @@
 """The configuration that follows from flags, the environment, a file and the defaults, in this order of precedence.
 
-Every mistake is found, not only the first, and told with its place. The value of an unknown key is never repeated: it
-may be a secret that was put into the wrong place.
+Every mistake is reported, not only the first, with its place. The value of an unknown key is never repeated: it may be
+a secret that was put into the wrong place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .settings import SETTINGS, build, nearest
 
 PREFIX: Final = "DEADLINED_"
 
-# variables that are no settings: of the library, of the command, of its build and of its tests
+# variables that are not settings: of the library, of the command, of its build and of its tests
 OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "ENV_FILE", "PURE", "REQUIRE_COMPILED", "REQUIRE_TOOLS")
 
 DEFAULT: Final = "default"
@@ -47,8 +47,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration. `origins` says of each setting where its value comes from. `warnings`: a line for each variable
-    that looks like one of ours and is none. `sources`: what it was made of."""
+    """A configuration. `origins`: where the value of each setting comes from. `warnings`: a line for each unknown
+    variable with our prefix, and for sockets that nothing listens on. `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
@@ -150,11 +150,11 @@ def _instead(key: str, value: Any) -> str:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for each variable with our prefix that means nothing."""
+    """Return a warning for each unknown variable with our prefix."""
     known = {setting.variable: 0 for setting in SETTINGS.values()} | {PREFIX + name: 0 for name in OTHER_VARIABLES}
     unknown = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
     short = {name.removeprefix(PREFIX).lower(): 0 for name in known}
-    return [f"the variable {name} means nothing{_variable_like(name, short)}" for name in unknown]
+    return [f"unknown variable {name}{_variable_like(name, short)}" for name in unknown]
 
 
 def _variable_like(name: str, short: Mapping[str, object]) -> str:

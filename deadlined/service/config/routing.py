@@ -87,12 +87,12 @@ def _path(table: Mapping[str, Any]) -> str:
     if path is None:
         raise ValueError('path is missing: write one, such as path = "/upload"')
     if not isinstance(path, str):
-        raise ValueError(f'path: {shown(path)} is no text: write one such as "/upload"')
+        raise ValueError(f'path: {shown(path)} is not text: write one such as "/upload"')
     return path
 
 
 def _methods(value: Any) -> frozenset[str]:
     methods = [value] if isinstance(value, str) else value
     if not isinstance(methods, list) or not all(isinstance(method, str) for method in methods):
-        raise ValueError(f'methods: {shown(value)} is no list of texts: write one such as ["POST"]')
+        raise ValueError(f'methods: {shown(value)} is not a list of texts: write one such as ["POST"]')
     return frozenset(methods)

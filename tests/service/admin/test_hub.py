@@ -161,7 +161,7 @@ def test_what_is_no_answer_is_logged_and_harms_nothing(
     service.tell(11, 1)
     service.wait(BOUND)
     assert [worker.up for worker in service.pictures[0].workers] == [True, False]
-    assert "no answer" in caplog.text
+    assert "invalid answer" in caplog.text
 
 
 def test_one_that_has_nothing_to_say_yet_is_not_up(service: Service) -> None:

@@ -36,7 +36,7 @@ def test_a_place_is_read(text: str, bind: Bind) -> None:
     ],
 )
 def test_what_is_no_place_says_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no place to listen: write 127\.0\.0\.1:8000, \[::1\]:8000, unix:/run"):
+    with pytest.raises(ValueError, match=r"is not a place to listen: write 127\.0\.0\.1:8000, \[::1\]:8000, unix:/run"):
         parse_bind(text)
 
 
@@ -49,5 +49,5 @@ def test_an_owner_is_a_user_or_a_group_or_both(text: str, right: bool) -> None:
     if right:
         assert check_owner(text) == text
     else:
-        with pytest.raises(ValueError, match="is no owner: write user, user:group or :group"):
+        with pytest.raises(ValueError, match="is not an owner: write user, user:group or :group"):
             check_owner(text)

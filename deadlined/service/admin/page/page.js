@@ -18,7 +18,7 @@ const REASONS = {
   handler_timeout: "The application did not answer in time.",
   connection_age: "The connection was old enough to be closed after a response.",
   drain_timeout: "The drain was over, and the connection was not.",
-  pong_timeout: "The client of a websocket was silent, and gave no sign of life when it was asked.",
+  pong_timeout: "The client of a websocket was silent, and did not answer a ping.",
   close_timeout: "The client of a websocket did not answer the close in time.",
   client_closed: "The client has closed. This is normal.",
   client_reset: "The client has reset the connection, or has left before its answer.",
@@ -152,7 +152,7 @@ function listen() {
 function pause() {
   const paused = $("pause").getAttribute("aria-pressed") !== "true";
   $("pause").setAttribute("aria-pressed", paused);
-  $("pause").textContent = paused ? "Go on" : "Pause";
+  $("pause").textContent = paused ? "Resume" : "Pause";
   if (paused) {
     source.close();
     say("paused", false);
