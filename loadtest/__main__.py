@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,14 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from . import bench, document, slow
-from .bench import clocks, lateness, runner
+from .bench import runner
 from .bench.contest import Contestant
 from .check.command import command as check_command
 from .churn.command import command as churn_command
 from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
-from .scaling import command as scaling_command
-from .schemes import benchmark as schemes
-from .schemes.subjects import SUBJECTS
 from .servers import ToolMissingError
-
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _finish(run: Callable[[], bool]) -> None:
@@ -39,20 +34,8 @@ def _finish(run: Callable[[], bool]) -> None:
     sys.exit(0 if good else 1)
 
 
-def _directory(flag: str, text: str, **settings: Any) -> _Decorator:
-    """Make an option that takes a directory."""
-    return click.option(flag, metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help=text, **settings)
-
-
-def _repetitions(default: str) -> _Decorator:
-    text = f"How often each measurement is repeated.  [default: {default}]"
-    return click.option("--repetitions", type=click.IntRange(1, 100), help=text)
-
-
-_RESULTS = _directory(
-    "--results", "Where the JSON files and pictures go.  [default: loadtest/results]", default=RESULTS
-)
-_PICTURES = _directory("--pictures", "Where the pictures go.  [default: the directory of --results]")
+_RESULTS = click.option("--results", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+                        help="Where the JSON files and pictures are.  [default: loadtest/results]")  # fmt: skip
 
 
 def _require_compiled(_: click.Context, __: click.Parameter, asked: bool) -> None:
@@ -62,13 +45,6 @@ def _require_compiled(_: click.Context, __: click.Parameter, asked: bool) -> Non
             f"a compiled deadlined was asked for, and {Path(deadlined.__file__).parent} is not compiled: "
             "pip install -e . with a C compiler"
         )
-
-
-_COMPILED = click.option("--compiled", is_flag=True, envvar="DEADLINED_REQUIRE_COMPILED", callback=_require_compiled,
-                         expose_value=False, is_eager=True,
-                         help="Measure nothing unless the deadlined that is imported is compiled.")  # fmt: skip
-_QUICK = click.option("--quick", is_flag=True, help="Try everything in seconds. The figures mean nothing.")
-_ADD = click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run on this machine.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -84,7 +60,6 @@ def main() -> None:
       python -m loadtest bench --quick               try every benchmark in seconds
       python -m loadtest bench duel                  compare HTTP servers, two at a time
       python -m loadtest bench instructions          count the instructions of a request
-      python -m loadtest scaling                     simulate many machines
       python -m loadtest document docs/performance.md README.md
 
     To measure a checkout, install it with "pip install -e '.[fast,bench]'": without -e this directory shadows the
@@ -100,30 +75,25 @@ def main() -> None:
 
 @main.command("bench", short_help="Measure beside trio, asyncio, uvloop, Go, servers.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
-@_repetitions("5, instructions: 1, --quick: 1")
-@_QUICK
+@click.option("--repetitions", type=click.IntRange(1, 100),
+              help="How often each measurement is repeated.  [default: by benchmark, --quick: 1]")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Try everything in seconds. The figures mean nothing.")
 @click.option("--case", "cases", metavar="NAME", multiple=True, help="Measure only this case. Can be repeated.")
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True,
               help="Measure only this contestant. Can be repeated.")  # fmt: skip
-@_ADD
+@click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run on this machine.")
 @click.option("--python", "pythons", metavar="PATH", multiple=True,
               help="With `instructions`: also measure the deadlined of this Python's environment. Can be "
                    "repeated.")  # fmt: skip
-@_COMPILED
+@click.option("--compiled", is_flag=True, envvar="DEADLINED_REQUIRE_COMPILED", callback=_require_compiled,
+              expose_value=False, is_eager=True,
+              help="Measure nothing unless the deadlined that is imported is compiled.")  # fmt: skip
 @_RESULTS
 @click.option("--list", "listing", is_flag=True, help="List benchmarks, cases, metrics and contestants; measure none.")
-def bench_command(
-    names: tuple[str, ...],
-    listing: bool,
-    results: Path,
-    cases: tuple[str, ...],
-    only: tuple[str, ...],
-    **options: Any,
-) -> None:
+def bench_command(names: tuple[str, ...], listing: bool, results: Path, **options: Any) -> None:
     """Measure deadlined beside its peers: trio, asyncio, uvloop, Go, and other servers.
 
-    NAMES are benchmarks. Without any, all except `instructions`, `tls` and `websockets` are measured, which takes
-    hours.
+    NAMES are benchmarks. Without any, all except `instructions` and `schemes` are measured, which takes hours.
 
     \b
       reset         moving a deadline
@@ -133,17 +103,17 @@ def bench_command(
       duel          two HTTP servers at once, in turn (needs wrk)
       idle          15,000 silent connections: memory, wake-ups
       churn         15,000 connections whose deadlines move all the time
-      garbage       memory under requests that leave reference cycles
       lateness      how late timers fire
       instructions  instructions per request by callgrind (needs valgrind)
-      tls           rate over TLS, and memory per idle connection (needs wrk, openssl)
-      websockets    messages echoed per second, and memory per idle websocket
+      schemes       the timer queues, from ten timers to a million
 
     \b
       python -m loadtest bench reset heap
       python -m loadtest bench http --case hello --repetitions 3
       python -m loadtest bench reset --only-contestant "deadlined (pure)"
       python -m loadtest bench instructions --python ../other/.venv/bin/python
+
+    `http` and `duel` also have cases over TLS (they need openssl) and of websockets.
 
     Contestants take turns in an order that is drawn anew for each repetition. Tables show the median, the least and
     the most, and each value as a multiple of deadlined's. bench-NAME.json and bench-NAME.png keep them. Peers come
@@ -152,19 +122,28 @@ def bench_command(
     Exit codes: 0 all targets reached; 1 a contestant failed, or a target was missed; 2 wrong arguments or a missing
     tool.
     """
-    known = (*bench.NAMES, *bench.ON_REQUEST)
-    chosen = names or (known if listing else bench.NAMES)
-    for name in chosen:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="NAMES")
+    chosen = _chosen(names, everything=listing)
     if listing:
         _finish(lambda: runner.listing(chosen))
-    contestants = runner.contestants(chosen) if only else {}
-    _refuse_unknown("--only-contestant", "contestant", only, contestants)
-    _refuse_missing(contestants[name] for name in only)
-    _refuse_unknown("--case", "case", cases, runner.cases(chosen))
-    plan = runner.Plan(only=only, cases=cases, **options)
+    plan = runner.Plan(**options)
+    _refuse_what_there_is_not(chosen, plan)
     _finish(lambda: runner.run([runner.load(name) for name in chosen], plan, results))
+
+
+def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
+    """Return the benchmarks that were named; without any those that are measured then, or `everything`."""
+    for name in names:
+        if name not in bench.MODULES:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(bench.MODULES)}", param_hint="NAMES")
+    return names or tuple(bench.MODULES if everything else bench.NAMES)
+
+
+def _refuse_what_there_is_not(names: Sequence[str], plan: runner.Plan) -> None:
+    """Exit with 2 for a case or a contestant that these benchmarks do not have, or that cannot be measured."""
+    contestants = runner.contestants(names) if plan.only else {}
+    _refuse_unknown("--only-contestant", "contestant", plan.only, contestants)
+    _refuse_missing(contestants[name] for name in plan.only)
+    _refuse_unknown("--case", "case", plan.cases, runner.cases(names) if plan.cases else ())
 
 
 def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -183,7 +162,7 @@ def _refuse_missing(asked: Iterable[Contestant]) -> None:
 @main.command("document", short_help="Rewrite a page's tables from the results.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True,
                 type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
-@_directory("--results", "Where the files of bench are.  [default: loadtest/results]", default=RESULTS)
+@_RESULTS
 def document_command(files: tuple[Path, ...], results: Path) -> None:
     """Rewrite the tables and pictures of Markdown files from the results of bench.
 
@@ -202,72 +181,6 @@ def document_command(files: tuple[Path, ...], results: Path) -> None:
             click.echo(f"written: {written}")
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-
-
-@main.command("precision", short_help="Measure how late timers fire.")
-@_repetitions("5, --quick: 1")
-@click.option("--situation", "only", type=click.Choice(["idle", "busy", "quota"]), multiple=True,
-              help="Measure only this situation. Can be repeated.")  # fmt: skip
-@_ADD
-@_QUICK
-@_COMPILED
-@_RESULTS
-@_PICTURES
-def precision_command(
-    repetitions: int | None, only: tuple[str, ...], add: bool, quick: bool, results: Path, pictures: Path | None
-) -> None:
-    """Measure how late timers fire: on an idle core, beside a busy loop, and inside a CPU quota.
-
-    \b
-      python -m loadtest precision
-      python -m loadtest precision --situation quota
-
-    deadlined's timers are measured beside those of trio, asyncio, uvloop and threading, and so is the cost of reading
-    the clocks. The quota is a cgroup's, as in a container, which needs root. Without it the process is stopped for part
-    of the time, and the tables say so. Needs the extra `bench`.
-
-    Exit codes: 0 none of deadlined's timers fired early; 1 one did, or a driver failed; 2 something is missing.
-    """
-    plan = runner.Plan(repetitions=repetitions, quick=quick, add=add)
-    _finish(lambda: runner.run([lateness.Precision(only=only), clocks.BENCHMARK], plan, results, pictures))
-
-
-@main.command("schemes", short_help="Measure the timer queues.")
-@_repetitions("3, --quick: 1")
-@click.option("--most", type=click.IntRange(1_000, 10_000_000), default=schemes.MOST, show_default=True,
-              help="The largest number of timers; the smallest is 10.")  # fmt: skip
-@click.option("--queue", "only", type=click.Choice(list(SUBJECTS)), multiple=True,
-              help="Measure only this queue. Can be repeated.")  # fmt: skip
-@click.option("--patience", metavar="SECONDS", type=click.FloatRange(0.01), default=schemes.PATIENCE, show_default=True,
-              help="Skip a queue at sizes that would take longer.")  # fmt: skip
-@_ADD
-@_QUICK
-@_COMPILED
-@_RESULTS
-@_PICTURES
-def schemes_command(
-    repetitions: int | None,
-    most: int,
-    only: tuple[str, ...],
-    patience: float,
-    add: bool,
-    quick: bool,
-    results: Path,
-    pictures: Path | None,
-) -> None:
-    """Measure START, STOP, check and extract of each timer queue, from ten timers to a million.
-
-    \b
-      python -m loadtest schemes --quick
-      python -m loadtest schemes --queue heap4 --queue kernel --most 10000
-
-    Measured are deadlined's nine queues, heapq as asyncio uses it, and Go's old heap with eager deletion: in the
-    operations of Varghese and Lauck, and in five workloads. Tables show how each cost grows, beside the theory.
-
-    Exit codes: 0 all measured; 1 a queue failed; 2 wrong arguments.
-    """
-    plan = runner.Plan(repetitions=repetitions, quick=quick, only=only, add=add)
-    _finish(lambda: runner.run([schemes.Schemes(most, patience)], plan, results, pictures))
 
 
 @main.command("slow", short_help="Attack the server with slow clients.")
@@ -291,7 +204,6 @@ def slow_command(connections: int) -> None:
 main.add_command(check_command)
 main.add_command(grid_command)
 main.add_command(http_command)
-main.add_command(scaling_command)
 main.add_command(churn_command)
 
 if __name__ == "__main__":

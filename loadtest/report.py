@@ -128,7 +128,7 @@ def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
 
     That is `directory`/`name`.json.
     """
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     facts = {"at": stamp, **revision(), "machine": machine(), "versions": versions()}

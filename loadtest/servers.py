@@ -57,12 +57,6 @@ def raise_file_limit(wanted: int) -> int:
     return max(soft, wanted)
 
 
-def pin(pid: int, core: int) -> None:
-    """Keep a process on one core. Does nothing if that core or the system call does not exist."""
-    if hasattr(os, "sched_setaffinity") and core in os.sched_getaffinity(0):
-        os.sched_setaffinity(pid, {core})
-
-
 @contextmanager
 def on_core(core: int | None) -> Iterator[None]:
     """Start processes on this core: until the end of the block, children run there with all their threads.
@@ -214,9 +208,3 @@ def running(
 def deadlined_command(app: str, *flags: str) -> list[str]:
     """Return the command of `deadlined serve` on a free port of the loopback interface."""
     return [sys.executable, "-m", "deadlined", "serve", app, "--host", "127.0.0.1", "--port", "0", *flags]
-
-
-def uvicorn_command(app: str) -> list[str]:
-    """Return the command of uvicorn with h11 and asyncio's own loop."""
-    flags = ["--http", "h11", "--loop", "asyncio", "--no-access-log", "--host", "127.0.0.1", "--port", "0"]
-    return [sys.executable, "-m", "uvicorn", app, *flags]

@@ -1,14 +1,25 @@
 """Benchmarks: `python -m loadtest bench --list` names them.
 
 `contest` defines what a benchmark is, `runner` runs them in turns, and `processes`, `builds` and `golang` start the
-programs. Benchmark NAME is `BENCHMARK` in `loadtest/bench/NAME.py` (`http`: web.py) and is imported on demand. Modules
-that run inside a measured process import only what they measure.
+programs. Each benchmark is `BENCHMARK` in its module, which is imported on demand. Modules that run inside a measured
+process import only what they measure.
 """
 
 from __future__ import annotations
 
-# measured unless others are named
-NAMES = ("reset", "heap", "echo", "http", "duel", "idle", "churn", "garbage", "lateness")
+from collections.abc import Mapping
+from typing import Final
+
+# by name, their modules
+MODULES: Final[Mapping[str, str]] = {
+    **{name: f"{__name__}.{name}" for name in ("reset", "heap", "echo")},
+    "http": f"{__name__}.web",  # a module named http would hide the standard library's
+    **{name: f"{__name__}.{name}" for name in ("duel", "idle", "churn", "lateness", "instructions")},
+    "schemes": "loadtest.schemes.benchmark",
+}
 
 # measured only if they are named
-ON_REQUEST = ("instructions", "tls", "websockets")
+ON_REQUEST: Final = ("instructions", "schemes")
+
+# measured unless others are named
+NAMES: Final = tuple(name for name in MODULES if name not in ON_REQUEST)

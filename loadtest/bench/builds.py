@@ -14,6 +14,7 @@ import functools
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,13 @@ from .contest import Contestant
 
 INSTALLED: Final = "deadlined"
 PURE: Final = "deadlined (pure)"
+
+# glibc: blocks below 1 MiB come from the heap, whose top is not returned to the kernel
+KEEP_MEMORY: Final[Mapping[str, str]] = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
+    "MALLOC_TOP_PAD_": str(1 << 22),
+}
 
 _PACKAGE = Path(deadlined.__file__).resolve().parent
 
@@ -43,6 +51,13 @@ def environment(build: str) -> dict[str, str]:
     parent = _pure_copy() if build.startswith(PURE) else _PACKAGE.parent
     paths = [str(parent), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
+
+
+def surroundings(build: str, *, neutral: bool) -> dict[str, str]:
+    """Return the whole environment of a server: the build it imports, one core for Go, and the allocator's settings,
+    which are those of KEEP_MEMORY if `neutral`, and the defaults if not."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUN"))}
+    return {**inherited, **environment(build), "GOMAXPROCS": "1", **(KEEP_MEMORY if neutral else {})}
 
 
 @functools.cache

@@ -7,7 +7,6 @@ source, so an edited source is compiled again.
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from typing import Final
 from ..report import RESULTS
 from ..servers import ROOT, tool
 from . import processes
-from .contest import ContestantError
 
 SOURCE: Final = ROOT / "loadtest" / "clients" / "echo.c"
 BINARIES: Final = RESULTS / "clients"
@@ -35,10 +33,7 @@ def compiled(source: Path = SOURCE, directory: Path = BINARIES, flags: Sequence[
         directory.mkdir(parents=True, exist_ok=True)
         # under another name first: another run may be starting it
         fresh = binary.with_suffix(".new")
-        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", str(fresh), str(source)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            raise ContestantError(f"{' '.join(command)} failed\n{done.stdout}")
+        processes.output([compiler, "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", str(fresh), str(source)])
         fresh.replace(binary)
     return binary
 

@@ -102,8 +102,8 @@ class ContestantError(Exception):
 class Benchmark(ABC):
     """A measurement of several contestants in several cases. An abstract base class.
 
-    Module `loadtest/bench/NAME.py` offers an instance as `BENCHMARK`. This project's contestants come first, and their
-    names begin with "deadlined"; the others are compared with the first of them that was measured.
+    Its module offers an instance as `BENCHMARK`. This project's contestants come first, and their names begin with
+    "deadlined"; the others are compared with the first of them that was measured.
     """
 
     name: str
@@ -140,17 +140,8 @@ class Benchmark(ABC):
         ContestantError with the contestant's output if it fails.
         """
 
-    @property
-    def file(self) -> str:
-        """The name of its files of results and pictures, without the ending."""
-        return f"bench-{self.name}"
-
     def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
         """Return further columns of a contestant's line, by their headings; the same headings for all."""
-        return {}
-
-    def more(self, results: Results) -> Mapping[str, object]:
-        """Return what its JSON has beside what all benchmarks have."""
         return {}
 
     def beside(self, pythons: Sequence[str]) -> Self:

@@ -3,9 +3,9 @@
 Facts      The server advertises its idle timeout and closes a second later, so that a client's last request wins the
            race. Each connection has one timer in the heap.
 Hazard     A timer per request that wakes the process in vain, or a scan over all connections, would use CPU time
-           between the deadlines.
+           between the deadlines. Memory that is resident at the start belongs to no connection.
 Answer     CPU time, wake-ups and memory are the kernel's counts of the server process, taken while every connection is
-           idle and none is due.
+           idle and none is due. Memory is the growth after the first hundred connections.
 Cost       As many descriptors as connections, here and in the server.
 
 The benchmark `idle` measures this cost beside other servers.
@@ -15,32 +15,47 @@ from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from ..servers import Server, Usage
 
-_REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-_ANSWERED = b"Hello, world!"
-
 # connections that are opened and send a request at a time: fewer than any backlog
-_BATCH = 100
+_BATCH: Final = 100
 # connections opened before the first measurement: they load what is loaded once
-_FIRST = 100
+_FIRST: Final = 100
 # seconds for a server to finish the work of its last answers
-_SETTLING = 0.5
+_SETTLING: Final = 0.5
 # seconds without progress after which opening, or waiting for the cuts, is abandoned
-STALLED = 15.0
+STALLED: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a connection sends before it is silent, and how the answer begins and ends."""
+
+    request: bytes
+    begins: bytes
+    ends: bytes
+
+
+HELLO: Final = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200 ", b"Hello, world!")
+
+_UPGRADE: Final = (
+    b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+_DEFLATE: Final = b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n"
+WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
+COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """The cost of idle connections: CPU seconds and wake-ups (`switches`) in `seconds`, resident bytes per connection.
+    """The cost of idle connections: CPU seconds and wake-ups (`switches`) in `seconds`, and resident bytes of each."""
 
-    `opening`: seconds that opening them took.
-    """
-
-    opening: float
     seconds: float
     cpu: float
     switches: int
@@ -48,15 +63,14 @@ class Quiet:
 
 
 class Crowd:
-    """Client connections that have each made one request and are silent since.
+    """Client connections that have each been answered once and are silent since; with TLS if there is a `context`."""
 
-    `answered`: the bytes with which an answer ends; by default those of a hello over HTTP.
-    """
-
-    def __init__(self, port: int, *, answered: bytes = _ANSWERED) -> None:
+    def __init__(self, port: int, greeting: Greeting = HELLO, context: ssl.SSLContext | None = None) -> None:
         self._port = port
-        self._end = answered
+        self._greeting = greeting
+        self._context = context
         self._selector = selectors.DefaultSelector()
+        self._clients: list[socket.socket] = []
         # when each was answered, on the clock of `time.monotonic`
         self._answered: dict[socket.socket, float] = {}
         self.cut_after: list[float] = []
@@ -65,41 +79,39 @@ class Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for client in self._answered:
+        for client in self._clients:
             client.close()
         self._selector.close()
 
     def open(self, number: int) -> None:
-        """Connect `number` clients, send one request on each, and read the answers. OSError if that stalls."""
+        """Connect `number` clients, send one request on each, and read the answers. OSError if that stalls,
+        RuntimeError if something else is answered."""
         while number > 0:
-            batch = min(number, _BATCH)
-            clients = [socket.create_connection(("127.0.0.1", self._port)) for _ in range(batch)]
+            clients = [self._connect() for _ in range(min(number, _BATCH))]
+            self._clients += clients
             for client in clients:
-                client.settimeout(STALLED)
-                client.sendall(_REQUEST)
+                client.sendall(self._greeting.request)
             for client in clients:
                 self._answered[client] = self._answer(client)
                 client.setblocking(False)
                 self._selector.register(client, selectors.EVENT_READ)
-            number -= batch
+            number -= len(clients)
 
     def cost(self, server: Server, connections: int, seconds: float) -> Quiet:
         """Open `connections` to `server` and watch it for `seconds`. RuntimeError if it closes one meanwhile."""
         self.open(min(_FIRST, connections))
+        time.sleep(_SETTLING)
         before = Usage.of(server.pid)
-        began = time.monotonic()
         self.open(connections - min(_FIRST, connections))
-        opening = time.monotonic() - began
         time.sleep(_SETTLING)
         full = Usage.of(server.pid)
         began = time.monotonic()
         time.sleep(seconds)
         after = Usage.of(server.pid)
         took = time.monotonic() - began
-        if gone := len(self._selector.select(0)):
+        if gone := self._gone():
             raise RuntimeError(f"{gone} connections were closed while they should have been idle")
         return Quiet(
-            opening=opening,
             seconds=took,
             cpu=after.cpu - full.cpu,
             switches=after.switches - full.switches,
@@ -119,12 +131,34 @@ class Crowd:
                 client.close()
                 waiting -= 1
 
+    def _connect(self) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self._port), timeout=STALLED)
+        # the end of a handshake and the request are two small sends
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client if self._context is None else self._context.wrap_socket(client)
+
     def _answer(self, client: socket.socket) -> float:
         """Read one answer, and return the time at which it was complete."""
         received = b""
-        while not received.endswith(self._end):
+        while not received.endswith(self._greeting.ends):
             data = client.recv(4096)
             if not data:
                 raise RuntimeError(f"the server closed before it had answered: {received!r}")
             received += data
+        if not received.startswith(self._greeting.begins):
+            raise RuntimeError(f"something else is answered: {received[:200]!r}")
         return time.monotonic()
+
+    def _gone(self) -> int:
+        """Return how many connections have ended; a session ticket of TLS ends none."""
+        gone = 0
+        for key, _ in self._selector.select(0):
+            client = key.fileobj
+            assert isinstance(client, socket.socket)
+            try:
+                gone += not client.recv(4096)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                continue
+            except OSError:
+                gone += 1
+        return gone

@@ -10,11 +10,11 @@ import functools
 import importlib.util
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from ..report import RESULTS
 from ..servers import ROOT
+from . import processes
 from .contest import Contestant, ContestantError
 
 SOURCES = ROOT / "loadtest" / "peers" / "go"
@@ -52,17 +52,8 @@ def program(name: str) -> str:
         raise ContestantError(MISSING)
     binary = BINARIES / name
     BINARIES.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [go, "build", "-trimpath", "-o", str(binary), f"./{name}"],
-        cwd=SOURCES,
-        env={**os.environ, **_SETTINGS, "GOCACHE": str(BINARIES / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ContestantError(f"go build ./{name} failed\n{done.stdout}")
+    command = [go, "build", "-trimpath", "-o", str(binary), f"./{name}"]
+    processes.output(command, {**_SETTINGS, "GOCACHE": str(BINARIES / "cache")}, directory=SOURCES)
     return str(binary)
 
 
@@ -72,9 +63,7 @@ def version() -> str:
     go = toolchain()
     if go is None:
         return "none"
-    environment = {**os.environ, **_SETTINGS}
-    command = [go, "env", "GOVERSION"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
+    return processes.output([go, "env", "GOVERSION"], _SETTINGS)[0].strip()
 
 
 # no network, no other toolchain, no C

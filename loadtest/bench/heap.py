@@ -8,9 +8,7 @@ Answer     The phases are measured apart, one after another on the same timers. 
            contestants. "start and fire" can be measured in Go, too: from the first start until all have fired.
 Cost       Go runs every AfterFunc in a goroutine of its own, which is part of its figure.
 
-"start and stop" and "moved at once" have the sizes of Go's own benchmarks: 1,000 timers started and stopped, and 10,000
-all moved earlier, the last one so that it is due; both beside 32,768 idle timers. Memory is the growth of the process,
-including the timer object and the reference that its owner keeps.
+Memory is the growth of the process, including the timer object and the reference that its owner keeps.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ _METRICS: Mapping[str, Metric] = {
     "stop": Metric("ns", "less"),
     "fire": Metric("ns", "less"),
     "start and fire": Metric("ns", "less"),
-    "start and stop": Metric("ns", "less"),
-    "moved at once": Metric("ns", "less"),
     "memory": Metric("bytes", "less"),
 }
 
@@ -46,13 +42,9 @@ def _many(number: int) -> str:
     return f"{number:,} timers"
 
 
-def _beside(idle: int) -> str:
-    return f"beside {idle:,} idle"
-
-
 @dataclass(frozen=True)
 class Heap(Benchmark):
-    """The benchmark `heap`. `idle` timers stay in it while `few` are started and stopped and `moved` are moved."""
+    """The benchmark `heap`, of `many` timers."""
 
     name = "heap"
     title = "Timers in one heap, per timer"
@@ -60,26 +52,20 @@ class Heap(Benchmark):
     targets = (Target(_many(1_000_000), "start and fire", INSTALLED, GO, at_most=0.7),)
 
     many: int = 1_000_000
-    idle: int = 32_768
-    moved: int = 10_000
-    few: int = 1_000
 
     def contestants(self) -> Sequence[Contestant]:
         return (*contestants(), Contestant(TUPLES), Contestant(ASYNCIO), golang.contestant(GO))
 
     def cases(self) -> Sequence[str]:
-        return _many(self.many), _beside(self.idle)
+        return (_many(self.many),)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        sizes = ["many", str(self.many)]
-        if case == _beside(self.idle):
-            sizes = ["beside", str(self.idle), str(self.moved), str(self.few)]
         if contestant == GO:
-            return processes.run([golang.program("heap"), *sizes])
-        return processes.run(processes.python("heap_child", _QUEUES[contestant], *sizes), environment(contestant))
+            return processes.run([golang.program("heap"), str(self.many)])
+        return processes.run(processes.python("heap_child", _QUEUES[contestant], self.many), environment(contestant))
 
     def quick(self) -> Self:
-        return type(self)(many=2_000, idle=500, moved=200, few=50)
+        return type(self)(many=2_000)
 
 
 BENCHMARK = Heap()

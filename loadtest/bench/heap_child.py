@@ -1,7 +1,6 @@
 """The measured process of the benchmark `heap`, for every queue in Python.
 
-    python -m loadtest.bench.heap_child deadlined|tuples|asyncio many NUMBER
-    python -m loadtest.bench.heap_child deadlined|tuples|asyncio beside IDLE MOVED FEW
+    python -m loadtest.bench.heap_child deadlined|tuples|asyncio NUMBER
 
 Times are drawn before a phase begins, and are not part of its figure.
 """
@@ -15,13 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..schemes.baselines import Alarm, LazyHeapq
-from .measured import Timings, finish, repeated, resident, spread_times
+from .measured import Timings, finish, resident, spread_times
 
 # added to a timeout when a timer is started, as programs do: the sum is an object of its own and takes memory
 NOW = 0.0
-
-# repetitions of the small phases, of which the median is reported
-ROUNDS = 5
 
 
 def _nothing(*_: object) -> None:
@@ -31,10 +27,10 @@ def _nothing(*_: object) -> None:
 class Timed:
     """A queue and what its phases take. `make` makes a timer of a callback."""
 
-    def __init__(self, queue: Any, make: Callable[[Callable[..., object]], Any], rounds: int) -> None:
+    def __init__(self, queue: Any, make: Callable[[Callable[..., object]], Any]) -> None:
         self._queue = queue
         self._make = make
-        self.timings = Timings(1, rounds, warmups=0)
+        self.timings = Timings(loops=1, values=1)
 
     def start(self, times: Sequence[float]) -> list[Any]:
         """Start a new timer for each time."""
@@ -64,7 +60,13 @@ class Timed:
 
     def phase(self, name: str, operations: int, action: Callable[..., object], *arguments: Any) -> None:
         """Time an action of so many operations."""
-        self.timings.function(name, repeated(_seconds, action, *arguments), operations)
+
+        def seconds(_: int) -> float:
+            began = time.perf_counter()
+            action(*arguments)
+            return time.perf_counter() - began
+
+        self.timings.function(name, seconds, operations)
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -80,9 +82,9 @@ class Loop(asyncio.SelectorEventLoop):
 class Asyncio(Timed):
     """The handles of asyncio's loop, which removes the cancelled ones in a turn: that is part of a phase."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self) -> None:
         self._loop = Loop()
-        super().__init__(None, lambda callback: callback, rounds)
+        super().__init__(None, lambda callback: callback)
 
     def start(self, times: Sequence[float]) -> list[Any]:
         call_at = self._loop.call_at
@@ -112,12 +114,6 @@ class Asyncio(Timed):
         self._loop.run_until_complete(asyncio.sleep(0))
 
 
-def _seconds(action: Callable[..., object], *arguments: Any) -> float:
-    began = time.perf_counter()
-    action(*arguments)
-    return time.perf_counter() - began
-
-
 def many(timed: Timed, number: int) -> dict[str, float]:
     """Start, move later, move earlier, stop half and fire the other half; then start all again and fire them."""
     times = spread_times(number, 3600.0, 7200.0)
@@ -140,37 +136,15 @@ def many(timed: Timed, number: int) -> dict[str, float]:
     return found
 
 
-def beside(timed: Timed, idle: int, moved: int, few: int) -> dict[str, float]:
-    """Start and stop a `few` timers, and move `moved` timers at once, while `idle` ones stay in the heap."""
-    held = timed.start(spread_times(idle, 1e6, 2e6))
-    # every one of them earlier than it was, and the last one due
-    times = [3600.0 - 1e-3 * (place + 1) for place in range(moved - 1)] + [1.0]
-
-    def moved_at_once() -> float:
-        timers = timed.start([3600.0] * moved)
-        began = time.perf_counter()
-        timed.move(timers, times)
-        timed.fire(2.0)
-        spent = time.perf_counter() - began
-        timed.stop(timers[:-1])
-        return spent
-
-    timed.phase("start and stop", few, lambda: timed.stop(timed.start([1e5] * few)))
-    timed.timings.function("moved at once", repeated(moved_at_once), moved)
-    assert len(held) == idle
-    return timed.timings.figures
-
-
-def main(queue: str, mode: str, *sizes: str) -> None:
+def main(queue: str, number: str) -> None:
     """Measure, print the figures and exit."""
-    rounds = 1 if mode == "many" else ROUNDS
     if queue == "deadlined":
         from deadlined.timers import Timer, Timers  # not what a peer is measured with
 
-        timed = Timed(Timers(), Timer, rounds)
+        timed = Timed(Timers(), Timer)
     else:
-        timed = Asyncio(rounds) if queue == "asyncio" else Timed(LazyHeapq(), Alarm, rounds)
-    finish((many if mode == "many" else beside)(timed, *map(int, sizes)))
+        timed = Asyncio() if queue == "asyncio" else Timed(LazyHeapq(), Alarm)
+    finish(many(timed, int(number)))
 
 
 if __name__ == "__main__":

@@ -1,33 +1,40 @@
 """15,000 connections that were answered once and are silent since: memory, wake-ups, CPU time.
 
-Facts      Each connection has deadlines of its own (a read and a write deadline, or the server's idle timeout and the
-           age of the connection), none of which is due during the measurement.
+Facts      Each connection has deadlines of its own (the server's idle timeout and the age of the connection), none of
+           which is due during the measurement.
 Hazard     Memory that is resident at the start belongs to no connection; a thread that wakes by itself is easy to miss.
 Answer     Memory is the growth after the first hundred connections. Wake-ups and CPU time are counted over all threads
            and processes of a server.
 Cost       The kernel's memory for a connection, which is the same for all servers, is not counted.
+
+Over TLS, and of websockets, of which some have agreed on permessage-deflate, there are 1,000.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from ..servers import Server, raise_file_limit, running
-from . import builds, web_servers
+from ..servers import raise_file_limit
 from .contest import Benchmark, Contestant, Metric, Target
-from .crowd import Crowd
-from .echo import environment
-from .processes import SERVER_CORE
-from .web_servers import ENTRIES
-
-CASE: Final = "idle"
-
-CONN: Final = f"{builds.INSTALLED} Conn, echo without HTTP"
-OURS: Final = (web_servers.OURS, web_servers.OURS_H11, CONN)
-PEERS: Final = (web_servers.UVICORN_H11, web_servers.UVICORN_FAST, web_servers.GO)
+from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
+from .web_cases import ECHO, Case
+from .web_servers import (
+    ENTRIES,
+    GO,
+    GRANIAN,
+    GRANIAN_WEBSOCKETS,
+    OURS,
+    OURS_H11,
+    OURS_UVLOOP,
+    PURE_H11,
+    UVICORN_FAST,
+    UVICORN_H11,
+    UVICORN_WEBSOCKETS,
+    any_certificate,
+    serving,
+)
 
 # descriptors beside those of the connections
 _OTHERS: Final = 500
@@ -40,6 +47,30 @@ METRICS: Final[Mapping[str, Metric]] = {
 }
 
 
+@dataclass(frozen=True)
+class Silence:
+    """How many connections are silent, how they are served, and what they have said before."""
+
+    connections: int
+    case: Case
+    greeting: Greeting = HELLO
+
+
+CASE: Final = "idle"
+# memory under the allocator's defaults
+_WEBSOCKETS: Final = Case(ECHO, neutral=False, speaks="websocket")
+CASES: Final[Mapping[str, Silence]] = {
+    CASE: Silence(15_000, Case(neutral=False)),
+    "idle, TLS": Silence(1_000, Case(neutral=False, speaks="tls")),
+    "idle websockets": Silence(1_000, _WEBSOCKETS, WEBSOCKET),
+    "idle websockets, compressed": Silence(1_000, _WEBSOCKETS, COMPRESSED),
+}
+_MEASURED: Final = (
+    *(OURS, OURS_H11, OURS_UVLOOP, PURE_H11),
+    *(UVICORN_H11, UVICORN_FAST, UVICORN_WEBSOCKETS, GRANIAN, GRANIAN_WEBSOCKETS, GO),
+)
+
+
 class Idle(Benchmark):
     """The benchmark `idle`. Each measurement starts a server of its own."""
 
@@ -47,29 +78,32 @@ class Idle(Benchmark):
     title = "Idle connections: memory, wake-ups and CPU time of the server while no deadline is due"
     metrics = METRICS
     targets = (
-        *(Target(CASE, "memory", name, "", at_most=6144) for name in OURS),
-        *(Target(CASE, "wake-ups", name, "", at_most=0.5) for name in OURS),
+        *(Target(CASE, "memory", name, "", at_most=6144) for name in (OURS, OURS_H11)),
+        *(Target(CASE, "wake-ups", name, "", at_most=0.5) for name in (OURS, OURS_H11)),
     )
 
     repetitions = 10
 
-    def __init__(self, connections: int = 15_000, seconds: float = 4.0) -> None:
-        self._connections = connections
+    def __init__(self, silences: Mapping[str, Silence] = CASES, seconds: float = 4.0) -> None:
+        self._silences = silences
         self._seconds = seconds
 
     def contestants(self) -> Sequence[Contestant]:
-        compiled = builds.contestants()[0]
-        ours = [ENTRIES[name].contestant() for name in (web_servers.OURS, web_servers.OURS_H11)]
-        peers = [ENTRIES[name].contestant() for name in PEERS]
-        return [*ours, Contestant(CONN, compiled.missing), ENTRIES[web_servers.PURE_H11].contestant(), *peers]
+        return [ENTRIES[name].contestant() for name in _MEASURED]
 
     def cases(self) -> Sequence[str]:
-        return (CASE,)
+        return tuple(self._silences)
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        served = self._silences[case].case
+        return ENTRIES[contestant].refuses(served) or served.missing
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        asked = self._silences[case]
         # fewer if the machine does not allow as many
-        connections = min(self._connections, raise_file_limit(self._connections + _OTHERS) - _OTHERS)
-        with _serving(contestant) as server, _crowd(contestant, server.port) as crowd:
+        connections = min(asked.connections, raise_file_limit(asked.connections + _OTHERS) - _OTHERS)
+        context = any_certificate() if asked.case.speaks == "tls" else None
+        with serving(ENTRIES[contestant], asked.case) as server, Crowd(server.port, asked.greeting, context) as crowd:
             found = crowd.cost(server, connections, self._seconds)
         return {
             "memory": found.bytes_per_connection,
@@ -79,24 +113,7 @@ class Idle(Benchmark):
         }
 
     def quick(self) -> Self:
-        return type(self)(connections=300, seconds=0.3)
-
-
-@contextmanager
-def _serving(contestant: str) -> Iterator[Server]:
-    around = environment(contestant, neutral=False)  # memory under the allocator's defaults
-    if contestant != CONN:
-        with web_servers.serving(ENTRIES[contestant], around) as server:
-            yield server
-        return
-    command = [sys.executable, "-m", "loadtest.peers.echo_deadlined", "moved", str(web_servers.LONG)]
-    with running(command, core=SERVER_CORE, environment=around) as server:
-        yield server
-
-
-def _crowd(contestant: str, port: int) -> Crowd:
-    # an echo ends as the request does
-    return Crowd(port, answered=b"\r\n\r\n") if contestant == CONN else Crowd(port)
+        return type(self)({name: replace(silence, connections=300) for name, silence in CASES.items()}, seconds=0.3)
 
 
 BENCHMARK = Idle()

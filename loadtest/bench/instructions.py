@@ -24,17 +24,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
-from ..clients.exchange import Client
 from ..report import RESULTS
 from ..servers import ROOT, Server, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, Metric
 from .processes import SERVER_CORE
+from .web_servers import DEADLINES_OFF
 
 APPS: Final = ROOT / "loadtest" / "peers" / "counted"
 CLOCK: Final = ROOT / "loadtest" / "clients" / "slow_clock.c"
@@ -42,8 +44,9 @@ KEPT: Final = RESULTS / "callgrind"
 
 # the connections of a burst
 BURST: Final = 64
-# seconds to start under callgrind, on a busy machine
+# seconds to start under callgrind, on a busy machine; and for one answer
 PATIENCE: Final = 180.0
+ANSWER: Final = 60.0
 
 # the function whose call makes callgrind write its counters and reset them; counted.py calls it for /mark
 _MARK: Final = "getloadavg"
@@ -61,12 +64,13 @@ _QUESTION: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """An application of counted.py, the parser, how many connections ask at once, and the event loop."""
+    """An application of counted.py, the parser, how many connections ask at once, the event loop, other options."""
 
     app: str
     parser: str
     connections: int = 1
     loop: str = "trio"
+    options: Sequence[str] = ()
 
     @property
     def needs(self) -> set[str]:
@@ -81,6 +85,7 @@ CASES: Final[Mapping[str, Case]] = {
     "Starlette JSON": Case("starlette", "httptools"),
     "hello, h11, 64 at once": Case("hello", "h11", BURST),
     "hello, httptools, 64 at once": Case("hello", "httptools", BURST),
+    "hello, httptools, 64 at once, deadlines off": Case("hello", "httptools", BURST, options=DEADLINES_OFF.split()),
     "Starlette JSON, 64 at once": Case("starlette", "httptools", BURST),
     "hello, httptools, 64 at once, asyncio": Case("hello", "httptools", BURST, "asyncio"),
     "hello, httptools, 64 at once, uvloop": Case("hello", "httptools", BURST, "uvloop"),
@@ -169,12 +174,15 @@ class Instructions(Benchmark):
         return {"instructions": (many - few) / (self._runs[2] - self._runs[1])}
 
     def _load(self, server: Server, connections: int) -> None:
-        with Client(server.port, connections) as crowd:
+        with ExitStack() as stack:
+            made = [HTTPConnection("127.0.0.1", server.port, timeout=ANSWER) for _ in range(connections)]
+            clients = [stack.enter_context(closing(connection)) for connection in made]
             for requests in self._runs:
                 for _ in range(requests // connections):
-                    _ask(server, crowd)
+                    _ask(server, clients)
                 _wait_for_state(server.pid, "S")
-                crowd.ask("/mark", 1)
+                send(clients[:1], "/mark")
+                receive(clients[:1])
 
     def quick(self) -> Self:
         return type(self)((64, 64, 128), ("hello, h11",), self._pythons)
@@ -183,15 +191,37 @@ class Instructions(Benchmark):
         return type(self)(self._runs, self._cases, pythons)
 
 
-def _ask(server: Server, crowd: Client) -> None:
+def _ask(server: Server, clients: Sequence[HTTPConnection]) -> None:
     """Send a request on every connection at once, and read the answers."""
     _wait_for_state(server.pid, "S")
-    if len(crowd) > 1:
+    if len(clients) > 1:
         os.kill(server.pid, signal.SIGSTOP)
         _wait_for_state(server.pid, "T")
-    crowd.send("/")
+    send(clients, "/")
     os.kill(server.pid, signal.SIGCONT)
-    crowd.receive()
+    receive(clients)
+
+
+def send(clients: Sequence[HTTPConnection], path: str) -> None:
+    """Send a request on each connection, with the one field that it must have."""
+    for connection in clients:
+        connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Host", "127.0.0.1")
+        connection.endheaders()
+
+
+def receive(clients: Sequence[HTTPConnection]) -> None:
+    """Read one whole answer from each connection. ContestantError if it is not 200 with a length, or is cut."""
+    for connection in clients:
+        try:
+            answer = connection.getresponse()
+            answer.read()
+        except HTTPException as error:
+            raise ContestantError(
+                f"the server closed the connection before the end of its answer: {error!r}"
+            ) from error
+        if answer.status != 200 or answer.headers["content-length"] is None:
+            raise ContestantError(f"the server answered {answer.status} with {dict(answer.headers)}")
 
 
 def _wait_for_state(pid: int, wanted: str) -> None:
@@ -213,7 +243,7 @@ def _serve(python: str, case: Case) -> list[str]:
     options = ["--no-access-log", "--http", case.parser, "--host", "127.0.0.1", "--port", "0"]
     if case.loop != "trio":
         options += ["--loop", case.loop]
-    return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options]
+    return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options, *case.options]
 
 
 def _clock() -> Path:

@@ -1,4 +1,4 @@
-"""What a measured process needs: pyperf's runner, turns of an event loop, memory, and the final line of output.
+"""What a measured process needs: pyperf's runner, memory, and the final line of output.
 
 Facts      pyperf warms up, repeats and times. Alone it starts processes of its own, one benchmark after another.
 Hazard     Contestants that are measured one after another meet different states of a shared machine.
@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from timeit import Timer
 from typing import Any, NoReturn
@@ -26,8 +26,6 @@ import pyperf  # type: ignore[import-untyped,unused-ignore]
 SLICE = 500
 
 HOUR = 3600.0
-# seconds from now: a bit ahead, because a time that has passed needs no timer
-SOON = 2e-6
 
 # seconds until the first deadline of an Expiry comes, in which all must have been made and moved; and until the last
 _LEAD = 1.0
@@ -35,41 +33,40 @@ _WINDOW = 0.05
 
 _STATM = Path("/proc/self/statm")
 
-# a function that performs an operation the given number of times
-Loop = Callable[[int], object]
-
 
 class Timings:
-    """The figures of this process, in nanoseconds: medians of `values` runs of `loops` operations, after a warm-up."""
+    """The figures of this process, in nanoseconds: medians of `values` runs of `loops` operations.
 
-    def __init__(self, loops: int, values: int, warmups: int = 1) -> None:
-        self._pyperf = pyperf.Runner()
-        sizes = {"loops": loops, "values": values, "warmups": warmups}
-        self._pyperf.parse_args(["--worker", *(f"--{name}={size}" for name, size in sizes.items())])
+    A warm-up comes first, unless an operation is run once only.
+    """
+
+    def __init__(self, loops: int, values: int) -> None:
+        self.loops = loops
         self.figures: dict[str, float] = {}
+        self._pyperf = pyperf.Runner()
+        sizes = {"loops": loops, "values": values, "warmups": 1 if loops > 1 else 0}
+        self._pyperf.parse_args(["--worker", *(f"--{name}={size}" for name, size in sizes.items())])
 
-    def statement(self, name: str, statement: str, names: dict[str, Any], setup: str = "pass") -> None:
+    def statement(self, name: str, statement: str, names: dict[str, Any], setup: str) -> None:
         """Time a statement, which sees `names`; `setup` is executed before each run."""
         self.function(name, Timer(statement, setup, globals=names).timeit)
 
-    def function(self, name: str, seconds: Callable[[int], float], operations: int = 1) -> None:
-        """Time a function that returns the seconds of that many runs of `operations` operations each."""
+    def function(
+        self, name: str, seconds: Callable[[int], float], operations: int = 1, values: int | None = None
+    ) -> None:
+        """Time a function that returns the seconds of that many runs of `operations` operations each.
+
+        `values`: the number of runs, if it is another from here on.
+        """
+        if values is not None:
+            self._pyperf.args.values = values
         found = self._pyperf.bench_time_func(name, seconds, inner_loops=operations)
         self.figures[name] = found.median() * 1e9
 
-
-def repeated(action: Callable[..., float], *arguments: Any) -> Callable[[int], float]:
-    """Return a function for `Timings.function` that adds up the seconds which `action` returns."""
-    return lambda loops: sum(action(*arguments) for _ in range(loops))
-
-
-async def sliced(loop: Loop, operations: int, turn: Callable[[], Awaitable[object]]) -> float:
-    """Return the seconds of the operations, with a `turn` of the event loop after every SLICE of them."""
-    began = time.perf_counter()
-    for done in range(0, operations, SLICE):
-        loop(min(SLICE, operations - done))
-        await turn()
-    return time.perf_counter() - began
+    def past_expiry(self, seconds: Callable[[int], float], number: int) -> NoReturn:
+        """Measure `number` deadlines that are moved past their old times, once; print the figure, and exit."""
+        self.function("moved and filed anew", lambda _: seconds(number), number)
+        finish(self.figures)
 
 
 class Expiry:

@@ -1,7 +1,8 @@
-"""The pictures of all benchmarks, drawn by matplotlib without a screen: bars, distributions, and how costs grow."""
+"""The pictures of all benchmarks, drawn by matplotlib without a screen: bars, and how costs grow."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -80,7 +81,7 @@ def _footer(results: Results) -> str:
     return "\n".join(lines)
 
 
-# one line style per kind: heaps and trees, lists, wheels, baselines
+# one line style per kind: heaps and trees, lists, wheels, asyncio's
 _STYLES: Final = {
     "heap4": ("tab:blue", "-", "o"),
     "heap2": ("tab:cyan", "-", "o"),
@@ -92,88 +93,36 @@ _STYLES: Final = {
     "hierarchical": ("teal", "-.", "^"),
     "kernel": ("limegreen", "-.", "^"),
     "heapq, lazy": ("black", ":", "x"),
-    "heap, eager": ("grey", ":", "x"),
 }
 
 
-def growths(title: str, costs: Mapping[str, Mapping[int, float]], path: Path) -> None:
-    """Draw nanoseconds by the number of timers, both logarithmic, a line per queue; small enough for documents."""
-    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    for name, found in costs.items():
-        if found:
-            colour, line, marker = _STYLES.get(name, ("tab:brown", "-", "."))
+# panels side by side
+_ACROSS: Final = 3
+
+
+def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:
+    """Draw a panel for each case: nanoseconds by the number of timers, both logarithmic, a line per queue."""
+    down = math.ceil(len(costs) / _ACROSS)
+    figure, panels = plt.subplots(
+        down, _ACROSS, figsize=(15, 1 + 3.4 * down), squeeze=False, layout="constrained", sharex=True
+    )
+    for axes in panels.flat[len(costs) :]:
+        axes.remove()
+    for axes, (case, queues) in zip(panels.flat, costs.items(), strict=False):
+        for name, found in queues.items():
+            colour, line, marker = _STYLES[name]
             axes.plot(list(found), list(found.values()), color=colour, linestyle=line, marker=marker,
                       markersize=4, linewidth=1.3, label=name)  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("timers")
-    axes.set_ylabel("ns")
-    axes.set_title(title, fontsize=11)
-    axes.grid(which="major", alpha=0.3)
-    _legend(axes)
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
-
-
-# milliseconds; smaller and negative values are drawn here, at the edge of the logarithmic scale
-_LEAST: Final = 0.001
-
-Curves = Mapping[tuple[str, str], Mapping[str, float]]
-
-
-def distributions(title: str, results: Results, curves: Curves, path: Path) -> None:
-    """Draw a panel for each case with curves (quantiles in seconds by name, "q50"), and one for a ticker, if any."""
-    cases = [case for case in results.cases if any(where == case for _, where in curves)]
-    ticks = "CPU" in _drawn(results)
-    figure, panels = plt.subplots(
-        len(cases) + ticks, 1, figsize=(9, 2.6 * (len(cases) + ticks)), squeeze=False, layout="constrained"
-    )
-    for axes, case in zip(panels[:, 0], cases, strict=False):
-        _distribution(axes, case, results, curves)
-    if ticks:
-        _prices(panels[-1, 0], results)
-    missing = [f"{contestant.name}, missing: {contestant.missing}" for contestant in results.contestants
-               if contestant.missing]  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(case, fontsize=11)
+        axes.grid(which="major", alpha=0.3)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
+    figure.supxlabel("timers")
+    figure.supylabel("ns")
     figure.suptitle(title, fontsize=13)
-    figure.supxlabel("\n".join(missing), fontsize=7)
     figure.savefig(path, dpi=80)
     plt.close(figure)
-
-
-def _colour(results: Results, name: str) -> tuple[float, float, float, float]:
-    place = [contestant.name for contestant in results.contestants].index(name)
-    return plt.get_cmap("tab10")(place % 10)
-
-
-def _distribution(axes: Axes, case: str, results: Results, curves: Curves) -> None:
-    for contestant in results.contestants:
-        curve = curves.get((contestant.name, case))
-        if curve is None:
-            continue
-        points = sorted((float(name.removeprefix("q")), max(value * 1000, _LEAST)) for name, value in curve.items())
-        axes.plot([late for _, late in points], [percent for percent, _ in points],
-                  label=contestant.name, color=_colour(results, contestant.name))  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlabel("ms late, or less")
-    axes.set_ylabel("% of the timers")
-    axes.set_title(case, fontsize=10)
-    axes.grid(which="both", alpha=0.3)
-    _legend(axes)
-
-
-def _prices(axes: Axes, results: Results) -> None:
-    """Draw the CPU use of the ticker, with the share of skipped ticks on the bar."""
-    for case in results.cases:
-        found = [(c.name, results.median(c.name, case, "CPU"), results.median(c.name, case, "ticks skipped"))
-                 for c in results.contestants]  # fmt: skip
-        for name, cpu, skipped in found:
-            if cpu is not None and skipped is not None:
-                bars = axes.barh([name], [cpu], color=_colour(results, name))
-                axes.bar_label(bars, [f"{skipped:.1f} % of the ticks skipped"], fontsize=7)
-    axes.invert_yaxis()
-    axes.set_title("a ticker of 1 ms", fontsize=10)
-    axes.set_xlabel("% of a core")
-    axes.grid(axis="x", alpha=0.3)
 
 
 def _legend(axes: Axes) -> None:

@@ -1,12 +1,11 @@
 """The cost of asyncio's timeouts on its own loop or on uvloop. Run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_asyncio asyncio|uvloop MODE NUMBER LOOPS VALUES
+    python -m loadtest.bench.reset_asyncio asyncio|uvloop WAY live|expiry NUMBER LOOPS VALUES
 
-MODE is `timeout`: entered and left; `reschedule`: one timeout is moved; `call_later`: armed and cancelled; `lazy`: a
+WAY is `timeout`: entered and left; `reschedule`: one timeout is moved; `call_later`: armed and cancelled; `lazy`: a
 deadline is stored, and its `call_at` armed anew when it comes; `settimeout` of a socket. All with NUMBER `call_later`
-handles armed meanwhile. `moved`: NUMBER handles, each cancelled and armed for an earlier time in turn, and LOOPS of
-them so that each is due. `MODE_expiry`: NUMBER deadlines of the mode, moved later and past their old times.
-The loop gets a turn after every few hundred operations, in which asyncio removes what was cancelled.
+handles armed meanwhile. expiry: NUMBER deadlines of the way, moved later and past their old times. The loop gets a turn
+after every few hundred operations, in which asyncio removes what was cancelled.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from timeit import Timer
 from typing import Any
 
-from .measured import HOUR, SLICE, SOON, Expiry, Timings, finish, repeated, sliced, spread_times
+from .measured import HOUR, SLICE, Expiry, Timings, finish, spread_times
 
 WAYS: Mapping[str, Mapping[str, str]] = {
     "reschedule": {
@@ -72,8 +72,8 @@ def _turn() -> Awaitable[None]:
     return asyncio.sleep(0)
 
 
-async def repeat(mode: str, name: str, operations: int) -> float:
-    """Return the seconds of the operations of one way."""
+async def repeat(way: str, name: str, operations: int) -> float:
+    """Return the seconds of the operations of one way, with a turn of the loop after every SLICE of them."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as timeout:
         with socket.socket() as endpoint:
@@ -83,7 +83,12 @@ async def repeat(mode: str, name: str, operations: int) -> float:
                 "nothing": _nothing,
                 "now": loop.time, "seconds": falling, "settimeout": endpoint.settimeout, "timeout": timeout,
             }  # fmt: skip
-            return await sliced(Timer(WAYS[mode][name], globals=names).timeit, operations, _turn)
+            run = Timer(WAYS[way][name], globals=names).timeit
+            began = time.perf_counter()
+            for done in range(0, operations, SLICE):
+                run(min(SLICE, operations - done))
+                await _turn()
+            return time.perf_counter() - began
 
 
 async def enter_and_leave(operations: int) -> float:
@@ -97,68 +102,45 @@ async def enter_and_leave(operations: int) -> float:
     return time.perf_counter() - began
 
 
-async def moved(number: int) -> float:
-    """Return the seconds in which `number` handles are cancelled and armed for an earlier time in turn."""
+async def expired_handles(number: int) -> float:
+    """Return the CPU seconds of cancelling `number` handles and arming later ones, past the times of the first."""
     loop = asyncio.get_running_loop()
-    handles = _armed(loop, number)
-    offsets = spread_times(number, HOUR / 4, HOUR / 2)
-    began = time.perf_counter()
-    for place, offset in enumerate(offsets):
-        handles[place].cancel()
-        handles[place] = loop.call_later(offset, _nothing)
+    expiry = Expiry(loop.time, number)
+    handles = [loop.call_at(when, _nothing) for when in expiry.old]
+    expiry.moving()
+    for place, handle in enumerate(handles):
+        handle.cancel()
+        handles[place] = loop.call_later(HOUR, _nothing)
         if place % SLICE == 0:
             await _turn()
-    await _turn()
-    return time.perf_counter() - began
+    return await _past(expiry)
 
 
-async def due_at_once(number: int, sample: int) -> float:
-    """Return the seconds in which `sample` of `number` handles fire, each moved so that it is due before the next."""
-    loop = asyncio.get_running_loop()
-    handles = _armed(loop, number)
-    began = time.perf_counter()
-    for handle in handles[:sample]:
-        handle.cancel()
-        due = asyncio.Event()
-        loop.call_later(SOON, due.set)
-        await due.wait()
-    return time.perf_counter() - began
+async def expired_lazy(number: int) -> float:
+    """Return the CPU seconds of moving `number` stored deadlines, and of arming them anew when their old times come.
 
-
-def _armed(loop: asyncio.AbstractEventLoop, number: int) -> list[asyncio.TimerHandle]:
-    return [loop.call_later(offset, _nothing) for offset in spread_times(number, HOUR, 2 * HOUR)]
-
-
-async def expired(mode: str, number: int) -> float:
-    """Return the CPU seconds of moving `number` deadlines later, and of the turns of the loop past their old times.
-
-    RuntimeError if a stored one was not armed anew.
+    RuntimeError if one was not armed anew.
     """
     loop = asyncio.get_running_loop()
     expiry = Expiry(loop.time, number)
-    if mode == "lazy":
-        lazy = [Lazy(loop, when) for when in expiry.old]
-        expiry.moving()
-        for deadline in lazy:
-            deadline.move(loop.time() + HOUR)
-    else:
-        handles = [loop.call_at(when, _nothing) for when in expiry.old]
-        expiry.moving()
-        for place, handle in enumerate(handles):
-            handle.cancel()
-            handles[place] = loop.call_later(HOUR, _nothing)
-            if place % SLICE == 0:
-                await _turn()
-    expiry.wait()
-    for _ in range(3):  # uvloop reads the clock in one turn, and fires in the next
-        await _turn()
-    spent = expiry.seconds()
-    if mode == "lazy" and any(deadline.armed != deadline.when for deadline in lazy):
+    deadlines = [Lazy(loop, when) for when in expiry.old]
+    expiry.moving()
+    for deadline in deadlines:
+        deadline.move(loop.time() + HOUR)
+    spent = await _past(expiry)
+    if any(deadline.armed != deadline.when for deadline in deadlines):
         raise RuntimeError("not all deadlines were armed anew")
     return spent
 
 
-def settimeout(number: int) -> float:
+async def _past(expiry: Expiry) -> float:
+    expiry.wait()
+    for _ in range(3):  # uvloop reads the clock in one turn, and fires in the next
+        await _turn()
+    return expiry.seconds()
+
+
+async def expired_timeouts(number: int) -> float:
     """Return the CPU seconds of `number` timeouts of a socket, of which nothing is left to do when they have passed."""
     with socket.socket() as endpoint:
         began = time.process_time()
@@ -167,49 +149,45 @@ def settimeout(number: int) -> float:
         return time.process_time() - began
 
 
-def main(host: str, mode: str, number: int, loops: int, values: int) -> None:
+EXPIRED: Mapping[str, Callable[[int], Any]] = {
+    "call_later": expired_handles,
+    "lazy": expired_lazy,
+    "settimeout": expired_timeouts,
+}
+
+
+def live(runner: asyncio.Runner, way: str, number: int, timings: Timings) -> None:
+    """Measure one way, print the figures and exit."""
+    loop = runner.get_loop()
+    # the measured timer is one of `number`
+    held = [loop.call_later(offset, _nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
+    if way == "timeout":
+        timings.function("later", lambda operations: runner.run(enter_and_leave(operations)))
+    for name in WAYS.get(way, ()):
+        timings.function(name, partial(_repeated, runner, way, name))
+    if way in ("timeout", "call_later"):
+        timings.figures["set and cleared"] = timings.figures["later"]
+    assert len(held) == number - 1
+    finish(timings.figures)
+
+
+def _repeated(runner: asyncio.Runner, way: str, name: str, operations: int) -> float:
+    return runner.run(repeat(way, name, operations))
+
+
+def main(host: str, way: str, kind: str, number: str, loops: str, values: str) -> None:
     """Run on the named loop."""
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     if host == "uvloop":
         import uvloop  # absent where uvloop is not a contestant
 
         factory = uvloop.new_event_loop
-
-    def fresh(action: Callable[..., Any], *arguments: Any) -> Any:
-        """Run on a loop of its own."""
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(action(*arguments))
-
-    if mode in WAYS or mode == "timeout":
-        _live(factory, mode, number, loops, values)
-    timings = Timings(1, values, warmups=0)
-    if mode == "moved":
-        timings.function("moved earlier", repeated(fresh, moved, number), number)
-        timings.function("moved, due at once", repeated(fresh, due_at_once, number, loops), loops)
-    else:
-        way = mode.removesuffix("_expiry")
-        action = repeated(settimeout, number) if way == "settimeout" else repeated(fresh, expired, way, number)
-        timings.function("moved and filed anew", action, number)
-    finish(timings.figures)
-
-
-def _live(factory: Callable[[], asyncio.AbstractEventLoop], mode: str, number: int, loops: int, values: int) -> None:
-    timings = Timings(loops, values)
+    timings = Timings(int(loops), int(values))
     with asyncio.Runner(loop_factory=factory) as runner:
-        held = _armed(runner.get_loop(), number - 1)  # the measured timer is one of `number`
-        if mode == "timeout":
-            timings.function("later", lambda operations: runner.run(enter_and_leave(operations)))
-        for name in WAYS.get(mode, ()):
-            timings.function(name, _on(runner, mode, name))
-        if mode in ("timeout", "call_later"):
-            timings.figures["set and cleared"] = timings.figures["later"]
-        assert len(held) == number - 1
-        finish(timings.figures)
-
-
-def _on(runner: asyncio.Runner, mode: str, name: str) -> Callable[[int], float]:
-    return lambda operations: runner.run(repeat(mode, name, operations))
+        if kind == "live":
+            live(runner, way, int(number), timings)
+        timings.past_expiry(lambda count: runner.run(EXPIRED[way](count)), int(number))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main(*sys.argv[1:])

@@ -1,23 +1,22 @@
 """The cost of trio's own timeouts. Run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_trio scope|moved_scope|moved|expiry NUMBER LOOPS VALUES
+    python -m loadtest.bench.reset_trio scope|moved_scope live|expiry NUMBER LOOPS VALUES
 
 `scope`: entered and left; `moved_scope`: one scope's deadline is moved; both with NUMBER scopes entered meanwhile.
-`moved`: NUMBER scopes, whose deadlines are moved earlier in turn; `expiry`: moved later, and past their old times. In
-one task that many scopes must be nested, so none of them may come due.
+expiry: NUMBER scopes are moved later, and past their old times. In one task that many scopes must be nested, so none of
+them may come due.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
 
-from .measured import HOUR, Expiry, Timings, finish, repeated, spread_times
+from .measured import HOUR, Expiry, Timings, finish, spread_times
 
 WAYS: Mapping[str, Mapping[str, str]] = {
     "scope": {"later": "with trio.move_on_after(5): pass"},
@@ -42,33 +41,17 @@ def entered(times: Sequence[float]) -> Iterator[list[trio.CancelScope]]:
             scope.__exit__(None, None, None)
 
 
-def _far(number: int) -> list[float]:
-    now = trio.current_time()
-    return [now + offset for offset in spread_times(number, HOUR, 2 * HOUR)]
-
-
-async def live(way: str, number: int, loops: int, values: int) -> None:
+async def live(way: str, number: int, timings: Timings) -> None:
     """Measure one way, print the figures and exit, because leaving a million scopes takes long."""
-    timings = Timings(loops, values)
     # the measured scope is one of `number`
-    with entered(_far(number - 1)), trio.CancelScope() as scope:  # noqa: ASYNC100, the scope itself is measured
-        names = {"HOUR": HOUR, "inf": math.inf, "scope": scope, "step": 2.9 * HOUR / loops, "trio": trio}
+    far = [trio.current_time() + offset for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
+    with entered(far), trio.CancelScope() as scope:  # noqa: ASYNC100, the scope itself is measured
+        names = {"HOUR": HOUR, "inf": math.inf, "scope": scope, "step": 2.9 * HOUR / timings.loops, "trio": trio}
         for name, statement in WAYS[way].items():
             timings.statement(name, statement, names, "seconds = 3 * HOUR")
         if way == "scope":
             timings.figures["set and cleared"] = timings.figures["later"]
         finish(timings.figures)
-
-
-async def moved(number: int) -> float:
-    """Return the seconds in which `number` deadlines are moved earlier in turn."""
-    offsets = spread_times(number, HOUR / 4, HOUR / 2)
-    with entered(_far(number)) as scopes:
-        began = time.perf_counter()
-        for scope, offset in zip(scopes, offsets, strict=True):
-            scope.deadline = trio.current_time() + offset
-        await trio.lowlevel.checkpoint()
-        return time.perf_counter() - began
 
 
 async def expired(number: int) -> float:
@@ -83,15 +66,13 @@ async def expired(number: int) -> float:
         return expiry.seconds()
 
 
-def main(mode: str, number: int, loops: int, values: int) -> None:
+def main(way: str, kind: str, number: str, loops: str, values: str) -> None:
     """Measure, print the figures and exit."""
-    if mode in WAYS:
-        trio.run(live, mode, number, loops, values)
-    name, action = {"moved": ("moved earlier", moved), "expiry": ("moved and filed anew", expired)}[mode]
-    timings = Timings(1, values, warmups=0)
-    timings.function(name, repeated(trio.run, action, number), number)
-    finish(timings.figures)
+    timings = Timings(int(loops), int(values))
+    if kind == "live":
+        trio.run(live, way, int(number), timings)
+    timings.past_expiry(lambda count: trio.run(expired, count), int(number))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:])

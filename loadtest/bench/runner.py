@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
 from ..report import console, progress, save
-from . import NAMES, ON_REQUEST, earlier, golang, tables, validity
+from . import MODULES, earlier, golang, tables, validity
 from .contest import Benchmark, Contestant, ContestantError, Verdict
 from .results import Results
 from .schedule import PRECISE, Rule, Turn, seconds_left, turns
@@ -43,11 +44,7 @@ class Plan:
 
 def load(name: str) -> Benchmark:
     """Import the benchmark of this name. KeyError if there is none."""
-    if name not in (*NAMES, *ON_REQUEST):
-        raise KeyError(name)
-    # a module named http would hide the standard library's
-    module = {"http": "web"}.get(name, name)
-    benchmark = importlib.import_module(f"{__package__}.{module}").BENCHMARK
+    benchmark = importlib.import_module(MODULES[name]).BENCHMARK
     assert isinstance(benchmark, Benchmark)
     return benchmark
 
@@ -96,7 +93,7 @@ class Measurer:
         try:
             figures = self._benchmark.measure(turn.contestant, turn.case)
             self._results.add(turn.contestant, turn.case, figures)
-        except (ContestantError, RuntimeError, OSError, LookupError, ValueError) as error:
+        except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
             # the failure of one contestant must not lose the figures of the others
             self._results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
         self.took[turn.pair] = time.monotonic() - began
@@ -139,12 +136,11 @@ def _imprecise(results: Results) -> list[tuple[str, str]]:
     return found
 
 
-def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path, pictures: Path | None = None) -> bool:
+def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
     """Run these benchmarks. True if nothing failed, all figures count, and every measured target is reached.
 
     Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
-    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes. `pictures`: where the
-    pictures go; None is `directory`.
+    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
     """
     chosen = [benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks]
     if plan.pythons:
@@ -154,25 +150,27 @@ def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path, pictures: 
         for benchmark in chosen
     ]
     tables.header(golang.version())
-    good = True
-    for benchmark, results, before in prepared:
-        rule = plan.rule_of(benchmark)
-        measure(benchmark, results, rule)
-        earlier.include(results, before, benchmark.cases())
-        if not plan.quick:
-            results.invalid = validity.judge(benchmark, results)
-        targets = [
-            target for target in benchmark.targets if target.case in results.cases and (target.always or not plan.quick)
-        ]
-        verdicts = [results.verdict(target) for target in targets]
-        tables.show(benchmark, results, verdicts, rule)
-        _write(benchmark, document(benchmark, results, verdicts, plan), directory)
-        if results.values:
-            (pictures or directory).mkdir(parents=True, exist_ok=True)
-            benchmark.plot(results, (pictures or directory) / f"{benchmark.file}.png")
-        reached = all(verdict.reached is not False for verdict in verdicts)
-        good = good and not results.failures and not results.invalid and reached
-    return good
+    good = [_run(benchmark, results, before, plan, directory) for benchmark, results, before in prepared]
+    return all(good)
+
+
+def _run(benchmark: Benchmark, results: Results, before: earlier.Earlier, plan: Plan, directory: Path) -> bool:
+    """Measure one benchmark, and show and keep its results."""
+    rule = plan.rule_of(benchmark)
+    measure(benchmark, results, rule)
+    earlier.include(results, before, benchmark.cases())
+    if not plan.quick:
+        results.invalid = validity.judge(benchmark, results)
+    targets = [
+        target for target in benchmark.targets if target.case in results.cases and (target.always or not plan.quick)
+    ]
+    verdicts = [results.verdict(target) for target in targets]
+    tables.show(benchmark, results, verdicts, rule)
+    save(f"bench-{benchmark.name}", document(benchmark, results, verdicts, plan), directory)
+    if results.values:
+        benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+    reached = all(verdict.reached is not False for verdict in verdicts)
+    return reached and not results.failures and not results.invalid
 
 
 def _beside(benchmark: Benchmark, pythons: Sequence[str]) -> Benchmark:
@@ -186,7 +184,7 @@ def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earli
     if not plan.add:
         return {}
     try:
-        return earlier.recall(directory / f"{benchmark.file}.json", benchmark.metrics)
+        return earlier.recall(directory / f"bench-{benchmark.name}.json", benchmark.metrics)
     except ValueError as error:
         raise RuntimeError(str(error)) from error
 
@@ -206,11 +204,6 @@ def cases(names: Sequence[str]) -> set[str]:
 def contestants(names: Sequence[str]) -> dict[str, Contestant]:
     """Return all contestants of these benchmarks by name."""
     return {contestant.name: contestant for name in names for contestant in load(name).contestants()}
-
-
-def _write(benchmark: Benchmark, written: dict[str, Any], directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    save(benchmark.file, written, directory)
 
 
 def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
@@ -233,7 +226,6 @@ def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict]
         ],
         "invalid": [{"contestant": name, "case": case, "why": why} for (name, case), why in results.invalid.items()],
         "targets": [_target(verdict) for verdict in verdicts],
-        **benchmark.more(results),
     }
 
 

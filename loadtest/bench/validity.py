@@ -13,7 +13,6 @@ from typing import Final
 
 from .contest import Benchmark
 from .results import Results
-from .spread import Spread
 
 # per cent of a core
 BUSY: Final = 85.0
@@ -30,17 +29,11 @@ def judge(benchmark: Benchmark, results: Results) -> dict[tuple[str, str], str]:
             busy = results.median(*pair, "busy")
             if busy is not None and busy < BUSY and benchmark.saturates(case):
                 found[pair] = f"the server was not the bottleneck: it used {busy:.0f} % of its core"
-            elif _gains(results.spread(*pair, "tax")):
-                found[pair] = "deadlines made it faster, which they cannot"
         for ours, bare in benchmark.bare.items():
             if any(_better(results, case, metric, ours, bare) for metric in ("rate", "cpu")):
                 found.setdefault((ours, case), f"it was faster with deadlines than without ({bare})")
                 found.setdefault((bare, case), f"it was slower without deadlines than with them ({ours})")
     return found
-
-
-def _gains(tax: Spread | None) -> bool:
-    return tax is not None and tax.high < -100 * SAME
 
 
 def _better(results: Results, case: str, metric: str, ours: str, bare: str) -> bool:

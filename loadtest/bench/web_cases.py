@@ -1,93 +1,80 @@
-"""The cases of the HTTP benchmarks: applications of real frameworks first, then plain pages."""
+"""The cases of the HTTP benchmarks, as cases.toml has them, and the load that each is."""
 
 from __future__ import annotations
 
+import shutil
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from ..frameworks import FASTAPI, STARLETTE
-from ..servers import ROOT
-from .web_servers import APP
+from .. import frameworks
+from ..servers import ROOT, Server
+from . import client, processes, wrk
 
-CONNECTIONS: Final = 64
+Speaks = Literal["http", "tls", "websocket"]
 
-_CLOSE: Final = ("-H", "Connection: close")
-_UPLOAD: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload.lua"))
-_UPLOAD_10K: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload_10k.lua"))
+PAGES: Final = "loadtest.apps:web"
+ECHO: Final = "loadtest.apps:echo"
 
-_UPLOAD_1M: Final = ("-s", str(ROOT / "loadtest" / "clients" / "upload_1m.lua"))
-
-# what a browser sends with a page
-_BROWSER: Final = tuple(
-    word
-    for field in (
-        "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36",
-        "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
-        "Accept-Language: en-US,en;q=0.5",
-        "Accept-Encoding: gzip, deflate, br, zstd",
-        "Cache-Control: no-cache",
-        "Sec-Fetch-Dest: document",
-        "Sec-Fetch-Mode: navigate",
-        "Sec-Fetch-Site: none",
-        "Sec-Fetch-User: ?1",
-        "Upgrade-Insecure-Requests: 1",
-        "Cookie: session=0123456789abcdef0123456789abcdef; theme=dark",
-    )
-    for word in ("-H", field)
-)
+_APPS: Final = {"": PAGES, "starlette": frameworks.STARLETTE, "fastapi": frameworks.FASTAPI}
+_CLIENTS: Final = ROOT / "loadtest" / "clients"
+# seconds that the client of websockets may take beyond its duration, for opening them and for noticing a stall
+_PATIENCE: Final = 30.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """The requested path, wrk's options, whether the allocator keeps its memory, the application, and connections."""
+    """One case of cases.toml. `neutral`: the allocator keeps its memory. `message`: bytes and kind, of websockets."""
 
-    path: str
+    app: str = PAGES
+    path: str = "/"
+    connections: int = 64
     options: Sequence[str] = ()
     neutral: bool = True
-    app: str = APP
-    connections: int = CONNECTIONS
+    speaks: Speaks = "http"
+    message: tuple[int, str] = (0, "text")
 
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Case:
+        """Make a case of its table. KeyError or TypeError if something of it is unknown."""
+        found = dict(table)
+        script, headers = found.pop("script", ""), found.pop("headers", ())
+        app = _APPS[found.pop("app", "")]
+        return cls(
+            app=ECHO if found.get("speaks") == "websocket" else app,
+            options=[*(("-s", str(_CLIENTS / script)) if script else ()), *(f"-H{header}" for header in headers)],
+            neutral=found.pop("malloc", "") != "defaults",
+            message=(found.pop("bytes", 0), "binary" if found.pop("binary", False) else "text"),
+            **found,
+        )
+
+    @property
+    def missing(self) -> str | None:
+        """Say which program it needs that is not installed; None if there is none."""
+        program = {"tls": "openssl", "websocket": "cc"}.get(self.speaks)
+        return f"{program} is not installed" if program and shutil.which(program) is None else None
+
+
+_TABLES: Final = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))
+CASES: Final[Mapping[str, Case]] = {name: Case.read(table) for name, table in _TABLES.items()}
 
 MAIN: Final = "hello"
-DEFAULTS: Final = "hello, default malloc"
-JSON: Final = "Starlette JSON"
-ITEM: Final = "FastAPI"
-PIECES: Final = "Starlette, 20 pieces"
-EVENTS: Final = "Starlette, 20 events 1 ms apart, 256 connections"
-SLEEP: Final = "Starlette, sleeps 10 ms, 256 connections"
-UPLOAD: Final = "Starlette, 10 kB up"
-LARGE: Final = "Starlette, 100 kB down"
-CLOSING: Final = "Starlette JSON, closing"
-ALONE: Final = "Starlette JSON, one connection"
-BLOCKING: Final = "FastAPI, a function in a thread"
-FILE: Final = "Starlette, a file of 3 kB"
-BEHIND: Final = "Starlette, 1 MB up behind a middleware, 8 connections"
-BROWSER: Final = "a browser's head"
 MANY: Final = "hello, 1,000 connections"
 
-CASES: Final[Mapping[str, Case]] = {
-    JSON: Case("/json", app=STARLETTE),
-    ITEM: Case("/items/7?note=new", app=FASTAPI),
-    PIECES: Case("/pieces", app=STARLETTE),
-    EVENTS: Case("/events", app=STARLETTE, connections=256),
-    SLEEP: Case("/sleep", app=STARLETTE, connections=256),
-    UPLOAD: Case("/upload", _UPLOAD_10K, app=STARLETTE),
-    LARGE: Case("/large", app=STARLETTE),
-    CLOSING: Case("/json", _CLOSE, app=STARLETTE),
-    ALONE: Case("/json", app=STARLETTE, connections=1),
-    BLOCKING: Case("/blocking", app=FASTAPI),
-    FILE: Case("/file", app=STARLETTE),
-    BEHIND: Case("/behind/upload", _UPLOAD_1M, app=STARLETTE, connections=8),
-    BROWSER: Case("/", _BROWSER),
-    MANY: Case("/", connections=1000),
-    MAIN: Case("/"),
-    "JSON 1 KiB": Case("/json"),
-    "64 KiB down": Case("/large"),
-    "64 KiB up": Case("/upload", _UPLOAD),
-    "hello, closing": Case("/", _CLOSE),
-    "JSON 1 KiB, closing": Case("/json", _CLOSE),
-    "64 KiB down, closing": Case("/large", _CLOSE),
-    "64 KiB up, closing": Case("/upload", (*_UPLOAD, *_CLOSE)),
-    DEFAULTS: Case("/", neutral=False),
-}
+
+def load(server: Server, case: Case, seconds: int) -> wrk.Requests:
+    """Load a server for `seconds`, from a core of its own. ContestantError if anything but the answer comes."""
+    if case.speaks == "websocket":
+        return echoed(server.port, case.connections, case.message, seconds)
+    scheme = "https" if case.speaks == "tls" else "http"
+    return wrk.load(f"{scheme}://127.0.0.1:{server.port}{case.path}", case.connections, seconds, case.options)
+
+
+def echoed(port: int, connections: int, message: tuple[int, str], seconds: float) -> wrk.Requests:
+    """Let a server echo messages over websockets, each when the echo of the last has come."""
+    size, kind = message
+    command = [str(client.compiled(_CLIENTS / "websocket.c")), *map(str, (port, connections, size, kind, 0, seconds))]
+    done = processes.run(command, core=processes.CLIENT_CORE, seconds=seconds + _PATIENCE)
+    return wrk.Requests(int(done["messages"]), done["seconds"])

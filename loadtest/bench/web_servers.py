@@ -1,151 +1,104 @@
-"""The HTTP servers that are compared: how each is started and what it needs.
-
-All serve the application of the case (Go: the pages of `loadtest.apps:web`), in one process on one core, without an
-access log. The timeouts that a server has are on and long, so that nothing is cut during a measurement. Peers write no
-fields that ours does not write, and read none that ours does not read. Their garbage collector is set as ours, but in
-granian's worker processes.
-"""
+"""The servers of the HTTP benchmarks, as servers.toml has them, and how each is started."""
 
 from __future__ import annotations
 
+import functools
 import socket
+import ssl
 import sys
+import tempfile
+import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
-from ..apps import PAGES
-from ..frameworks import ANSWERS
-from ..servers import START, Server, deadlined_command, running
-from . import builds, golang
+from .. import apps, frameworks
+from ..servers import START, Server, running, tool
+from . import builds, golang, processes
 from .contest import Contestant, ContestantError
-from .loaded import wait_for_answer
-from .processes import SERVER_CORE
+from .crowd import WEBSOCKET, Crowd
+from .web_cases import ECHO, PAGES, Case, Speaks
 
-APP: Final = "loadtest.apps:web"
-# seconds; beyond any measurement
-LONG: Final = 90
-
-_H11: Final = ("--http", "h11")
-_HTTPTOOLS: Final = ("--http", "httptools")
-_ON: Final = tuple(
-    word
-    for timeout in ("handshake", "read-header", "read", "write", "idle", "handler", "connection-age")
-    for word in (f"--{timeout}", f"{LONG}s")
-)  # the minimum rates of body and write are on by default
-_OFF: Final = tuple(
-    word
-    for timeout in (
-        "handshake", "read-header", "read", "body-grace", "write-grace", "write", "idle", "handler", "connection-age"
-    )
-    for word in (f"--{timeout}", "off")
-)  # fmt: skip
+# what each application answers, by path; the pages are those of loadtest/peers/go/web, too
+_ANSWERS: Final = {**frameworks.ANSWERS, PAGES: {path: body for path, (_, body) in apps.PAGES.items()}, ECHO: {}}
+_TAKES_UPLOADS: Final = (PAGES, frameworks.STARLETTE)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A server. `command(app)` makes its command when it is started; `needs`: modules without which it is missing."""
+    """A server of servers.toml, whose command has the words filled in."""
 
     name: str
-    command: Callable[[str], Sequence[str]]
+    command: str
     needs: Sequence[str] = ()
+    speaks: Sequence[Speaks] = ("http",)
+    tls: str = ""
+    program: str = ""
 
     def contestant(self) -> Contestant:
         """Return its contestant, which is missing if something is not installed."""
-        compiled, pure = builds.contestants()
-        if self.name.startswith("Go"):
+        if self.program:
             return golang.contestant(self.name)
-        if self.name.startswith(builds.PURE):
-            return Contestant(self.name, pure.missing)
         absent = [module for module in self.needs if find_spec(module) is None]
         if absent:
             return Contestant(self.name, f"not installed (pip install {' '.join(absent)})")
-        return Contestant(self.name, compiled.missing if self.name.startswith(builds.INSTALLED) else None)
+        compiled, pure = builds.contestants()
+        build = pure if self.name.startswith(builds.PURE) else compiled
+        return Contestant(self.name, build.missing if self.name.startswith(builds.INSTALLED) else None)
+
+    def refuses(self, case: Case) -> str | None:
+        """Say why the server is not for this case; None if it is."""
+        if self.program and case.app != PAGES:
+            return f"{self.name} serves no application in Python"
+        return None if case.speaks in self.speaks else f"{self.name} is not measured with {case.speaks}"
+
+    def start(self, case: Case) -> list[str]:
+        """Return the command that serves this case."""
+        words = {"app": case.app, "port": str(free_port())}
+        template = self.command
+        if case.speaks == "tls":
+            words["certificate"], words["key"] = map(str, certificate())
+            template += f" {self.tls}"
+        program = [golang.program(self.program)] if self.program else [sys.executable, "-m"]
+        return [*program, *(word.format(**words) for word in template.split())]
 
 
-def _ours(*flags: str) -> Callable[[str], list[str]]:
-    return lambda app: deadlined_command(app, "--no-access-log", *flags)
+_TABLE: Final = tomllib.loads(Path(__file__).with_name("servers.toml").read_text(encoding="utf-8"))
+# the options of `deadlined serve` that switch all deadlines off
+DEADLINES_OFF: Final[str] = _TABLE["words"]["off"]
 
 
-def _uvicorn(http: str, loop: str) -> Callable[[str], list[str]]:
-    return lambda app: tuned_command(
-        "uvicorn", app, "--http", http, "--loop", loop, "--ws", "none", "--no-access-log", "--no-proxy-headers",
-        "--no-server-header", "--timeout-keep-alive", str(LONG), "--host", "127.0.0.1", "--port", "0",
-    )  # fmt: skip
+def _read() -> Iterator[Entry]:
+    """Read the table. TypeError if something of it is unknown or missing."""
+    for server in _TABLE["server"]:
+        command = server["command"]
+        for word, text in _TABLE["words"].items():
+            command = command.replace(f"{{{word}}}", text)
+        yield Entry(**{**server, "command": command})
 
 
-def _hypercorn(app: str) -> list[str]:
-    # no worker processes: it serves in the first one
-    return tuned_command(
-        "hypercorn", "--worker-class", "trio", "--workers", "0", "--keep-alive", str(LONG), "--bind", "127.0.0.1:0", app
-    )
-
-
-def _granian(*flags: str) -> Callable[[str], list[str]]:
-    # it does not report the port that the system chose
-    return lambda app: module_command(
-        "granian", "--interface", "asgi", "--workers", "1", "--http", "1", "--no-ws", "--loop", "uvloop",
-        "--no-access-log", "--host", "127.0.0.1", "--port", str(free_port()), *flags, app,
-    )  # fmt: skip
-
-
-def tuned_command(name: str, *arguments: str) -> list[str]:
-    """Return the command that runs a server with the garbage collector as ours."""
-    return module_command("loadtest.peers.tuned", name, *arguments)
-
-
-def module_command(name: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this Python."""
-    return [sys.executable, "-m", name, *arguments]
-
+ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _read()}
 
 OURS: Final = f"{builds.INSTALLED} httptools"
 OURS_OFF: Final = f"{builds.INSTALLED} httptools, deadlines off"
 OURS_UVLOOP: Final = f"{builds.INSTALLED} httptools uvloop"
-OURS_ASYNCIO: Final = f"{builds.INSTALLED} httptools asyncio"
 OURS_H11: Final = f"{builds.INSTALLED} h11"
 OURS_H11_OFF: Final = f"{builds.INSTALLED} h11, deadlines off"
 PURE_H11: Final = f"{builds.PURE} h11"
 UVICORN_H11: Final = "uvicorn h11 asyncio"
 UVICORN_FAST: Final = "uvicorn httptools uvloop"
+UVICORN_WEBSOCKETS: Final = "uvicorn websockets uvloop"
 HYPERCORN: Final = "hypercorn trio"
 GRANIAN: Final = "granian"
 GRANIAN_ST: Final = "granian st"
+GRANIAN_WEBSOCKETS: Final = "granian websockets"
 GO: Final = "Go net/http"
-
-# servers whose tax alone is measured, with the argument of loadtest.peers.http_tax
-TAX: Final = f"{builds.INSTALLED} httptools, deadlines on and off in turn"
-TAX_H11: Final = f"{builds.INSTALLED} h11, deadlines on and off in turn"
-TAXES: Final[Mapping[str, str]] = {TAX: "httptools", TAX_H11: "h11"}
-
-# bounds: what every server on trio must do; not peers
-FLOOR_H11: Final = "the least: trio and h11"
-FLOOR_FAST: Final = "the least: trio and httptools"
-FLOORS: Final = (FLOOR_H11, FLOOR_FAST)
-
-_ENTRIES: Final = (
-    Entry(OURS_H11, _ours(*_H11, *_ON)),
-    Entry(OURS_H11_OFF, _ours(*_H11, *_OFF)),
-    Entry(OURS, _ours(*_HTTPTOOLS, *_ON), ("httptools",)),
-    Entry(OURS_OFF, _ours(*_HTTPTOOLS, *_OFF), ("httptools",)),
-    Entry(OURS_UVLOOP, _ours(*_HTTPTOOLS, *_ON, "--loop", "uvloop"), ("httptools", "uvloop")),
-    Entry(OURS_ASYNCIO, _ours(*_HTTPTOOLS, *_ON, "--loop", "asyncio"), ("httptools",)),
-    Entry(PURE_H11, _ours(*_H11, *_ON)),
-    Entry(UVICORN_H11, _uvicorn("h11", "asyncio"), ("uvicorn",)),
-    Entry(UVICORN_FAST, _uvicorn("httptools", "uvloop"), ("uvicorn", "httptools", "uvloop")),
-    Entry(HYPERCORN, _hypercorn, ("hypercorn",)),
-    Entry(GRANIAN, _granian(), ("granian", "uvloop")),
-    Entry(GRANIAN_ST, _granian("--runtime-mode", "st"), ("granian", "uvloop")),
-    Entry(FLOOR_H11, lambda app: module_command("loadtest.peers.floor", "h11")),
-    Entry(FLOOR_FAST, lambda app: module_command("loadtest.peers.floor", "httptools"), ("httptools",)),
-    Entry(GO, lambda app: [golang.program("web"), str(LONG)]),
-    Entry(TAX, lambda app: module_command("loadtest.peers.http_tax", TAXES[TAX]), ("httptools",)),
-    Entry(TAX_H11, lambda app: module_command("loadtest.peers.http_tax", TAXES[TAX_H11])),
-)
-ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _ENTRIES}
 
 
 def free_port() -> int:
@@ -155,29 +108,69 @@ def free_port() -> int:
         return port
 
 
+@functools.cache
+def certificate() -> tuple[Path, Path]:
+    """Make a self-signed certificate of ECDSA, P-256, and its key, with the command `openssl`; once in a run."""
+    folder = _folder().name
+    made, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    command = [tool("openssl"), "req", "-x509", *curve, "-nodes", "-keyout", str(key), "-out", str(made), "-days", "2"]
+    processes.output([*command, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+    return made, key
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that is deleted with the process."""
+    return tempfile.TemporaryDirectory(prefix="deadlined-tls-")
+
+
+@functools.cache
+def any_certificate() -> ssl.SSLContext:
+    """Return the context of a client that believes every server."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 @contextmanager
-def serving(entry: Entry, environment: Mapping[str, str], app: str = APP) -> Iterator[Server]:
+def serving(entry: Entry, case: Case) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
-    with running(entry.command(app), core=SERVER_CORE, environment=environment) as server:
-        if entry.name in FLOORS or entry.name in TAXES:
-            _expect(server, "/", PAGES["/"][1])
-        elif app == APP:
-            for path, (_, body) in PAGES.items():
-                _expect(server, path, body)
-            _expect(server, "/upload", b"65536", data=bytes(65536))
+    around = builds.surroundings(entry.name, neutral=case.neutral)
+    with running(entry.start(case), core=processes.SERVER_CORE, environment=around) as server:
+        if case.speaks == "websocket":
+            wait_for_answer(server, lambda: _open_websocket(server.port))
         else:
-            for path, body in ANSWERS[app].items():
-                _expect(server, path, body)
+            address = f"{'https' if case.speaks == 'tls' else 'http'}://127.0.0.1:{server.port}"
+            for path, body in _ANSWERS[case.app].items():
+                wait_for_answer(server, partial(_expect, address + path, body))
+            if case.app in _TAKES_UPLOADS:
+                wait_for_answer(server, partial(_expect, f"{address}/upload", b"65536", bytes(65536)))
         yield server
 
 
-def _expect(server: Server, path: str, body: bytes, data: bytes | None = None) -> None:
-    """Request once; retry while the connection is refused."""
+def _open_websocket(port: int) -> None:
+    with Crowd(port, WEBSOCKET) as crowd:
+        crowd.open(1)
 
-    def ask() -> None:
-        with urllib.request.urlopen(f"{server.url}{path}", data, timeout=START) as response:
-            found = response.read()
-        if found != body:
-            raise ContestantError(f"{path} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
 
-    wait_for_answer(server, ask)
+def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
+    with urllib.request.urlopen(url, data, timeout=START, context=any_certificate()) as response:
+        found = response.read()
+    if found != body:
+        raise ContestantError(f"{url} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
+
+
+def wait_for_answer(server: Server, ask: Callable[[], object]) -> None:
+    """Ask until it works; only a refused connection is tried again, because granian reports its port before its worker
+    listens. ContestantError if it does not work."""
+    end = time.monotonic() + START
+    while True:
+        try:
+            ask()
+            return
+        except (OSError, RuntimeError, ContestantError) as error:
+            if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
+                raise ContestantError(f"{error}\n{''.join(server.output)}") from error
+            time.sleep(0.05)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import resource
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from ..servers import on_core, tool
+from ..servers import tool
+from . import processes
 from .contest import ContestantError
-from .processes import CLIENT_CORE
 
 _DONE: Final = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
 _LATENCY: Final = re.compile(r"^\s*(50|99)%\s+([\d.]+)(us|ms|s|m)$", re.MULTILINE)
@@ -49,17 +48,8 @@ def load(url: str, connections: int, seconds: int, options: Sequence[str] = ()) 
     """Request `url` repeatedly for `seconds`, from a core of its own."""
     command = [tool("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "--timeout", "5s", *options, url]
     before = _slept()
-    with on_core(CLIENT_CORE):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with process:
-        try:
-            output = process.communicate(timeout=seconds + _PATIENCE)[0]
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        raise ContestantError(f"wrk: exit code {process.returncode}\n{output}")
-    return replace(Requests.parse(output), wakes=_slept() - before)
+    printed, _ = processes.output(command, core=processes.CLIENT_CORE, seconds=seconds + _PATIENCE)
+    return replace(Requests.parse(printed), wakes=_slept() - before)
 
 
 def _slept() -> int:

@@ -1,9 +1,9 @@
 """The client of the benchmark `churn`: many connections whose deadlines move at a given rate, with an account of each.
 
-    python -m loadtest.clients.churn PORT PROFILE CONNECTIONS RATE SECONDS [SEED]
+    python -m loadtest.clients.churn PORT PID PROFILE CONNECTIONS RATE SECONDS
 
-Each step ("warm", "opened", "loaded") is a line of JSON, after which the client waits for a line on its input, so that
-its parent can measure the server meanwhile. The last line is the result.
+PID is the server's, whose use of the machine is measured while connections are few, all open, and loaded. The last line
+of output is one JSON object: the metrics of the benchmark, and counts of what is "wrong" and "broken".
 
 Facts      Most deadlines are moved before they pass; some pass, some are cleared, and some connections are closed by
            either side while a deadline is set. A closed descriptor's number is used again at once.
@@ -11,7 +11,6 @@ Hazard     A client that cannot keep up measures itself.
 Answer     Requests are due by the clock, `RATE` per second in all. The share that was due and answered is reported, and
            so is the client's own use of its core.
 Cost       epoll's millisecond: a steady rate is a handful of requests each millisecond.
-
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ import socket
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..dial import bind, close, source
 from ..peers.churn_protocol import MOVE, REPLY, REQUEST
+from ..servers import Usage
 from .churn_account import PATIENCE, Account, Verdict
 from .churn_profiles import PROFILES, Move, Profile, Then
 
@@ -97,11 +97,12 @@ class Crowd:
                 self._receive(0.1)
             number -= batch
 
-    def load(self, seconds: float) -> float:
-        """Make requests for `seconds`; return the share of the requests that were due and were answered."""
+    def load(self, seconds: float, at_third: Callable[[], object]) -> float:
+        """Make requests for `seconds`, and call `at_third` once when a third of them has passed; return the share of
+        the requests that were due and were answered."""
         began = time.monotonic()
         self._loading = began + seconds
-        made, spared, sweep = 0, 0, began + _SWEEP
+        made, spared, sweep, third = 0, 0, began + _SWEEP, began + seconds / 3
         answered = -self.counts[Verdict.ANSWERED]
         while (now := time.monotonic()) < self._loading:
             owed = self._profile.owed(now - began) - made - spared
@@ -117,6 +118,9 @@ class Crowd:
                 sweep = now + _SWEEP
                 self._wake(now)
                 self._sweep()
+            if now > third:
+                third = math.inf
+                at_third()
         owed = self._profile.owed(seconds) - spared
         return (answered + self.counts[Verdict.ANSWERED]) / max(owed, 1)
 
@@ -254,58 +258,64 @@ class Crowd:
                 self._expected(client)
 
 
-def result(crowd: Crowd, reached: float, seconds: float, answered: int, fired: int, cpu: float) -> dict[str, Any]:
-    """Return the last step's figures. Quantiles of the lateness are in seconds."""
-    ordered = sorted(crowd.lateness) or [math.nan]
-    last = len(ordered) - 1
+def churned(
+    port: int,
+    profile: Profile,
+    connections: int,
+    seconds: float,
+    usage: Callable[[], Usage],
+    patience: float = PATIENCE,
+) -> dict[str, float]:
+    """Open connections, load them for `seconds`, wait for the last deadlines, and return the figures.
+
+    `usage` tells what the server uses of the machine.
+    """
+    crowd = Crowd(port, profile, patience)
+    try:
+        few = min(WARM, connections)
+        crowd.open(few)
+        warm = usage()
+        crowd.open(connections - few)
+        # this client makes no cycles, and a collection of that many objects takes milliseconds
+        gc.freeze()
+        gc.disable()
+        opened, third = usage(), []
+        before = Counter(crowd.counts)
+        began, cpu = time.monotonic(), time.process_time()
+        reached = crowd.load(seconds, lambda: third.append(usage()))
+        lasted, cpu = time.monotonic() - began, time.process_time() - cpu
+        under_load, loaded = crowd.counts - before, usage()
+        crowd.finish()
+    finally:
+        gc.enable()
+        crowd.close()
     return {
-        "step": "done",
-        "reached": reached,
-        "answered": answered / seconds,
-        "fired": fired / seconds,
-        "cpu": cpu / seconds,
-        "lateness": [ordered[round(percent * last / 100)] for percent in (50, 99, 100)],
-        "stale": crowd.counts[Verdict.STALE],
-        "early": crowd.counts[Verdict.EARLY],
-        "lost": crowd.counts[Verdict.LOST],
+        **lateness(crowd.lateness),
+        "resets": under_load[Verdict.ANSWERED] / lasted,
+        "rate reached": reached * 100,
+        "firings": under_load[Verdict.FIRED] / lasted,
+        "CPU": (loaded.cpu - opened.cpu) / lasted * 100,
+        "per connection": (opened.resident - warm.resident) / max(connections - few, 1) / 1024,
+        "growth": (loaded.resident - third[0].resident) / 1024**2 if third else 0.0,
+        **{verdict.value: crowd.counts[verdict] for verdict in (Verdict.STALE, Verdict.EARLY, Verdict.LOST)},
+        "client's CPU": cpu / lasted * 100,
         "wrong": crowd.counts[Verdict.WRONG],
         "broken": crowd.broken,
     }
 
 
-def steps(
-    port: int, profile: Profile, connections: int, seconds: float, patience: float = PATIENCE
-) -> Iterator[dict[str, Any]]:
-    """Run everything, and yield after each step. The caller may pause there; after "loaded" deadlines still run."""
-    crowd = Crowd(port, profile, patience)
-    try:
-        warm = min(WARM, connections)
-        crowd.open(warm)
-        yield {"step": "warm"}
-        crowd.open(connections - warm)
-        # this client makes no cycles, and a collection of that many objects takes milliseconds
-        gc.freeze()
-        gc.disable()
-        yield {"step": "opened"}
-        before = Counter(crowd.counts)
-        began, cpu = time.monotonic(), time.process_time()
-        reached = crowd.load(seconds)
-        lasted, cpu = time.monotonic() - began, time.process_time() - cpu
-        under_load = crowd.counts - before
-        yield {"step": "loaded"}
-        crowd.finish()
-        yield result(crowd, reached, lasted, under_load[Verdict.ANSWERED], under_load[Verdict.FIRED], cpu)
-    finally:
-        gc.enable()
-        crowd.close()
+def lateness(seconds: Sequence[float]) -> dict[str, float]:
+    """Return quantiles in milliseconds; nothing of nothing."""
+    ordered = sorted(seconds)
+    places = {"p50": 50, "p99": 99, "max": 100} if ordered else {}
+    return {name: ordered[round(percent * (len(ordered) - 1) / 100)] * 1000 for name, percent in places.items()}
 
 
-def main(port: str, name: str, connections: str, rate: str, seconds: str, seed: str = "1") -> None:
+def main(port: str, pid: str, name: str, connections: str, rate: str, seconds: str) -> None:
     """Run the client with the arguments of the command line above."""
-    profile = PROFILES[name](int(connections), float(rate), random.Random(int(seed)))
-    for step in steps(int(port), profile, int(connections), float(seconds)):
-        print(json.dumps(step), flush=True)
-        sys.stdin.readline()
+    profile = PROFILES[name](int(connections), float(rate), random.Random(1))
+    found = churned(int(port), profile, int(connections), float(seconds), lambda: Usage.of(int(pid)))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

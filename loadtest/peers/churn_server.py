@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import suppress
 
 import trio
@@ -65,6 +64,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--collector-as-it-comes" not in sys.argv:
-        tune_gc()
+    tune_gc()
     trio.run(main)

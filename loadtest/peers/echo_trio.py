@@ -1,27 +1,44 @@
-"""An echo server on `trio.SocketStream`: `python -m loadtest.peers.echo_trio plain|fail_after|moved`.
+"""An echo server on trio: `python -m loadtest.peers.echo_trio deadlined|trio MODE`, `deadlined.Conn` or trio's stream.
 
-plain: no timeout. fail_after: a scope around every read and every write, as trio's documentation advises. moved: one
-scope per connection, whose deadline is moved before every read and every write; the cheapest way in trio.
+plain: no deadline. moved: the read deadline of a `Conn` is moved before every read and its write deadline before every
+write. fail_after: a scope around every read and every write, as trio's documentation advises. scope: one scope per
+connection, whose deadline is moved before every read and every write; the cheapest way in trio.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import trio
+
+import deadlined
+from deadlined import Conn
 
 SECONDS = 5.0
 
 
-async def plain(stream: trio.SocketStream) -> None:
+async def plain(stream: Conn | trio.SocketStream) -> None:
     """Echo until the peer ends."""
     while data := await stream.receive_some():
         await stream.send_all(data)
 
 
-async def fail_after(stream: trio.SocketStream) -> None:
+async def moved(conn: Conn) -> None:
     """Echo until the peer ends, each read and each write within SECONDS."""
+    while True:
+        conn.set_read_timeout(SECONDS)
+        data = await conn.receive_some()
+        if not data:
+            return
+        conn.set_write_timeout(SECONDS)
+        await conn.send_all(data)
+
+
+async def fail_after(stream: trio.SocketStream) -> None:
+    """Do the same with a scope for each read and each write."""
     while True:
         with trio.fail_after(SECONDS):
             data = await stream.receive_some()
@@ -31,32 +48,40 @@ async def fail_after(stream: trio.SocketStream) -> None:
             await stream.send_all(data)
 
 
-async def moved(stream: trio.SocketStream) -> None:
-    """Do the same as `fail_after` with one scope per connection."""
+async def scope(stream: trio.SocketStream) -> None:
+    """Do the same with one scope per connection."""
     now = trio.current_time
-    with trio.move_on_after(SECONDS) as scope:
+    with trio.move_on_after(SECONDS) as limit:
         while True:
-            scope.deadline = now() + SECONDS
+            limit.deadline = now() + SECONDS
             data = await stream.receive_some()
             if not data:
                 return
-            scope.deadline = now() + SECONDS
+            limit.deadline = now() + SECONDS
             await stream.send_all(data)
 
 
-async def handle(stream: trio.SocketStream) -> None:
-    """Serve a connection in the mode of the command line."""
-    # the client ends by closing, or was too slow
-    with suppress(trio.BrokenResourceError, trio.TooSlowError):
-        await {"plain": plain, "fail_after": fail_after, "moved": moved}[sys.argv[1]](stream)
+MODES: Mapping[str, Callable[[Any], Awaitable[None]]] = {
+    "plain": plain,
+    "moved": moved,
+    "fail_after": fail_after,
+    "scope": scope,
+}
 
 
-async def main() -> None:
+async def main(host: str, mode: str) -> None:
     """Serve on a free port until the process is terminated."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+    async def handle(stream: Any) -> None:
+        # the client ends by closing, or was too slow
+        with suppress(trio.BrokenResourceError, trio.TooSlowError, deadlined.DeadlineExceeded, ConnectionError):
+            await MODES[mode](stream)
+
+    open_listeners = deadlined.open_tcp_listeners if host == "deadlined" else trio.open_tcp_listeners
+    listeners: Any = await open_listeners(0, host="127.0.0.1")
     print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
     await trio.serve_listeners(handle, listeners)
 
 
 if __name__ == "__main__":
-    trio.run(main)
+    trio.run(main, sys.argv[1], sys.argv[2])

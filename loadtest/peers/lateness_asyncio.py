@@ -15,44 +15,21 @@ from . import lateness_report as report
 
 async def calls(count: int, spread: float) -> list[float]:
     """Return the lateness of each call, in seconds."""
-    clock, loop, lateness, done = time.monotonic, asyncio.get_running_loop(), [], asyncio.Event()
-
-    def fire(due: float) -> None:
-        lateness.append(clock() - due)
-        if len(lateness) == count:
-            done.set()
-
-    due = report.due_times(count, spread, clock())
-    for when in due:
-        loop.call_at(when, fire, when)
-    report.require_lead(due, clock())
+    call_at, done = asyncio.get_running_loop().call_at, asyncio.Event()
+    lateness = report.armed(count, spread, time.monotonic, lambda when, fire: call_at(when, fire, when), done)
     await done.wait()
     return lateness
 
 
-async def ticker(period: float, seconds: float) -> dict[str, float]:
-    """Measure a ticker made of `sleep`."""
-    meter = report.Meter(period, seconds, time.monotonic)
-    due = time.monotonic()
-    while True:
-        due = meter.next(due)
-        await asyncio.sleep(due - time.monotonic())
-        if not meter.tick():
-            return meter.report()
-
-
-def main(variant: str, what: str, first: str, second: str) -> None:
-    """Run with the arguments that `lateness_report` describes; VARIANT is "asyncio" or "uvloop"."""
+def main(variant: str, count: str, spread: str) -> None:
+    """Measure on the named loop."""
     factory = asyncio.new_event_loop
     if variant == "uvloop":
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        if what == "ticker":
-            report.tell(runner.run(ticker(float(first), float(second))))
-            return
-        report.measure_timers(lambda count, spread: runner.run(calls(count, spread)), int(first), float(second))
+        report.measure(lambda count, spread: runner.run(calls(count, spread)), count, spread)
 
 
 if __name__ == "__main__":

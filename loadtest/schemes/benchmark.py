@@ -1,15 +1,15 @@
 """The benchmark `schemes`: each timer queue in each operation and workload, a metric per number of timers.
 
-A process measures one queue in all cases, at all sizes; a size that would take longer than `patience` seconds is left
-out, and the table says so.
+A size that would take longer than PATIENCE seconds is left out, and the table says so.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import linear_regression
 from typing import Final, Self
 
 from deadlined.timers import COMPILED
@@ -17,24 +17,23 @@ from deadlined.timers import COMPILED
 from ..bench import builds, processes
 from ..bench.contest import Benchmark, Contestant, Metric
 from ..bench.results import Results
-from .growth import Growth, growth
-from .operations import BARE_EXTRACT, BARE_NAMES, BARE_START, NAMES
-from .subjects import EXTRACT, START, SUBJECTS
+from .operations import OPERATIONS
+from .subjects import SUBJECTS
 from .workloads import WORKLOADS
 
 MOST: Final = 1_000_000
 QUICK_MOST: Final = 1000
-# seconds that one size may take in one repetition, and seconds after which an operation that can be cut short is
+# seconds that one size may take in one start, and seconds after which a step that can be cut short is
 PATIENCE: Final = 15.0
 BUDGET: Final = 2.0
-# seconds for which the small sizes are repeated within one repetition
-REPEATED: Final = 0.1
 QUICK_BUDGET: Final = 0.02
+# runs of a small size in one start at most
+VALUES: Final = 20
 
-CASES: Final = (*NAMES, *BARE_NAMES, *WORKLOADS)
+# fewer show no growth
+LEAST_SIZES: Final = 3
 
-# the operation of the paper that a case measures
-_OPERATION: Final = {**{name: name for name in NAMES}, BARE_START: START, BARE_EXTRACT: EXTRACT}
+CASES: Final = (*OPERATIONS, *WORKLOADS)
 
 
 class Schemes(Benchmark):
@@ -46,21 +45,13 @@ class Schemes(Benchmark):
     columns = 6
 
     def __init__(
-        self, most: int = MOST, patience: float = PATIENCE, budget: float = BUDGET, repeated: float = REPEATED
+        self, most: int = MOST, patience: float = PATIENCE, budget: float = BUDGET, values: int = VALUES
     ) -> None:
-        self.sizes = tuple(10**power for power in range(1, 10) if 10**power <= most)
-        self.metrics = {str(size): Metric("ns", "less") for size in self.sizes}
-        self._most = most
+        self._sizes = tuple(10**power for power in range(1, 10) if 10**power <= most)
+        self.metrics = {str(size): Metric("ns", "less") for size in self._sizes}
         self._patience = patience
         self._budget = budget
-        self._repeated = repeated
-        # how often a queue was measured, and its figures of cases whose turn has not come
-        self._runs: Counter[str] = Counter()
-        self._waiting: dict[tuple[str, str], list[dict[str, float]]] = {}
-
-    @property
-    def file(self) -> str:
-        return self.name
+        self._values = values
 
     def contestants(self) -> Sequence[Contestant]:
         return [Contestant(name) for name in SUBJECTS]
@@ -68,81 +59,46 @@ class Schemes(Benchmark):
     def cases(self) -> Sequence[str]:
         return CASES
 
-    def skips(self, contestant: str, case: str) -> str | None:
-        return "there is no scheme alone" if case in BARE_NAMES and not SUBJECTS[contestant].scheme else None
-
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        if not self._waiting.get((contestant, case)):
-            self._measure_all(contestant)
-        return self._waiting[contestant, case].pop(0)
-
-    def _measure_all(self, contestant: str) -> None:
-        self._runs[contestant] += 1
-        settings = (contestant, self._runs[contestant], self._patience, self._budget, self._repeated, *self.sizes)
+        settings = (contestant, case, self._patience, self._budget, self._values, *self._sizes)
         command = [sys.executable, "-m", f"{__package__}.child", *map(str, settings)]
-        found = processes.run(command, builds.environment(builds.INSTALLED))
-        for case in CASES:
-            figures = {size: found[f"{case}/{size}"] for size in self.metrics if f"{case}/{size}" in found}
-            self._waiting.setdefault((contestant, case), []).append(figures)
+        return processes.run(command, builds.environment(builds.INSTALLED))
 
     def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
-        grown = _growth(results, contestant, case)
         found = self._costs(results, contestant, case)
-        late = [f"{size:,}" for size in self.sizes if found and size not in found]
+        late = [f"{size:,}" for size in self._sizes if found and size not in found]
         return {
-            "slope": "-" if grown is None else f"{grown.slope:.2f}",
-            "fits": "-" if grown is None else grown.label,
-            "theory": theory(case, contestant) or "-",
+            "slope": "-" if len(found) < LEAST_SIZES else f"{slope(found):.2f}",
+            "theory": SUBJECTS[contestant].theory(case) if case in OPERATIONS else "-",
             f"> {self._patience:g} s": ", ".join(late),
         }
 
-    def more(self, results: Results) -> Mapping[str, object]:
-        return {"timers": "compiled" if COMPILED else "pure Python", "patience": self._patience, "sizes": self.sizes,
-                "growth": [_described(results, name, case) for case in results.cases for name in SUBJECTS
-                           if self._costs(results, name, case)]}  # fmt: skip
-
     def plot(self, results: Results, path: Path) -> None:
-        """Draw one small picture per case, schemes-START.png and so on."""
+        """Draw a panel for each case."""
         from ..bench.plots import growths  # matplotlib takes a second to import
 
-        built = "compiled" if COMPILED else "pure Python"
-        for case in results.cases:
-            costs = {name: self._costs(results, name, case) for name in SUBJECTS}
-            if any(costs.values()):
-                growths(f"{case} (timers {built})", costs, path.with_name(picture(case)))
+        costs = {
+            case: {name: found for name in SUBJECTS if (found := self._costs(results, name, case))}
+            for case in results.cases
+        }
+        growths(self.title, {case: found for case, found in costs.items() if found}, path)
 
     def quick(self) -> Self:
-        return type(self)(min(self._most, QUICK_MOST), self._patience, QUICK_BUDGET, 0.0)
+        return type(self)(min(self._sizes[-1], QUICK_MOST), self._patience, QUICK_BUDGET, values=1)
 
-    @staticmethod
-    def _costs(results: Results, contestant: str, case: str) -> dict[int, float]:
+    def _costs(self, results: Results, contestant: str, case: str) -> dict[int, float]:
         """Return the medians by size."""
-        found = ((int(size), results.median(contestant, case, size)) for size in results.metrics)
+        found = ((size, results.median(contestant, case, str(size))) for size in self._sizes)
         return {size: median for size, median in found if median is not None}
 
 
-def _growth(results: Results, contestant: str, case: str) -> Growth | None:
-    return growth(Schemes._costs(results, contestant, case))
+def slope(costs: Mapping[int, float]) -> float:
+    """Return the slope of costs by the number of timers where both are logarithmic.
+
+    It is 1 for O(n) and 0 for O(1), and falls from 0.3 to 0.1 for O(log n) between ten timers and a million. A million
+    fit no cache, so that an O(1) operation has one of 0.1 as well.
+    """
+    return linear_regression([math.log(n) for n in costs], [math.log(cost) for cost in costs.values()]).slope
 
 
-def _described(results: Results, contestant: str, case: str) -> dict[str, object]:
-    grown = _growth(results, contestant, case)
-    return {
-        "case": case,
-        "queue": contestant,
-        "theory": theory(case, contestant),
-        "slope": None if grown is None else grown.slope,
-        "fits": None if grown is None else grown.order,
-        "error": None if grown is None else grown.errors[grown.order],
-    }
-
-
-def theory(case: str, subject: str) -> str:
-    """Return the order that the literature gives; empty for a workload."""
-    operation = _OPERATION.get(case)
-    return "" if operation is None else SUBJECTS[subject].theory(operation)
-
-
-def picture(case: str) -> str:
-    """Return the picture's name: "START, scheme alone" is schemes-start-scheme-alone.png."""
-    return f"schemes-{case.lower().replace(',', '').replace(' ', '-')}.png"
+BENCHMARK = Schemes()

@@ -1,11 +1,10 @@
-"""The measured process: one queue, all cases, all sizes.
+"""The measured process: one queue in one case, at all sizes.
 
-    python -m loadtest.schemes.child SUBJECT SEED PATIENCE BUDGET REPEATED SIZE...
+    python -m loadtest.schemes.child SUBJECT CASE PATIENCE BUDGET VALUES SIZE...
 
-The last line of output is one JSON object: nanoseconds by
-"CASE/SIZE". A size that would take longer
-than PATIENCE seconds, judged by the size before, is left out. Small sizes are repeated for REPEATED seconds, of which
-the median is reported.
+The last line of output is one JSON object: nanoseconds of a step by size. A size that would take longer than PATIENCE
+seconds, judged by the sizes before, is left out. pyperf measures small sizes VALUES times at most, of which the median
+is reported, and those from 100,000 timers on once: one value is as many steps.
 """
 
 from __future__ import annotations
@@ -13,40 +12,33 @@ from __future__ import annotations
 import gc
 import math
 import random
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ..bench.measured import finish
-from .operations import bare, operations
+from ..bench.measured import Timings, finish
+from .operations import OPERATIONS, Measure
 from .subjects import SUBJECTS, Subject
 from .workloads import WORKLOADS
 
-# the most rounds, also of the smallest sizes
-ROUNDS = 50
-
-# measures one round for a number of timers: nanoseconds by case
-Once = Callable[[int], Mapping[str, float]]
+# timers of all values of a size together
+ENOUGH = 100_000
 
 
-def ascend(once: Once, sizes: Sequence[int], patience: float, repeated: float) -> dict[str, float]:
-    """Measure sizes in ascending order, while a round is expected to take at most `patience` seconds."""
-    found: dict[str, float] = {}
+def affordable(
+    sizes: Sequence[int], most: int, patience: float, clock: Callable[[], float] = time.perf_counter
+) -> Iterator[tuple[int, int]]:
+    """Yield sizes in ascending order, each with its number of values, `most` at most, while it is expected to take no
+    more than `patience` seconds; what a size takes is the time until the next one is asked for."""
     took: list[tuple[int, float]] = []
     for n in sorted(sizes):
-        if expected(took, n) > patience:
-            break
-        gc.collect()
-        rounds: list[Mapping[str, float]] = []
-        began = time.perf_counter()
-        while not rounds or (time.perf_counter() - began < repeated and len(rounds) < ROUNDS):
-            rounds.append(once(n))
-        took.append((n, (time.perf_counter() - began) / len(rounds)))
-        for case in rounds[0]:
-            found[f"{case}/{n}"] = statistics.median(figures[case] for figures in rounds)
-    return found
+        values = max(1, min(most, ENOUGH // n))
+        if expected(took, n) * values > patience:
+            return
+        began = clock()
+        yield n, values
+        took.append((n, (clock() - began) / values))
 
 
 def expected(took: Sequence[tuple[int, float]], n: int) -> float:
@@ -61,28 +53,22 @@ def expected(took: Sequence[tuple[int, float]], n: int) -> float:
     return float(last * (n / size) ** power)
 
 
-def main(name: str, seed: str, patience: str, budget: str, repeated: str, *sizes: str) -> None:
+def main(name: str, case: str, patience: str, budget: str, most: str, *sizes: str) -> None:
     """Measure, print the figures and exit."""
-    subject = SUBJECTS[name]
-    seconds = float(budget)
-
-    def chance(case: str, n: int) -> random.Random:
-        return random.Random(f"{seed} {case} {n}")
-
-    measures: list[Once] = [lambda n: operations(subject, n, chance("", n), seconds)]
-    if subject.scheme:
-        measures.append(lambda n: bare(subject.scheme, n, chance("alone", n), seconds))
-    measures += [partial(_step, subject, case, seed, seconds) for case in WORKLOADS]
+    measure = {**OPERATIONS, **WORKLOADS}[case]
     # a garbage collection would walk millions of timers and arguments again and again
     gc.disable()
-    found: dict[str, float] = {}
-    for once in measures:
-        found |= ascend(once, [int(size) for size in sizes], float(patience), float(repeated))
-    finish(found)
+    timings = Timings(loops=1, values=1)
+    for n, values in affordable([int(size) for size in sizes], int(most), float(patience)):
+        gc.collect()
+        step = partial(_step, measure, SUBJECTS[name], n, random.Random(f"{case} {n}"), float(budget))
+        timings.function(str(n), step, values=values)
+    finish(timings.figures)
 
 
-def _step(subject: Subject, case: str, seed: str, seconds: float, n: int) -> dict[str, float]:
-    return {case: WORKLOADS[case](subject, n, random.Random(f"{seed} {case} {n}"), seconds)}
+def _step(measure: Measure, subject: Subject, n: int, chance: random.Random, budget: float, _: int) -> float:
+    """Return the seconds of a step, as pyperf asks for them."""
+    return measure(subject, n, chance, budget)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,17 @@ Answer     START is measured as half of the timers and the check that files them
            poller does.
 Cost       Ten timers are too few for a clock, so several queues hold a thousand timers together.
 
-All operations go through `Timers`, as in programs; `bare` is the scheme alone, without lazy extension, callbacks and
-zombies.
+All operations go through `Timers`, as in programs.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, Final
 
-from deadlined.timers import SCHEMES, Scheme, Timer
-
-from .subjects import CHECK, EXTRACT, START, STOP, Subject
+from .subjects import CHECK, EXTRACT, START, STOP, Queue, Subject
 
 INF = float("inf")
 
@@ -39,132 +36,98 @@ TICK: Final = 1 / 1024
 # the least number of timers in all queues together
 CROWD: Final = 1000
 
-# checks between two readings of the clock
+# while extracting, checks between two looks at the clock
 LOOK: Final = 16
 
-BARE_START: Final = "START, scheme alone"
-BARE_EXTRACT: Final = "extract, scheme alone"
-NAMES: Final = (START, STOP, CHECK, EXTRACT)
-BARE_NAMES: Final = (BARE_START, BARE_EXTRACT)
+# of a queue, a number of timers, random values, and a budget of seconds for what can be cut short: seconds of a step
+Measure = Callable[[Subject, int, random.Random, float], float]
+
+# a queue and a timer of it
+_Member = tuple[Any, Any]
 
 
 def nothing(arg: object, seq: int, lateness: float) -> None:
     """Do nothing: the timers' callback."""
 
 
-def operations(subject: Subject, n: int, chance: random.Random, budget: float) -> dict[str, float]:
-    """Return the nanoseconds of each operation. Extracting ends after `budget` seconds at the latest."""
-    clock = time.perf_counter_ns
-    queues = [subject.queue() for _ in range(max(1, CROWD // n))]
-    checks = [queue.check for queue in queues]
-    crowd = [(queue, subject.timer(nothing)) for queue in queues for _ in range(n)]
-    chance.shuffle(crowd)
-    found = {}
-    half = len(crowd) // 2
-    starts = [(queue.modify, timer, BEGIN + chance.uniform(SHORTEST, LONGEST)) for queue, timer in crowd]
-    first, second = starts[:half], starts[half:]
-    for start, timer, when in first:
-        start(timer, when)
-    for check in checks:
-        check(BEGIN)
-
-    began = clock()
-    for start, timer, when in second:
-        start(timer, when)
-    for check in checks:
-        check(BEGIN)
-    found[START] = (clock() - began) / len(second)
-
-    ticks = [BEGIN + place * TICK for place in range(1, TICKS + 1)]
-    began = clock()
-    for check in checks:
-        for now in ticks:
-            check(now)
-    found[CHECK] = (clock() - began) / (TICKS * len(checks))
-
-    chance.shuffle(crowd)
-    stopped = [(queue.stop, timer) for queue, timer in crowd[:half]]
-    began = clock()
-    for stop, timer in stopped:
-        stop(timer)
-    for check in checks:
-        check(ticks[-1])
-    found[STOP] = (clock() - began) / len(stopped)
-
-    remaining = [timer for _, timer in crowd[half:]]
-    began = clock()
-    limit = began + int(budget * 1e9)
+def start(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """Start half of the timers."""
+    queues, members = _crowd(subject, n, chance)
+    half = len(members) // 2
+    _started(queues, members[:half], chance)
+    starts = [(queue.modify, timer, BEGIN + chance.uniform(SHORTEST, LONGEST)) for queue, timer in members[half:]]
+    began = perf_counter()
+    for modify, timer, when in starts:
+        modify(timer, when)
     for queue in queues:
-        _drain(queue, limit)
-    spent = clock() - began
-    found[EXTRACT] = spent / sum(timer.when == INF for timer in remaining)
-    return found
+        queue.check(BEGIN)
+    return (perf_counter() - began) / len(starts)
 
 
-def _drain(queue: Any, limit: int) -> None:
+def stop(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """Stop half of the timers."""
+    queues, members = _crowd(subject, n, chance)
+    _started(queues, members, chance)
+    stops = [(queue.stop, timer) for queue, timer in members[: len(members) // 2]]
+    began = perf_counter()
+    for cancel, timer in stops:
+        cancel(timer)
+    for queue in queues:
+        queue.check(BEGIN)
+    return (perf_counter() - began) / len(stops)
+
+
+def check(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """Check each queue at ticks at which nothing is due."""
+    queues, members = _crowd(subject, n, chance)
+    _started(queues, members, chance)
+    ticks = [BEGIN + place * TICK for place in range(1, TICKS + 1)]
+    began = perf_counter()
+    for queue in queues:
+        look = queue.check
+        for now in ticks:
+            look(now)
+    return (perf_counter() - began) / (TICKS * len(queues))
+
+
+def extract(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+    """Fire all timers, or those that fire within the budget."""
+    queues, members = _crowd(subject, n, chance)
+    _started(queues, members, chance)
+    began = perf_counter()
+    for queue in queues:
+        _drain(queue, began + budget)
+    spent = perf_counter() - began
+    fired = [timer for _, timer in members if timer.when == INF]
+    return spent / len(fired)
+
+
+OPERATIONS: Final[Mapping[str, Measure]] = {START: start, STOP: stop, CHECK: check, EXTRACT: extract}
+
+
+def _crowd(subject: Subject, n: int, chance: random.Random) -> tuple[list[Queue], list[_Member]]:
+    """Make queues, and n timers for each, in no order."""
+    queues = [subject.queue() for _ in range(max(1, CROWD // n))]
+    members = [(queue, subject.timer(nothing)) for queue in queues for _ in range(n)]
+    chance.shuffle(members)
+    return queues, members
+
+
+def _started(queues: Sequence[Queue], members: Sequence[_Member], chance: random.Random) -> None:
+    for queue, timer in members:
+        queue.modify(timer, BEGIN + chance.uniform(SHORTEST, LONGEST))
+    for queue in queues:
+        queue.check(BEGIN)
+
+
+def _drain(queue: Queue, limit: float) -> None:
     """Check at each wake time until no timer is left or the limit is reached."""
-    check = queue.check
+    look = queue.check
     now = queue.wake_time()
     while now < INF:
         for _ in range(LOOK):
-            now = check(now)
+            now = look(now)
             if now == INF:
                 return
-        if time.perf_counter_ns() > limit:
+        if perf_counter() > limit:
             return
-
-
-def bare(scheme: str, n: int, chance: random.Random, budget: float) -> dict[str, float]:
-    """Return the nanoseconds of START and extract of a scheme alone, including the check that completes each."""
-    clock = time.perf_counter_ns
-    queues = [SCHEMES[scheme]() for _ in range(max(1, CROWD // n))]
-    crowd = [
-        (queue.file, _ordered(number), BEGIN + chance.uniform(SHORTEST, LONGEST))
-        for queue in queues
-        for number in range(n)
-    ]
-    chance.shuffle(crowd)
-    half = len(crowd) // 2
-    first, second = crowd[:half], crowd[half:]
-    _file(first)
-    for queue in queues:
-        queue.due(BEGIN)
-    began = clock()
-    _file(second)
-    for queue in queues:
-        queue.due(BEGIN)
-    started = (clock() - began) / len(second)
-
-    began = clock()
-    limit = began + int(budget * 1e9)
-    extracted = sum(_drain_scheme(queue, limit) for queue in queues)
-    return {BARE_START: started, BARE_EXTRACT: (clock() - began) / extracted}
-
-
-def _ordered(number: int) -> Timer:
-    """Make a timer for a scheme alone, with its order, which `Timers` would set."""
-    timer = Timer(nothing)
-    timer.order = number
-    # for a scheme a timer without a time is a zombie
-    timer.when = 0.0
-    return timer
-
-
-def _file(crowd: Sequence[tuple[Any, Timer, float]]) -> None:
-    for file, timer, key in crowd:
-        file(timer, key)
-
-
-def _drain_scheme(queue: Scheme, limit: int) -> int:
-    """How many were taken out."""
-    due, remove_first = queue.due, queue.remove_first
-    taken = 0
-    now = queue.wake_time()
-    while now < INF:
-        while due(now) is not None:
-            remove_first()
-            taken += 1
-            if taken % LOOK == 0 and time.perf_counter_ns() > limit:
-                return taken
-        now = queue.wake_time()
-    return taken

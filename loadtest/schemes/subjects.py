@@ -9,8 +9,11 @@ from typing import Any, Final, Protocol
 
 from deadlined.timers import SCHEMES, Timer, Timers
 
-from .baselines import Alarm, EagerHeap, LazyHeapq
-from .growth import CONSTANT, LINEAR, LOGARITHMIC
+from .baselines import Alarm, LazyHeapq
+
+CONSTANT: Final = "O(1)"
+LOGARITHMIC: Final = "O(log n)"
+LINEAR: Final = "O(n)"
 
 START: Final = "START"
 STOP: Final = "STOP"
@@ -21,7 +24,7 @@ Callback = Callable[[Any, int, float], object]
 
 
 class Queue(Protocol):
-    """The common interface of `Timers` and the baselines. A timer of one cannot be used with another."""
+    """The common interface of `Timers` and the baseline. A timer of one cannot be used with the other."""
 
     def __len__(self) -> int: ...
 
@@ -40,7 +43,7 @@ class Queue(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """A timer queue. `scheme` is its key in SCHEMES, empty for a baseline.
+    """A timer queue.
 
     `paper`: the order of each operation in the literature. `here`: the order of the measured code where it differs.
     """
@@ -50,7 +53,6 @@ class Subject:
     timer: Callable[[Callback], Any]
     paper: Mapping[str, str]
     here: Mapping[str, str] = field(default_factory=dict)
-    scheme: str = ""
 
     def theory(self, operation: str) -> str:
         """Return the theory as text: "O(n); here O(1)"."""
@@ -87,7 +89,7 @@ _HERE: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def _ours(scheme: str) -> Subject:
-    return Subject(scheme, partial(Timers, scheme), Timer, _PAPER[scheme], _HERE.get(scheme, {}), scheme)
+    return Subject(scheme, partial(Timers, scheme), Timer, _PAPER[scheme], _HERE.get(scheme, {}))
 
 
 SUBJECTS: Final[Mapping[str, Subject]] = {
@@ -95,5 +97,4 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
     "heapq, lazy": Subject(
         "heapq, lazy", LazyHeapq, Alarm, _orders(LOGARITHMIC, CONSTANT, CONSTANT, LOGARITHMIC)
     ),
-    "heap, eager": Subject("heap, eager", EagerHeap, Alarm, _HEAP),
 }  # fmt: skip

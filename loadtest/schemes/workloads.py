@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
+from time import perf_counter
 from typing import Any, Final
 
-from .operations import BEGIN, nothing
+from .operations import BEGIN, Measure, nothing
 from .subjects import Subject
 
 # the least number of steps, however few timers there are
@@ -53,7 +53,7 @@ def connection_deadlines(subject: Subject, n: int, chance: random.Random, budget
         done += turn
         now += turn * LIFE / n
         check(now)
-    return watch.nanoseconds(done)
+    return watch.per_step(done)
 
 
 def keep_alive(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
@@ -78,7 +78,7 @@ def keep_alive(subject: Subject, n: int, chance: random.Random, budget: float) -
         done += len(moved)
         now += len(moved) / n
         check(now)
-    return watch.nanoseconds(done)
+    return watch.per_step(done)
 
 
 def far_and_wide(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
@@ -114,7 +114,7 @@ def far_and_wide(subject: Subject, n: int, chance: random.Random, budget: float)
             modify(context, now + next(contexts))
         done += len(woken)
         woken.clear()
-    return watch.nanoseconds(done)
+    return watch.per_step(done)
 
 
 def mass_expiry(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
@@ -127,7 +127,7 @@ def mass_expiry(subject: Subject, n: int, chance: random.Random, budget: float) 
     watch = _Watch(budget)
     for queue, _ in rounds:
         queue.check(BEGIN + 2.5)
-    spent = watch.nanoseconds(n * len(rounds))
+    spent = watch.per_step(n * len(rounds))
     assert not any(len(queue) for queue, _ in rounds)
     return spent
 
@@ -150,12 +150,10 @@ def steady_tickers(subject: Subject, n: int, chance: random.Random, budget: floa
     while ticked[0] < steps and watch.running():
         now = max(wake, now + NAP)
         wake = check(now)
-    return watch.nanoseconds(ticked[0])
+    return watch.per_step(ticked[0])
 
 
-Workload = Callable[[Subject, int, random.Random, float], float]
-
-WORKLOADS: Final[Mapping[str, Workload]] = {
+WORKLOADS: Final[Mapping[str, Measure]] = {
     "connection deadlines": connection_deadlines,
     "keep-alive": keep_alive,
     "far and wide": far_and_wide,
@@ -168,18 +166,18 @@ class _Watch:
     """A stopwatch that starts when it is made."""
 
     def __init__(self, budget: float) -> None:
-        self._began = time.perf_counter_ns()
-        self._end = self._began + int(budget * 1e9)
+        self._began = perf_counter()
+        self._end = self._began + budget
         self._running = False
 
     def running(self) -> bool:
         """True if there is time for another turn. The first turn always has time, so that there is a figure."""
         first, self._running = not self._running, True
-        return first or time.perf_counter_ns() < self._end
+        return first or perf_counter() < self._end
 
-    def nanoseconds(self, steps: int) -> float:
-        """Return the nanoseconds per step so far."""
-        return (time.perf_counter_ns() - self._began) / steps
+    def per_step(self, steps: int) -> float:
+        """Return the seconds of a step so far."""
+        return (perf_counter() - self._began) / steps
 
 
 def _many(subject: Subject, n: int, callback: Callable[[Any, int, float], object]) -> tuple[Any, list[Any]]:

@@ -93,7 +93,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def _offer(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
     monkeypatch.setattr(bench, "NAMES", ("fake",))
-    monkeypatch.setattr(bench, "ON_REQUEST", ())
+    monkeypatch.setattr(bench, "MODULES", {"fake": __name__})
     monkeypatch.setattr(runner, "load", {"fake": benchmark}.__getitem__)
 
 
@@ -253,7 +253,7 @@ def test_a_number_that_was_asked_for_is_exact(asked: int | None, rule: Rule) -> 
     assert runner.Plan(repetitions=asked).rule_of(Fake()) == rule
 
 
-@pytest.mark.parametrize("name", ["http", "duel", "tls", "websockets", "idle"])
+@pytest.mark.parametrize("name", ["http", "duel", "idle"])
 def test_servers_are_started_at_least_ten_times(name: str) -> None:
     assert runner.load(name).repetitions >= 10
 
@@ -287,6 +287,20 @@ def test_a_contestant_that_fails_is_not_asked_again_and_the_rest_goes_on() -> No
     assert benchmark.asked.count((BROKEN, "few")) == 2
     assert results.failures[BROKEN, "few"].endswith("no such thing: [bold]x[/]")
     assert results.why_not(Contestant(BROKEN), "few") == "failed"
+    assert len(results.values[OURS, "few", "cost"]) == 3
+
+
+def test_a_server_that_has_died_is_a_failure_of_its_own() -> None:
+    import psutil  # type: ignore[import-untyped,unused-ignore]  # of the extra, as the load test itself
+
+    class Dying(Fake):
+        def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+            if contestant == PEER:
+                raise psutil.NoSuchProcess(12345)
+            return super().measure(contestant, case)
+
+    results = measured(Dying(broken=False))
+    assert "12345" in results.failures[PEER, "few"]
     assert len(results.values[OURS, "few", "cost"]) == 3
 
 
@@ -468,6 +482,8 @@ def test_a_tool_that_is_missing_is_exit_code_2_before_anything_is_measured(
     [
         (["tea"], "'tea' is none of fake"),
         (["--only-contestant", "nobody"], "no contestant nobody"),
+        (["--only-contestant", ABSENT], "absent is missing: absent is not installed"),
+        (["--case", "none"], "no case none"),
         (["--repetitions", "0"], "0 is not in the range"),
     ],
 )
@@ -483,6 +499,11 @@ def test_a_quick_run_judges_no_targets(offered: Fake, tmp_path: Path) -> None:
     offered.targets = (Target("few", "cost", OURS, PEER, at_most=0.1),)
     assert invoke(tmp_path, "--quick")[0] == 0
     assert json.loads((tmp_path / "bench-fake.json").read_text())["targets"] == []
+
+
+@pytest.mark.parametrize("name", bench.MODULES)
+def test_a_benchmark_is_found_by_its_name(name: str) -> None:
+    assert runner.load(name).name == name
 
 
 def test_a_list_names_cases_and_contestants_and_measures_nothing(offered: Fake, tmp_path: Path) -> None:

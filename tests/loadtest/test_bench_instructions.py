@@ -8,7 +8,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from loadtest.bench import builds, instructions
 from loadtest.bench.contest import ContestantError
 from loadtest.bench.instructions import BENCHMARK, CASES, Build, Case, Instructions
 from loadtest.bench.runner import pairs, prepare
-from loadtest.clients.exchange import Client
 
 OURS = builds.INSTALLED if COMPILED else builds.PURE
 
@@ -47,25 +47,31 @@ def answering(*parts: bytes) -> Iterator[int]:
         thread.join()
 
 
+def ask(port: int) -> None:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as client:
+        instructions.send([client], "/")
+        instructions.receive([client])
+
+
 @pytest.mark.parametrize("parts", [(ANSWER,), (ANSWER[:20], ANSWER[20:-2], ANSWER[-2:])], ids=["whole", "in parts"])
 def test_an_answer_is_read_to_its_end(parts: tuple[bytes, ...]) -> None:
-    with answering(*parts) as port, Client(port) as client:
-        client.ask("/", 1)
+    with answering(*parts) as port:
+        ask(port)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (ANSWER.replace(b"200 OK", b"500 No"), "answered"),
-        (ANSWER.replace(b"Content-Length", b"X-Length"), "answered"),
+        (ANSWER.replace(b"200 OK", b"500 No"), "answered 500"),
+        (ANSWER.replace(b"Content-Length", b"X-Length"), "answered 200 with"),
         (ANSWER[:-1], "closed the connection"),
         (b"", "closed the connection"),
     ],
     ids=["500", "no length", "cut", "nothing"],
 )
 def test_any_other_answer_is_an_error(answer: bytes, said: str) -> None:
-    with answering(answer) as port, Client(port) as client, pytest.raises(RuntimeError, match=said):
-        client.ask("/", 1)
+    with answering(answer) as port, pytest.raises(ContestantError, match=said):
+        ask(port)
 
 
 def test_a_case_is_skipped_where_its_modules_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

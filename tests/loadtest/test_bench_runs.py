@@ -15,7 +15,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import runner
-from loadtest.bench.measured import Expiry, repeated
+from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
 
 ROOT = Path(__file__).parents[2]
@@ -89,10 +89,6 @@ def test_deadlines_that_come_while_they_are_moved_are_no_figure() -> None:
     assert all(101.0 <= when <= 101.1 for when in expiry.old)
     with pytest.raises(RuntimeError, match="took too long: the first had come already"):
         expiry.wait()
-
-
-def test_a_repeated_action_adds_up_its_seconds() -> None:
-    assert repeated(lambda seconds: seconds / 2, 3.0)(4) == 6.0
 
 
 @pytest.mark.parametrize("name", ["reset", "heap"])

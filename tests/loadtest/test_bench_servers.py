@@ -20,17 +20,14 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import client, echo, web_cases, web_servers, wrk
+from loadtest.bench import builds, client, crowd, web_cases, web_servers, wrk
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.duel import BENCHMARK as DUEL
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
-from loadtest.bench.neighbours import in_quiet, neighbours
+from loadtest.bench.idle import CASE as SILENT
 from loadtest.bench.web import BENCHMARK as WEB
-from loadtest.bench.websockets import BENCHMARK as WEBSOCKETS
-from loadtest.bench.websockets import OURS as OUR_WEBSOCKETS
-from loadtest.bench.websockets import echoed
-from loadtest.clients.websockets import opened
+from loadtest.bench.web_cases import CASES, Case, echoed
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
@@ -255,20 +252,49 @@ def test_wrk_says_that_nobody_listens() -> None:
 
 
 def test_a_server_that_answers_another_page_is_not_measured() -> None:
-    wrong = web_servers.Entry("wrong", lambda app: deadlined_command("loadtest.apps:hello", "--no-access-log"))
-    with (
-        pytest.raises(ContestantError, match=r"/json answers 13 bytes"),
-        web_servers.serving(wrong, echo.environment("wrong", neutral=True)),
-    ):
+    command = "deadlined serve loadtest.apps:hello --host 127.0.0.1 --port 0 --no-access-log"
+    wrong = web_servers.Entry("wrong", command)
+    with pytest.raises(ContestantError, match=r"/json answers 13 bytes"), web_servers.serving(wrong, Case()):
         pytest.fail("it was served")
 
 
-def test_the_allocator_is_told_the_same_for_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", web_servers.ENTRIES)
+def test_the_allocator_is_told_the_same_for_all_or_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
-    for contestant in echo.SERVERS:
-        told = echo.environment(contestant, neutral=True)
-        assert {name: told[name] for name in told if name.startswith("MALLOC_")} == echo.KEEP_MEMORY
-        assert not [name for name in echo.environment(contestant, neutral=False) if name.startswith("MALLOC_")]
+    told = builds.surroundings(name, neutral=True)
+    assert {name: told[name] for name in told if name.startswith("MALLOC_")} == builds.KEEP_MEMORY
+    assert not [name for name in builds.surroundings(name, neutral=False) if name.startswith("MALLOC_")]
+
+
+def test_each_case_is_for_some_server_and_each_server_for_some_case() -> None:
+    pairs = {(name, case) for name, entry in web_servers.ENTRIES.items() for case in CASES
+             if entry.refuses(CASES[case]) is None}  # fmt: skip
+    assert {name for name, _ in pairs} == set(web_servers.ENTRIES)
+    assert {case for _, case in pairs} == set(CASES)
+    assert ("Go net/http", "Starlette JSON") not in pairs
+    assert ("deadlined h11", "hello, TLS") in pairs
+
+
+@pytest.mark.parametrize("name", [name for name in web_servers.ENTRIES if not name.startswith("Go")])
+def test_each_command_is_complete(name: str) -> None:
+    command = web_servers.ENTRIES[name].start(Case())
+    assert command[:2] == [sys.executable, "-m"]
+    assert "loadtest.apps:web" in command
+    assert not [word for word in command if "{" in word]
+
+
+@pytest.mark.parametrize(("case", "program"), [("hello, TLS", "openssl"), ("websocket, 16 B", "cc"), ("hello", None)])
+def test_a_case_whose_program_is_missing_is_left_out_with_the_reason(
+    case: str, program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert WEB.skips(web_servers.OURS, case) == (program and f"{program} is not installed")
+
+
+@pytest.mark.parametrize("table", [{"path": "/", "paths": 1}, {"app": "flask"}])
+def test_a_case_with_what_is_not_known_is_refused(table: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        Case.read(table)
 
 
 def test_a_process_is_on_its_core_from_the_start_and_its_starter_is_not() -> None:
@@ -311,48 +337,14 @@ def test_the_use_of_threads_and_children_is_counted() -> None:
     assert alone.switches > 0
 
 
-def test_what_others_take_of_the_cores_is_told() -> None:
-    burn = "import time; input()\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as server,
-        on_core(min(os.sched_getaffinity(0))),
-        # neither the server nor a client that has ended
-        subprocess.Popen(
-            [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as other,
-    ):
-        assert other.stdin is not None
-        assert other.stdout is not None
-        with neighbours(server.pid) as found:
-            print(file=other.stdin, flush=True)
-            other.stdout.readline()
-        other.communicate("\n")
-        server.communicate("\n")
-    assert found.share > 0
-
-
-@pytest.mark.parametrize(
-    ("shares", "taken", "measured"),
-    [
-        ([0.0, 9.0], 0.0, 1),
-        ([5.0, 0.0], 5.0, 1),
-        ([30.0, 4.0, 0.0], 4.0, 2),
-        ([30.0, 8.0, 6.0, 7.0, 0.0], 6.0, 4),
-    ],
-)
-def test_what_others_have_disturbed_is_measured_again(shares: list[float], taken: float, measured: int) -> None:
-    found = [{"others": share, "rate": share + 1000} for share in shares]
-    rest = iter(found)
-    assert in_quiet(lambda: next(rest)) == {"others": taken, "rate": taken + 1000}
-    assert len(list(rest)) == len(shares) - measured
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
         (web_servers.OURS, "hello; Go net/http"),
         (web_servers.OURS_H11, "hello; uvicorn h11 asyncio"),
         (web_servers.OURS_UVLOOP, "Starlette JSON; uvicorn httptools uvloop"),
+        (web_servers.OURS, "hello, TLS; uvicorn httptools uvloop"),
+        (web_servers.OURS_UVLOOP, "websocket, 64 KiB; uvicorn websockets uvloop"),
     ],
 )
 @pytest.mark.timed
@@ -362,21 +354,27 @@ def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
     if (why := quick.skips(ours, theirs)) is not None:
         pytest.skip(why.partition(" is missing: ")[2])
     assert quick.measure(ours, theirs)["requests"] > 0
-    other = "granian st" if ours == web_servers.OURS_H11 else "hypercorn trio"
-    assert quick.skips(ours, f"{web_cases.MAIN}; {other}") is not None
-    assert quick.skips(web_servers.OURS, f"{web_cases.JSON}; Go net/http") is not None
+
+
+def test_a_duel_is_with_a_rival_in_a_case_for_both() -> None:
+    need("wrk")
+    assert DUEL.skips(web_servers.OURS, f"{web_cases.MAIN}; hypercorn trio") == "compared with other servers"
+    assert DUEL.skips(web_servers.OURS_H11, f"{web_cases.MAIN}; granian st") == "compared with other servers"
+    assert "Starlette JSON; Go net/http" not in DUEL.cases()
+    assert "websocket, 16 B; uvicorn httptools uvloop" not in DUEL.cases()
 
 
 @pytest.mark.parametrize("app", ANSWERS)
 @pytest.mark.timed
 def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
     need("wrk")
+    asked = Case(app, next(iter(ANSWERS[app])), connections=4)
     for entry in (web_servers.OURS, web_servers.OURS_UVLOOP, web_servers.UVICORN_FAST, web_servers.GRANIAN_ST):
         found = web_servers.ENTRIES[entry]
         if (why := found.contestant().missing) is not None and entry not in (web_servers.OURS, web_servers.OURS_UVLOOP):
             pytest.skip(why)
-        with web_servers.serving(found, echo.environment(entry, neutral=True), app) as server:
-            done = wrk.load(f"{server.url}{next(iter(ANSWERS[app]))}", 4, 1)
+        with web_servers.serving(found, asked) as server:
+            done = web_cases.load(server, asked, 1)
             assert done.number > 0
             assert 0 < done.p50 <= done.p99
             assert done.wakes > 0
@@ -385,15 +383,16 @@ def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
 QUICK = [
     (ECHO, "deadlined (pure), both deadlines moved"),
     (ECHO, "trio, fail_after per operation"),
+    (ECHO, "trio, one scope moved"),
     (ECHO, "uvloop, timeout per read"),
     (ECHO, "Go, both deadlines moved"),
-    (ECHO, echo.PURE_TAX),
-    (ECHO, echo.GO_TAX),
     (WEB, "deadlined (pure) h11"),
     (WEB, "uvicorn h11 asyncio"),
     (WEB, "Go net/http"),
     (IDLE, "deadlined (pure) h11"),
+    (IDLE, "deadlined httptools uvloop"),
     (IDLE, "uvicorn h11 asyncio"),
+    (IDLE, "uvicorn websockets uvloop"),
 ]
 
 
@@ -402,36 +401,32 @@ QUICK = [
 )
 @pytest.mark.timed
 def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: str) -> None:
-    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "true"))
+    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "openssl"))
     missing = {found.name: found.missing for found in benchmark.contestants()}
-    if missing[contestant] is not None:
+    # where nothing is compiled ours is measured all the same
+    if missing[contestant] is not None and not contestant.startswith(builds.INSTALLED):
         pytest.skip(missing[contestant] or "")
     quick = benchmark.quick()
-    for case in quick.cases():
+    measured = [case for case in quick.cases() if quick.skips(contestant, case) is None]
+    assert measured
+    for case in measured:
         figures = quick.measure(contestant, case)
         assert set(figures) <= set(benchmark.metrics)
         if benchmark is IDLE:
             assert figures["connections"] == 300
             assert figures["memory"] > 0
-        elif contestant in echo.TAXES:
-            assert -100 < figures["tax"] < 100
         else:
             assert figures["rate"] > 0
             assert figures["cpu"] > 0
 
 
-@pytest.mark.parametrize("tax", [echo.CLOCK_TAX, echo.TOGETHER_TAX])
-@pytest.mark.timed
-def test_the_taxes_of_an_echo_are_measured_in_whatever_build_there_is(tax: str) -> None:
-    need("cc")
-    assert -100 < ECHO.quick().measure(tax, echo.MAIN)["tax"] < 100
-
-
-@pytest.mark.parametrize("tax", web_servers.TAXES)
-@pytest.mark.timed
-def test_the_tax_of_a_request_is_measured_in_whatever_build_there_is(tax: str) -> None:
-    need("wrk")
-    assert -100 < WEB.quick().measure(tax, web_cases.MAIN)["tax"] < 100
+def test_only_the_silent_without_tls_are_asked_of_every_server() -> None:
+    refused = {
+        case: {found.name for found in IDLE.contestants() if IDLE.skips(found.name, case)} for case in IDLE.cases()
+    }
+    assert refused[SILENT] == {"uvicorn websockets uvloop", "granian websockets"}
+    assert web_servers.GO in refused["idle, TLS"]
+    assert refused["idle websockets"] == refused["idle websockets, compressed"]
 
 
 @pytest.mark.parametrize("kind", ["text", "binary"])
@@ -440,17 +435,20 @@ def test_the_client_of_websockets_counts_echoes(kind: str) -> None:
     need("cc")
     with running(deadlined_command("loadtest.apps:echo", "--loop", "asyncio")) as server:
         for size in (16, 200, 65536):
-            assert echoed(server.port, 3, size, kind, 0.05)["messages"] > 0
+            assert echoed(server.port, 3, (size, kind), 0.05).number > 0
 
 
 @pytest.mark.timed
 def test_the_clients_of_websockets_refuse_what_is_no_websocket() -> None:
     need("cc")
     with running(deadlined_command("loadtest.apps:hello")) as server:
-        with pytest.raises(RuntimeError, match="no websocket"):
-            opened(server.port)
+        with (
+            crowd.Crowd(server.port, crowd.WEBSOCKET) as silent,
+            pytest.raises(RuntimeError, match=r"something else is answered|closed before it"),
+        ):
+            silent.open(1)
         with pytest.raises(ContestantError, match="no websocket: HTTP"):
-            echoed(server.port, 1, 16, "text", 0.05)
+            echoed(server.port, 1, (16, "text"), 0.05)
 
 
 @pytest.mark.parametrize(
@@ -472,20 +470,11 @@ def test_the_client_of_websockets_notices_a_wrong_echo(echo: bytes) -> None:
         thread = threading.Thread(target=serve, args=(listening,))
         thread.start()
         with pytest.raises(ContestantError, match="something else than the echo"):
-            echoed(listening.getsockname()[1], 1, 3, "text", 0.5)
+            echoed(listening.getsockname()[1], 1, (3, "text"), 0.5)
         thread.join()
 
 
-@pytest.mark.timed
-def test_websockets_are_measured_beside_uvicorn() -> None:
-    need("cc")
-    pytest.importorskip("uvicorn", reason="the other server is not installed: pip install .[bench]")
-    figures = WEBSOCKETS.quick().measure(OUR_WEBSOCKETS, "64 KiB")
-    assert set(figures) == {"rate", "ratio", "cpu", "busy", "others"}
-    assert min(figures["rate"], figures["ratio"], figures["cpu"]) > 0
-
-
-@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE, WEBSOCKETS], ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE], ids=lambda benchmark: benchmark.name)
 def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
     need({"echo": "cc", "http": "wrk", "duel": "wrk"}.get(benchmark.name, "true"))
     names = {contestant.name for contestant in benchmark.contestants()} | {""}

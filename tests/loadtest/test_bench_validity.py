@@ -21,7 +21,6 @@ WITH, WITHOUT = "deadlined", "deadlined, none"
 METRICS = {
     "rate": Metric("/s", "more"),
     "cpu": Metric("us", "less"),
-    "tax": Metric("%", "less"),
     "busy": Metric("%", None),
 }
 
@@ -84,11 +83,6 @@ def test_deadlines_make_nothing_faster(
     if not counts:
         assert f"than without ({WITHOUT})" in found[WITH, "many"]
         assert f"than with them ({WITH})" in found[WITHOUT, "many"]
-
-
-@pytest.mark.parametrize(("tax", "counts"), [(0.5, True), (-0.5, True), (-4.0, False)])
-def test_a_tax_is_not_a_gift(tax: float, counts: bool) -> None:
-    assert (not judged({WITH: [{"tax": tax}] * 3})) is counts
 
 
 @pytest.mark.leaks_fds  # matplotlib's fonts

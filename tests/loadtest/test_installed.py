@@ -74,7 +74,7 @@ def test_what_the_tools_read_is_installed() -> None:
 
 
 def test_the_benchmarks_are_not_installed() -> None:
-    assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "schemes", "precision", "peers"})
+    assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "schemes", "clients", "peers"})
     assert "bench.runner" in set(relative_imports("__main__", LOADTEST / "__main__.py")), "the finder finds"
 
 
@@ -112,13 +112,12 @@ def test_without_the_extra_it_says_what_to_install(module: str) -> None:
 # Which build is measured.
 
 
-@pytest.mark.parametrize("command", ["bench", "schemes", "precision"])
 @pytest.mark.parametrize(("flags", "variables"), [(["--compiled"], {}), ([], {"DEADLINED_REQUIRE_COMPILED": "1"})])
 def test_what_is_not_compiled_is_not_measured_in_place_of_what_is(
-    command: str, flags: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    flags: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_line, "COMPILED", False)
-    done = CliRunner().invoke(command_line.main, [command, *flags, "--quick"], env=variables)
+    done = CliRunner().invoke(command_line.main, ["bench", *flags, "--quick"], env=variables)
     assert done.exit_code == 2
     told = " ".join(done.output.split())
     assert "a compiled deadlined was asked for" in told

@@ -1,7 +1,5 @@
-// The cost of many timers in Go, printed as one JSON object of nanoseconds per timer.
-//
-//	heap many NUMBER             start, move later, move earlier, stop half; then start and fire all
-//	heap beside IDLE MOVED FEW   FEW started and stopped, MOVED moved at once, while IDLE lie in the heap
+// The cost of NUMBER timers in Go, printed as one JSON object of nanoseconds per timer: heap NUMBER. They are started,
+// moved later, moved earlier, and half are stopped; then all are started and fire.
 package main
 
 import (
@@ -11,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,19 +19,14 @@ import (
 const (
 	delay  = 1500 * time.Nanosecond // for each timer
 	window = time.Millisecond
-	rounds = 5
 )
 
 var fired atomic.Int64
 
 func main() {
-	var found map[string]float64
-	if os.Args[1] == "many" {
-		found = many(argument(2))
-	} else {
-		found = beside(argument(2), argument(3), argument(4))
-	}
-	line, err := json.Marshal(found)
+	number, err := strconv.Atoi(os.Args[1])
+	check(err)
+	line, err := json.Marshal(many(number))
 	check(err)
 	fmt.Println(string(line))
 }
@@ -87,39 +79,6 @@ func many(number int) map[string]float64 {
 	return found
 }
 
-func beside(idle, moved, few int) map[string]float64 {
-	held := make([]*time.Timer, idle)
-	start(held, durations(idle, 200*time.Hour, 400*time.Hour))
-	found := map[string]float64{
-		"start and stop": median(func() float64 {
-			timers := make([]*time.Timer, few)
-			hour := same(few, time.Hour)
-			began := time.Now()
-			start(timers, hour)
-			stop(timers)
-			return per(began, few)
-		}),
-		"moved at once": median(func() float64 {
-			timers := make([]*time.Timer, moved)
-			start(timers, same(moved, time.Hour))
-			times := same(moved, time.Hour)
-			for i := range times {
-				times[i] -= time.Duration(i+1) * time.Millisecond
-			}
-			times[moved-1] = 1
-			fired.Store(0)
-			began := time.Now()
-			move(timers, times)
-			await(1)
-			spent := per(began, moved)
-			stop(timers)
-			return spent
-		}),
-	}
-	runtime.KeepAlive(held)
-	return found
-}
-
 func start(timers []*time.Timer, times []time.Duration) {
 	for i, after := range times {
 		timers[i] = time.AfterFunc(after, func() { fired.Add(1) })
@@ -152,23 +111,6 @@ func durations(number int, least, most time.Duration) []time.Duration {
 	return found
 }
 
-func same(number int, duration time.Duration) []time.Duration {
-	found := make([]time.Duration, number)
-	for i := range found {
-		found[i] = duration
-	}
-	return found
-}
-
-func median(once func() float64) float64 {
-	found := make([]float64, rounds)
-	for i := range found {
-		found[i] = once()
-	}
-	sort.Float64s(found)
-	return found[rounds/2]
-}
-
 func per(began time.Time, number int) float64 {
 	return float64(time.Since(began).Nanoseconds()) / float64(number)
 }
@@ -183,12 +125,6 @@ func resident() int {
 	pages, err := strconv.Atoi(strings.Fields(string(line))[1])
 	check(err)
 	return pages * os.Getpagesize()
-}
-
-func argument(place int) int {
-	value, err := strconv.Atoi(os.Args[place])
-	check(err)
-	return value
 }
 
 func check(err error) {

@@ -1,9 +1,8 @@
-// The lateness of time.AfterFunc and the cost of a time.Ticker; arguments and output as in lateness_report.py.
+// The lateness of time.AfterFunc: lateness COUNT SPREAD; output as in lateness_report.py.
 package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"log"
 	"math"
 	"math/rand"
@@ -11,7 +10,6 @@ import (
 	"sort"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -47,49 +45,19 @@ func functions(count int, spread time.Duration) []float64 {
 	return lateness
 }
 
-func timers(lateness []float64) map[string]float64 {
+func figures(lateness []float64) map[string]float64 {
 	sort.Float64s(lateness)
 	last := float64(len(lateness) - 1)
 	found := map[string]float64{}
-	points := []float64{99.5, 99.9}
-	for point := 0; point <= 100; point++ {
-		points = append(points, float64(point))
-	}
-	for _, point := range points {
-		name := "q" + strconv.FormatFloat(point, 'g', -1, 64)
-		found[name] = lateness[int(math.Round(point/100*last))]
+	for name, point := range map[string]float64{"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100} {
+		found[name] = lateness[int(math.Round(point/100*last))] * 1000
 	}
 	early := 0
 	for early < len(lateness) && lateness[early] < 0 {
 		early++
 	}
-	found["early"] = float64(early) / float64(len(lateness))
+	found["early"] = 100 * float64(early) / float64(len(lateness))
 	return found
-}
-
-func cpu() float64 {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		log.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
-}
-
-func ticker(period, seconds float64) map[string]float64 {
-	ticks := time.NewTicker(time.Duration(period * 1e9))
-	began, used, count := time.Now(), cpu(), 0
-	for range ticks.C {
-		count++
-		if time.Since(began).Seconds() >= seconds {
-			break
-		}
-	}
-	lasted := time.Since(began).Seconds()
-	expected := math.Floor(lasted / period)
-	return map[string]float64{
-		"cpu":     (cpu() - used) / lasted,
-		"skipped": math.Max(expected-float64(count), 0) / expected,
-	}
 }
 
 func number(text string) float64 {
@@ -101,15 +69,9 @@ func number(text string) float64 {
 }
 
 func main() {
-	var found map[string]float64
-	first, second := number(os.Args[3]), number(os.Args[4])
-	if os.Args[2] == "ticker" {
-		found = ticker(first, second)
-	} else {
-		functions(warmCount, warmSpread)
-		fmt.Println("warm")
-		found = timers(functions(int(first), time.Duration(second*1e9)))
-	}
+	count, spread := number(os.Args[1]), number(os.Args[2])
+	functions(warmCount, warmSpread)
+	found := figures(functions(int(count), time.Duration(spread*1e9)))
 	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
 		log.Fatal(err)
 	}

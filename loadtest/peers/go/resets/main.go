@@ -1,7 +1,6 @@
 // The cost of moving a deadline in Go, printed as one JSON object of nanoseconds per operation.
 //
 //	resets live NUMBER OPERATIONS ROUNDS   on a loopback connection, with NUMBER timers armed meanwhile
-//	resets moved NUMBER SAMPLE             NUMBER timers, each moved earlier in turn
 //	resets expiry NUMBER                   NUMBER timers, each moved later, and past their old times; CPU time
 //
 // Of the armed timers, those of 400 connections are real read and write deadlines; the others are time.AfterFunc timers
@@ -17,7 +16,6 @@ import (
 	"runtime"
 	"sort"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -27,12 +25,9 @@ const connections = 400
 func main() {
 	number := argument(2)
 	var found map[string]float64
-	switch os.Args[1] {
-	case "live":
+	if os.Args[1] == "live" {
 		found = live(number, argument(3), argument(4))
-	case "moved":
-		found = moved(number, argument(3))
-	default:
+	} else {
 		found = expiry(number)
 	}
 	line, err := json.Marshal(found)
@@ -92,40 +87,6 @@ func live(number, operations, rounds int) map[string]float64 {
 	return map[string]float64{
 		"later": later, "earlier": earlier, "set and cleared": cleared, "connections": opened,
 	}
-}
-
-func moved(number, sample int) map[string]float64 {
-	var fired atomic.Int64
-	timers := make([]*time.Timer, number)
-	for i := range timers {
-		timers[i] = time.AfterFunc(between(time.Hour, 2*time.Hour), func() { fired.Add(1) })
-	}
-	offsets := make([]time.Duration, number)
-	for i := range offsets {
-		offsets[i] = between(time.Hour/4, time.Hour/2)
-	}
-	runtime.GC()
-	began := time.Now()
-	for i, timer := range timers {
-		timer.Reset(offsets[i])
-	}
-	// the runtime puts the heap in order when a moved timer is due, as in its own BenchmarkAdjustTimers10000
-	timers[number-1].Reset(1)
-	for fired.Load() < 1 {
-		runtime.Gosched()
-	}
-	inTurn := perOperation(began, number)
-	if sample > number-1 {
-		sample = number - 1
-	}
-	began = time.Now()
-	for i := 0; i < sample; i++ {
-		timers[i].Reset(2 * time.Microsecond)
-		for fired.Load() < int64(i)+2 {
-			runtime.Gosched()
-		}
-	}
-	return map[string]float64{"moved earlier": inTurn, "moved, due at once": perOperation(began, sample)}
 }
 
 func expiry(number int) map[string]float64 {

@@ -1,12 +1,11 @@
-"""The benchmarks `churn` and `lateness`: the client notices every lie, and finds none in a small run of ours."""
+"""The benchmark `churn`: the client notices every lie, and finds none in a small run of ours."""
 
 from __future__ import annotations
 
 import math
+import os
 import random
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
@@ -16,18 +15,13 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import builds, runner
-from loadtest.bench.churn import AS_IT_COMES, ASYNCIO, TRIO, Churn
+from loadtest.bench.churn import ASYNCIO, TRIO, Churn
 from loadtest.bench.contest import Benchmark
-from loadtest.bench.lateness import ASYNCIO as CALL_AT
-from loadtest.bench.lateness import CONN, SLEEP, THREAD, TICKER, Lateness
-from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
-from loadtest.bench.results import Results
-from loadtest.bench.situations import busy
-from loadtest.clients.churn import Crowd, steps
+from loadtest.clients.churn import Crowd, churned
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
 from loadtest.clients.churn_profiles import PROFILES, Burst, Herd, Move, Profile, Steady, Then
-from loadtest.peers import lateness_report
 from loadtest.peers.churn_protocol import CLOSE, EXPIRED, INSTANT, MOVE, SET
+from loadtest.servers import Usage
 
 INF = math.inf
 
@@ -189,11 +183,10 @@ class Hasty(Profile):
 
 def heard(
     lie: str, profile: type[Profile] = Brisk, patience: float = PATIENCE, seconds: float = 0.5
-) -> Mapping[str, Any]:
+) -> Mapping[str, float]:
     """What the client says of a server."""
     with lying.lying_server(lie) as port:
-        *_, last = steps(port, profile(10, 200.0, random.Random(1)), 10, seconds, patience)
-    return last
+        return churned(port, profile(10, 200.0, random.Random(1)), 10, seconds, lambda: Usage.of(os.getpid()), patience)
 
 
 @pytest.mark.timed
@@ -207,9 +200,9 @@ class TestTheClient:
             "wrong": 0,
             "broken": 0,
         }
-        assert found["fired"] > 0
-        assert found["answered"] > 0
-        assert min(found["lateness"]) >= 0.0
+        assert found["firings"] > 0
+        assert found["resets"] > 0
+        assert 0.0 <= found["p50"] <= found["p99"] <= found["max"]
 
     @pytest.mark.parametrize("profile", [Steady, Herd])
     def test_finds_nothing_where_connections_are_closed_and_deadlines_cleared(self, profile: type[Profile]) -> None:
@@ -219,7 +212,7 @@ class TestTheClient:
     def test_is_not_confused_by_deadlines_that_pass_while_they_are_being_moved(self) -> None:
         found = heard(lying.SLOW, Hasty, seconds=1.5)
         assert sum(found[name] for name in ("stale", "early", "lost", "wrong", "broken")) == 0
-        assert found["fired"] > 0
+        assert found["firings"] > 0
 
     @pytest.mark.parametrize(
         ("lie", "sin"),
@@ -261,7 +254,7 @@ class TestChurn:
         assert found["resets"] > 0
         assert found.keys() <= churn.metrics.keys()
 
-    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO, builds.PURE + AS_IT_COMES])
+    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO])
     @pytest.mark.timed
     def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
         found = Churn(connections=50, rate=1000.0, seconds=0.3).measure(contestant, "steady")
@@ -273,95 +266,9 @@ class TestChurn:
         with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_server"):
             Churn().quick().measure(builds.PURE, "steady")
 
-    def test_a_soak_is_asked_for_by_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CHURN_SECONDS", "600")
-        monkeypatch.setenv("CHURN_CONNECTIONS", "1000")
-        churn = Churn.from_environment()
-        assert (churn.seconds, churn.connections, churn.rate) == (600.0, 1000, 10_000.0)
 
-
-class TestLateness:
-    @pytest.mark.parametrize("contestant", [*(builds.PURE + way for way in ("", CONN, SLEEP, THREAD)), SLEEP_UNTIL])
-    @pytest.mark.timed
-    def test_no_timer_comes_early(self, contestant: str) -> None:
-        lateness = Lateness(timers=100, spread=0.05, seconds=0.1)
-        found = lateness.measure(contestant, lateness.idle)
-        assert found["early"] == 0
-        assert 0 < found["p50"] <= found["p99"] <= found["max"]
-        [curve] = lateness.curves[contestant, lateness.idle]
-        assert len(curve) == len(lateness_report.POINTS)
-
-    @pytest.mark.timed
-    def test_is_measured_beside_a_busy_loop(self) -> None:
-        lateness = Lateness(timers=50, spread=0.05, seconds=0.1)
-        assert lateness.measure(CALL_AT, lateness.busy)["max"] > 0
-
-    def test_the_busy_loop_runs_until_it_is_not_needed_any_more(self) -> None:
-        with busy(0) as process:
-            assert process.poll() is None
-        assert process.poll() is not None
-
-    @pytest.mark.parametrize("contestant", [builds.PURE, builds.PURE + CONN, SLEEP_UNTIL, CALL_AT])
-    @pytest.mark.timed
-    def test_a_ticker_has_a_price(self, contestant: str) -> None:
-        found = Lateness(timers=50, spread=0.05, seconds=0.2).measure(contestant, TICKER)
-        assert found["CPU"] > 0
-        assert 0 <= found["ticks skipped"] <= 100
-
-    @pytest.mark.leaks_fds  # matplotlib's fonts
-    def test_a_curve_is_kept_and_drawn(self, tmp_path: Path) -> None:
-        lateness = Lateness()
-        results = Results(lateness.contestants(), lateness.cases(), lateness.metrics)
-        results.add(SLEEP_UNTIL, TICKER, {"CPU": 5.0, "ticks skipped": 1.0})
-        lateness.curves[SLEEP_UNTIL, lateness.idle] = [{"q0": 0.0, "q100": 0.002}, {"q0": -0.1, "q100": 0.004}]
-        lateness.plot(results, tmp_path / "bench-lateness.png")
-        assert (tmp_path / "bench-lateness.png").read_bytes().startswith(b"\x89PNG")
-        assert lateness.more(results)["curves"] == [
-            {"contestant": SLEEP_UNTIL, "case": lateness.idle, "seconds": {"q0": -0.05, "q100": 0.003}},
-        ]
-
-
-class TestTheReport:
-    def test_what_came_before_it_was_due_is_early(self) -> None:
-        found = lateness_report.timers([0.001, -0.001, 0.002, 0.0])
-        assert found["early"] == 0.25
-        assert found["q0"] == 0.0
-        assert found["q100"] == pytest.approx(0.002, rel=0.002)
-
-    def test_a_quantile_keeps_three_digits(self) -> None:
-        found = lateness_report.timers([place / 1000 for place in range(1, 1001)])
-        assert found["q50"] == pytest.approx(0.5, rel=0.002)
-        assert found["q99.9"] == pytest.approx(0.999, rel=0.002)
-
-    def test_one_nanosecond_early_is_early_and_on_time_is_not(self) -> None:
-        assert lateness_report.timers([0.0, 1e-9])["early"] == 0
-        assert lateness_report.timers([0.0, -1e-9])["early"] == 0.5
-
-    def test_timers_that_were_made_too_late_are_refused(self) -> None:
-        due = lateness_report.due_times(100, 1.0, 50.0)
-        lateness_report.require_lead(due, 50.0 + lateness_report.LEAD)
-        with pytest.raises(RuntimeError, match="too long"):
-            lateness_report.require_lead(due, 52.0)
-
-    def test_timers_are_the_same_in_every_process(self) -> None:
-        assert lateness_report.due_times(10, 1.0, 0.0) == lateness_report.due_times(10, 1.0, 0.0)
-
-    def test_ticks_that_did_not_come_are_skipped(self) -> None:
-        # begun at 0, ended at 1.0: ten were due, and eight came
-        times: Iterator[float] = iter([0.0, 0.0, *(0.1 * number for number in range(1, 9)), 1.0])
-        meter = lateness_report.Meter(0.1, 1.0, lambda: next(times))
-        for _ in range(8):
-            assert meter.tick()
-        assert meter.report()["skipped"] == pytest.approx(0.2)
-
-    @pytest.mark.parametrize(("now", "tick"), [(0.0, 1.0), (0.5, 1.0), (1.5, 2.0), (3.5, 4.0)])
-    def test_a_loop_goes_on_with_the_first_tick_after_now(self, now: float, tick: float) -> None:
-        assert lateness_report.Meter(1.0, 10.0, lambda: now).next(0.0) == tick
-
-
-@pytest.mark.parametrize("name", ["churn", "lateness"])
-def test_every_target_speaks_of_what_there_is(name: str) -> None:
-    benchmark = runner.load(name)
+def test_every_target_speaks_of_what_there_is() -> None:
+    benchmark = runner.load("churn")
     contestants = {contestant.name for contestant in benchmark.contestants()}
     for target in benchmark.targets:
         assert target.case in benchmark.cases()
