@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
 from deadlined.http.connection import Connection
 from deadlined.http.state import CLOSED
+from deadlined.http.worker import Worker
 from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, only, serving
 
 
@@ -311,6 +312,7 @@ async def test_a_timer_that_fires_between_two_handlers_does_nothing(
             pool = site.server._pool
             assert pool is not None
             (worker,) = pool._idle
+            assert isinstance(worker, Worker)
             worker.expire(0.0)
             await trio.sleep(5)
     assert len(set(handler.seen)) == 1
