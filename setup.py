@@ -47,6 +47,7 @@ COMPILED = [
     "runtime/on_trio/guard.py",
     "runtime/on_trio/host.py",
     "runtime/on_trio/parking.py",
+    "runtime/on_trio/suspension.py",
     "runtime/on_trio/tasks.py",
     "runtime/on_trio/waiter.py",
     "net/side.py",

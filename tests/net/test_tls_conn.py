@@ -91,6 +91,8 @@ async def test_the_first_operation_does_the_handshake_and_a_second_task_is_refus
             await wait_all_tasks_blocked()
             with pytest.raises(trio.BusyResourceError):
                 await silent.receive_some()
+            # before its peer is, whose end it would notice
+            silent.close()
 
 
 async def fails_as_closed(operation: Callable[[], Awaitable[object]]) -> None:

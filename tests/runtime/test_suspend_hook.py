@@ -230,7 +230,7 @@ def test_ctrl_c_at_any_line_leaves_no_wait_registered(driver: Callable[..., Awai
     step = 0
     while interrupt_once(driver, step):
         step += 1
-    assert step >= 12, "the trace has not seen the driver"
+    assert step >= (4 if COMPILED else 12), "the trace has not seen the driver"
     # an interrupted driver never awaits its task: that is warned of here, and not in whatever test runs next
     gc.collect()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from trio.lowlevel import Task, current_task
 
 from ...timers import COMPILED
-from .suspend_hook import interruptible
+from .interruptible import interruptible
 
 # a name of this module, which compiled code finds faster than another's
 _COMPILED: Final = COMPILED
@@ -34,15 +34,6 @@ class TaskContext:
     def __init__(self, origin: Context) -> None:
         self._origin: Final = origin
         self._task: Final[Task] = current_task()
-
-    @property
-    def runs_now(self) -> bool:
-        """True if the calling task is that task."""
-        try:
-            return current_task() is self._task
-        except RuntimeError:
-            # the pump's call, which no task makes
-            return False
 
     def renew(self) -> None:
         """Let the task run in a new copy of the origin from its next step on. Called by the task itself."""

@@ -16,6 +16,7 @@ from ...timers import Timers
 from .context import RunInContextCopy, run_to_first_trap, to_the_end
 from .host import TrioHost
 from .parking import TaskParker, TrioParking, TrioTurn, YieldShielded, wake
+from .suspension import SuspendHook
 from .waiter import TrioWaiter
 
 
@@ -29,6 +30,7 @@ def protect_from_interrupts() -> None:
         RunInContextCopy.__await__,
         run_to_first_trap,
         to_the_end,
+        SuspendHook.__await__,
         wake,
         TrioWaiter.park,
         TrioHost.kick,

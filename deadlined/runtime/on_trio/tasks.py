@@ -22,7 +22,8 @@ from .context import RunInContextCopy, TaskContext
 from .guard import AbandonedGenerators, Generators, TaskGuard
 from .instruments import runs_in_asyncio
 from .parking import TaskParker
-from .suspend_hook import with_suspend_hook
+from .suspend_hook import run_hooked
+from .suspension import SuspendHook
 from .turn_end import TurnEnd
 
 _log: Final = logging.getLogger("deadlined.runtime")
@@ -83,6 +84,7 @@ class TrioTask(ContainedTask):
         "_context",
         "_ended",
         "_guard",
+        "_hook",
         "_nursery",
         "_parker",
         "_tasks",
@@ -100,6 +102,8 @@ class TrioTask(ContainedTask):
         self._before_suspend: Final = before_suspend
         self._ended: Final = ended
         self._nursery: trio.Nursery | None = None
+        # drives the inner task
+        self._hook: SuspendHook | None = None
         # made in `entered`, because they belong to the task that makes them
         self._context: TaskContext | None = None
         self._guard: TaskGuard | None = None
@@ -131,7 +135,7 @@ class TrioTask(ContainedTask):
 
     @property
     def runs_now(self) -> bool:
-        return self._context is not None and self._context.runs_now
+        return self._hook is not None and self._hook.runs
 
     def close_generators(self) -> Awaitable[None] | None:
         return self._close_abandoned() if self._abandoned else None
@@ -168,7 +172,8 @@ class TrioTask(ContainedTask):
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(with_suspend_hook, self._body(), self._on_suspend)
+                self._hook = SuspendHook(self._body(), self._on_suspend)
+                nursery.start_soon(run_hooked, self._hook)
         except BaseException as error:
             failure = error
         if failure is not None and _is_interrupt(failure):
