@@ -78,7 +78,7 @@ class Idle(Benchmark):
     title = "Idle connections: memory, wake-ups and CPU time of the server while no deadline is due"
     metrics = METRICS
     targets = (
-        *(Target(CASE, "memory", name, "", at_most=6144) for name in (OURS, OURS_H11)),
+        *(Target(CASE, "memory", name, "", at_most=2458) for name in (OURS, OURS_H11)),
         *(Target(CASE, "wake-ups", name, "", at_most=0.5) for name in (OURS, OURS_H11)),
     )
 
