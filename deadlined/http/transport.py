@@ -210,13 +210,14 @@ def server_address_of(name: Callable[[], Any]) -> tuple[str, int | None] | None:
     """Return host and port of the server's end, or path and None of a unix socket; None for a socket without a name."""
     address = _name_of(name)
     if isinstance(address, tuple):
-        return _one_of_equals((address[0], address[1]))
+        return _one_of_equals(address[:2])  # type: ignore[no-any-return]
     # bytes for an abstract socket
     return _one_of_equals((os.fsdecode(address), None)) if address else None
 
 
+# The types are what they are because compiled code takes a tuple that has a type apart, and makes another one.
 @lru_cache(maxsize=64)
-def _one_of_equals(address: tuple[str, int | None]) -> tuple[str, int | None]:
+def _one_of_equals(address: Any) -> Any:
     """Return the same object for equal addresses. Each connection keeps the server's, and a server has few."""
     return address
 

@@ -13,7 +13,7 @@ from deadlined.poll import Poller
 from deadlined.runtime import ContainedTasks
 from deadlined.timers import COMPILED
 
-pytestmark = pytest.mark.skipif(COMPILED, reason="compiled classes accept no stand-ins")
+pytestmark = pytest.mark.skipif(COMPILED, reason="compiled: the workers of a pool cannot be played")
 
 
 class Tasks(ContainedTasks):
