@@ -68,8 +68,8 @@ class ConnectionTask(HandlerTask):
         raise NotImplementedError
 
     def flush_later(self, connection: ConnectionBase) -> bool:
-        """Have `connection.flush` called at the end of this turn of the event loop. Return False if that cannot be
-        promised, because the caller runs in another task."""
+        """Have `connection.flush` called at the end of this turn of the event loop. Return False if the caller must
+        flush at once."""
         raise NotImplementedError
 
     def release(self) -> None:

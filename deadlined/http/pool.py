@@ -7,7 +7,8 @@ Hazard     Connections that are ready would wait for a handler that sleeps. A wo
 Answer     One worker is called for all ready connections and serves them in one turn; when it suspends, each of the
            other ready connections gets a worker: on trio those that are left at the end of the turn. When its task must
            end, one worker takes the others on trio; on asyncio, where most tasks serve one handler, each gets one.
-           Output is sent when the turn ends, and when the first has waited for _LONGEST_TURN.
+           Output is sent when the turn ends, and when the first has waited for _LONGEST_TURN. While handlers block the
+           event loop, for which output would have to wait, each response is sent at once.
 Cost       Where tasks can be parked, idle workers stay: up to _MOST_IDLE, or as many as are busy. On asyncio a callback
            sees whether a new worker has suspended in its first step, if others are ready.
 """
@@ -28,6 +29,14 @@ from .timeouts import INF
 
 # seconds for which responses may wait for the end of the turn while others join them
 _LONGEST_TURN: Final = 0.0005
+
+# a handler that runs for longer blocks the event loop, and the responses that wait for the end of its turn with it
+_BLOCKED: Final = 0.005
+
+# after a block responses are sent at once for this many times as long, and for _AT_ONCE at most: the next block may be
+# near, and sending each alone costs up to half of the rate where none comes
+_AT_ONCE_TIMES: Final = 50
+_AT_ONCE: Final = 1.0
 
 # idle workers that are kept however few are busy; each holds a few kB
 _MOST_IDLE: Final = 64
@@ -63,6 +72,8 @@ class WorkerPool:
     """
 
     __slots__ = (
+        "_at_once_since",
+        "_at_once_until",
         "_closed",
         "_coming",
         "_end_called",
@@ -86,6 +97,8 @@ class WorkerPool:
         # connections with output to be sent at the end of the turn, and when the first of them was added
         self._unflushed: list[ConnectionBase] = []
         self._unflushed_since = INF
+        # until when each response is sent at once, and when one was so last
+        self._at_once_until = self._at_once_since = -INF
         # `_end_turn` will be called, which flushes; and calls workers for what is ready, if `_others_wait`
         self._end_called = self._others_wait = False
         # workers that run or are idle
@@ -160,13 +173,18 @@ class WorkerPool:
 
     def flush_later(self, connection: ConnectionBase, task: ContainedTask) -> bool:
         """Have `connection.flush` called when the turn ends, or when more is to be sent and the first has waited for
-        _LONGEST_TURN. `task` runs the connection. Return False if nothing would notice the end of the caller's turn: on
-        trio, if the caller is not `task`."""
+        _LONGEST_TURN. `task` runs the connection. Return False if it must flush at once: because handlers block, or
+        nothing would notice the end of the caller's turn, which is so on trio if the caller is not `task`."""
         tasks = self.tasks
         if tasks.parks and not task.runs_now:
             # no hook is called when the caller suspends
             return False
         now = self.poller.clock.now()
+        if now < self._at_once_until:
+            # a gap is a further block, or the load is so low that sending together gains nothing
+            self._note_block(self._at_once_since, now)
+            self._at_once_since = now
+            return False
         if not self._unflushed:
             self._unflushed_since = now
             # one call for the output of all tasks that run in this turn
@@ -181,6 +199,8 @@ class WorkerPool:
     def flush(self) -> None:
         """Let all connections send what they have kept for the end of the turn."""
         if self._unflushed:
+            self._at_once_since = self.poller.clock.now()
+            self._note_block(self._unflushed_since, self._at_once_since)
             unflushed, self._unflushed = self._unflushed, []
             for connection in unflushed:
                 try:
@@ -190,6 +210,11 @@ class WorkerPool:
                     report(
                         logging.ERROR, "the connection with %s failed inside the server", connection.peer, error=error
                     )
+
+    def _note_block(self, since: float, now: float) -> None:
+        """Have responses sent at once for a while, if none could be sent from `since` to `now`."""
+        if now - since > _BLOCKED:
+            self._at_once_until = now + min(_AT_ONCE, _AT_ONCE_TIMES * (now - since))
 
     def flush_unless_called(self) -> None:
         """Flush now, because a worker suspends or ends, unless it will be done for all workers at once."""

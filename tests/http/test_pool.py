@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from deadlined.http.base import ConnectionBase
 from deadlined.http.connection import Connection
 from deadlined.http.pool import PoolWorker, WorkerPool
 from deadlined.poll import Poller
-from deadlined.runtime import ContainedTasks
+from deadlined.runtime import ContainedTask, ContainedTasks
 from deadlined.timers import COMPILED
 
 pytestmark = pytest.mark.skipif(COMPILED, reason="compiled: the workers of a pool cannot be played")
@@ -33,12 +35,20 @@ class Tasks(ContainedTasks):
 
 
 class Site:
-    """A pool whose workers do nothing but count."""
+    """A pool whose workers do nothing but count, and a clock that stands still."""
 
     def __init__(self, parks: bool) -> None:
         self.called = 0
+        self.now = 100.0
         self.tasks = Tasks(parks)
-        self.pool = WorkerPool(self.tasks, cast(Poller, None), self.new_worker)
+        poller = SimpleNamespace(clock=SimpleNamespace(now=lambda: self.now))
+        self.pool = WorkerPool(self.tasks, cast(Poller, poller), self.new_worker)
+
+    def respond(self) -> bool:
+        """Make a response. Return True if it waits for the end of the turn."""
+        return self.pool.flush_later(
+            cast(ConnectionBase, Flushed()), cast(ContainedTask, SimpleNamespace(runs_now=True))
+        )
 
     def new_worker(self, pool: WorkerPool) -> PoolWorker:
         return Called(self)
@@ -51,6 +61,15 @@ class Site:
         """Let a new worker run, and return the connection that it serves."""
         self.pool.begun(Called(self))
         return self.pool.next()
+
+
+class Flushed:
+    """A connection that can be flushed."""
+
+    peer = "somebody"
+
+    def flush(self) -> None:
+        pass
 
 
 class Called(PoolWorker):
@@ -135,3 +154,45 @@ def test_where_no_task_is_parked_a_call_sees_whether_the_first_has_suspended() -
     assert site.called == 1
     site.tasks.end_turn()
     assert site.called == 3
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_responses_wait_for_the_end_of_the_turn_while_no_handler_blocks(parks: bool) -> None:
+    site = Site(parks)
+    for _ in range(100):
+        assert site.respond()
+        assert site.respond()
+        site.now += 0.004
+        site.pool.flush()
+        site.now += 3.0
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_after_a_handler_that_blocks_each_response_is_sent_at_once_for_a_while(parks: bool) -> None:
+    site = Site(parks)
+    assert site.respond()
+    site.now += 0.006
+    # the response that ends the wait of the first; it is sent at once itself
+    assert not site.respond()
+    for _ in range(70):
+        site.now += 0.004
+        assert not site.respond()
+    for _ in range(10):
+        site.now += 0.004
+        site.respond()
+    assert site.respond(), "0.3 seconds after the block"
+
+
+def test_it_goes_on_while_handlers_block_again_and_again() -> None:
+    site = Site(parks=True)
+    assert site.respond()
+    site.now += 0.02
+    site.pool.flush()
+    for _ in range(500):
+        assert not any(site.respond() for _ in range(10))
+        site.now += 0.02
+    assert not site.respond()
+    for _ in range(250):
+        site.now += 0.004
+        site.respond()
+    assert site.respond(), "a second after the last block"
