@@ -161,8 +161,10 @@ class Poller:
         self.polls += 1
         if self.on_next_poll is not None:
             self._announce()
-        for fd, mask in self.port.wait(timeout):
-            self._deliver(fd, mask)
+        # a look at no descriptor finds nothing, and costs a system call: programs that only sleep poll for each wake
+        if self._descs or timeout > 0.0:
+            for fd, mask in self.port.wait(timeout):
+                self._deliver(fd, mask)
         self.timers.check(self.clock.now())
 
     def set_timer(self, timer: Timer, when: float) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 
 from trio import Cancelled
 from trio.lowlevel import in_trio_task
@@ -19,16 +21,22 @@ def asyncio_runs() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None and not in_trio_task()
 
 
+@cache
+def _on_asyncio() -> ModuleType:
+    # not imported for programs that do not use asyncio, and once: an import in a function costs more than a sleep
+    from . import on_asyncio
+
+    return on_asyncio
+
+
 def current_host() -> Host:
     """Return the host of the event loop that runs in this thread; the first call in a loop starts its pump.
 
     RuntimeError without a running event loop, and in a run of trio whose main task has ended.
     """
     if asyncio_runs():
-        # asyncio is not imported for programs that do not use it
-        from .on_asyncio import current_asyncio_host
-
-        return current_asyncio_host()
+        host: Host = _on_asyncio().current_asyncio_host()
+        return host
     return current_trio_host()
 
 
@@ -46,9 +54,7 @@ def statistics() -> RuntimeStatistics | None:
     event loop."""
     host: Host | None
     if asyncio_runs():
-        from .on_asyncio import started_asyncio_host
-
-        host = started_asyncio_host()
+        host = _on_asyncio().started_asyncio_host()
     else:
         host = started_trio_host()
     return None if host is None else host.statistics()
