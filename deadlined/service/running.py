@@ -36,7 +36,7 @@ from .page import LivePage
 from .rereading import Configuration, Reloaded, context_of, refused
 from .stalls import StallWatch
 from .starting import Starting
-from .stopping import Stopper
+from .stopping import Stopper, reuse_grace
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
 from .watchdog import LoopWatchdog
@@ -255,7 +255,7 @@ class Service:
         seconds = None if drain == float("inf") else drain
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
-        server.shutdown()
+        server.shutdown(reuse_grace(name, reloads=self._config.reload))
         if self._link is not None:
             self._link.report_leaving()
         if self._local is not None:
