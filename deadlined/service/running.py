@@ -69,7 +69,7 @@ def is_first(link: Link | None) -> bool:
 class Parent:
     """What is around a serving process. `link`: from a worker process to its supervisor, None in others. `hangup`: the
     handler of SIGHUP. `notifier`: tells the service manager what a process does that serves alone. `starting`: the
-    handler of SIGTERM until the process serves."""
+    handler of SIGTERM and SIGINT until the process serves."""
 
     link: Link | None
     hangup: Hangup
@@ -105,7 +105,7 @@ class Service:
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
-        with watch_garbage() as garbage:
+        with self._starting.in_run(), watch_garbage() as garbage:
             serve = partial(self._run, app, page, context, garbage)
             if self._admin is None or self._local is None:
                 await serve()

@@ -78,7 +78,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         if starting.has_served:
             raise
         starting.ignore_signals()
-        log("stopped before it served", signal=starting.signal)
+        log("stopped before it served", signal=starting.stopped_by)
         return 0
     except StartupError as error:
         # for a log that is collected; the command says it on stderr
@@ -137,7 +137,8 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     try:
         with hinting(config.loop, voice.log) as hint:
             service = Service(configuration, voice, parent, hint, admin)
-            run(config.loop, service.run, app, page, context)
+            with parent.starting.around_run():
+                run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:
         raise _first(group) from None

@@ -79,7 +79,7 @@ class Stopper:
 
     def __enter__(self) -> Stopper:
         for number in _SIGNALS:
-            self._before[number] = replaced_by(signal.signal(number, self._on_signal))
+            self._before[number] = replaced_by(number, signal.signal(number, self._on_signal))
         children_get({**self._before, signal.SIGHUP: self._hangup.before})
         if self._end is not None:
             self._hangup.follow(partial(self._call_soon, self._reload))
