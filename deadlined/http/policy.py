@@ -138,18 +138,16 @@ def on_handler_failure(response: int) -> Action | None:
     return Action(Reason.SERVER_ERROR, 500) if response == NONE else Action(Reason.SERVER_ERROR, reset=True)
 
 
-def is_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> bool:
-    """Return True if the response to the request number `requests` must be the connection's last."""
-    return not keep_alive or draining or requests >= limits.max_requests or now >= close_after
-
-
-def why_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> Reason:
-    """Return the reason of a connection that ends with the response to its request number `requests`."""
+def why_last(
+    keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float
+) -> Reason | None:
+    """Return the reason of a connection that must end with the response to its request number `requests`, None if it
+    may go on."""
     if not keep_alive or draining:
         return Reason.DONE
     if requests >= limits.max_requests:
         return Reason.KEEPALIVE_LIMIT
-    return RULES["connection_age"].reason if now >= close_after else Reason.DONE
+    return RULES["connection_age"].reason if now >= close_after else None
 
 
 def handshake_deadline(accepted: float, timeouts: Timeouts) -> float:

@@ -21,7 +21,6 @@ from deadlined.http.policy import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
-    is_last,
     on_expiry,
     on_handler_failure,
     on_refusal,
@@ -169,10 +168,7 @@ LASTS = [
 def test_the_last_response_and_its_reason(
     keep_alive: bool, draining: bool, requests: int, now: float, reason: Reason | None
 ) -> None:
-    limits = Limits(max_requests=3)
-    assert is_last(keep_alive, draining, requests, limits, now, 100.0) == (reason is not None)
-    if reason is not None:
-        assert why_last(keep_alive, draining, requests, limits, now, 100.0) is reason
+    assert why_last(keep_alive, draining, requests, Limits(max_requests=3), now, 100.0) is reason
 
 
 def test_the_handshake_is_timed_from_accept() -> None:
