@@ -15,7 +15,7 @@ from ..http import head_parser
 from ..runtime import require_loop, run
 from ..terminal import START
 from ..timing import after_func
-from . import expiry
+from . import validity
 from .access import AccessLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
@@ -122,7 +122,7 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
     context = context_of(config)
     if config.certfile is not None and is_first(parent.link):
-        warning = expiry.warning(config.certfile, datetime.now(UTC))
+        warning = validity.warning(config.certfile, datetime.now(UTC))
         if warning:
             voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
