@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from ..runtime import Event, Group, current_time, is_loops_cancellation, open_group
+from ..runtime import Event, Group, current_time, is_loops_cancellation, open_group, protected_from_interrupts
 from .handler import App, Message
 
 _log = logging.getLogger("deadlined.asgi")
@@ -44,6 +44,8 @@ class Lifespan:
         # the application is cancelled from now on
         self._ending = False
 
+    # Ctrl-C comes where these wait: it must not leave the group open
+    @protected_from_interrupts
     async def __aenter__(self) -> dict[str, Any]:
         group = self._group = open_group()
         await group.__aenter__()
@@ -63,6 +65,7 @@ class Lifespan:
             raise LifespanFailed(self._failure) from self.error
         return self._state
 
+    @protected_from_interrupts
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:

@@ -6,7 +6,7 @@ from .counts import HistogramCounts, HttpStatistics
 from .draining import Draining
 from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
 from .exchange import Exchange
-from .policy import RULES, Action, Rule
+from .policy import REUSE_GRACE, RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
 from .server import HttpServer
@@ -18,6 +18,7 @@ from .wire import PARSERS, Request, head_parser
 
 __all__ = [
     "PARSERS",
+    "REUSE_GRACE",
     "RULES",
     "Action",
     "BadRequest",

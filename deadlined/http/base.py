@@ -35,7 +35,6 @@ from .state import (
     NONE,
     QUEUED,
     TRANSPORT_CLOSED,
-    UPGRADED,
     Phase,
     Reason,
     next_state,
@@ -196,7 +195,7 @@ class ConnectionBase(ExchangeHost):
         self.cancel_on_disconnect = settings.cancel_on_disconnect
         self.ws_compression = settings.ws_compression
         self.loop = settings.loop
-        self.drain_began = settings.draining
+        self.drain_began = settings.drain.notice
 
     def _use_choice(self, choice: Choice | None) -> None:
         """Use the timeouts and limits of a route, or the server's again, until the next request begins."""
@@ -204,17 +203,6 @@ class ConnectionBase(ExchangeHost):
         chosen = self.settings if choice is None else choice
         self.timeouts, self.limits = chosen.timeouts, chosen.limits
         self.keep_alive_line = chosen.keep_alive_line
-
-    def drain(self, now: float) -> None:
-        """Begin the drain at `now`. An idle connection has IDLE_GRACE seconds left, one that has sent nothing yet
-        NEW_GRACE. A request that has begun is served."""
-        self.draining = True
-        if self.state == UPGRADED and self._upgraded is not None:
-            self._upgraded.drain()
-        elif self.state == IDLE:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.IDLE_GRACE))
-        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     def close(self) -> None:
         """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, the server was
@@ -352,6 +340,10 @@ class ConnectionBase(ExchangeHost):
         self._received_before, self._sent_before = self.transport.received, self._sent
 
     # implemented by Connection
+
+    def drain(self, now: float) -> None:
+        """Begin the drain at `now`. A request that has begun is served."""
+        raise NotImplementedError
 
     def _cancel_handler(self) -> None:
         """Cancel the handler, if one runs."""

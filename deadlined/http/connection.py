@@ -272,7 +272,7 @@ class Connection(UpgradedConnection):
         self.requests += 1
         if self.reader.choice is not None:
             self._use_choice(self.reader.choice)
-        last = policy.is_last(request.keep_alive, self.draining, self.requests, self.limits, now, self.close_after)
+        last = self._why_last(request, now) is not None
         exchange = self._exchange = Exchange(self, request, self._began_at, now, last)
         self._advance(REQUEST_READ)
         self.enter(Phase.HANDLER, exchange.deadline)
@@ -327,7 +327,7 @@ class Connection(UpgradedConnection):
                 # the first reason stays; if there is none, the application gave up in the middle of a send
                 self._end(Reason.SERVER_ERROR)
             if self.reason is None and exchange.writer.must_close:
-                self._end(self._why_last(exchange.request))
+                self._end(self._why_last(exchange.request, self.clock.now()) or Reason.DONE)
             if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
                 self._end(Reason.DONE)
             # unless the peer asked for the close, it may be sending a next request that the server will not read
@@ -341,12 +341,11 @@ class Connection(UpgradedConnection):
     def _end_last_exchange(self) -> None:
         exchange = self._exchange
         assert exchange is not None
-        self._end(self._why_last(exchange.request))
+        self._end(self._why_last(exchange.request, self.clock.now()) or Reason.DONE)
         self._unread = exchange.request.keep_alive or self.reader.buffered > 0
         self._release_exchange(exchange)
         if not self._must_linger:
             self.close()
 
-    def _why_last(self, request: Request) -> Reason:
-        now = self.clock.now()
+    def _why_last(self, request: Request, now: float) -> Reason | None:
         return policy.why_last(request.keep_alive, self.draining, self.requests, self.limits, now, self.close_after)

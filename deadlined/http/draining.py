@@ -7,21 +7,42 @@ from typing import Any
 
 from ..poll import Clock
 from ..runtime import Event
+from .policy import REUSE_GRACE
 from .timeouts import INF
+
+
+class Draining:
+    """The beginning of the server's drain. `await draining` returns when it comes, any number of times."""
+
+    __slots__ = ("_began",)
+
+    def __init__(self, began: Event) -> None:
+        self._began = began
+
+    def is_set(self) -> bool:
+        """Return True once the server drains."""
+        return self._began.is_set()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._began.wait().__await__()
 
 
 class Drain:
     """The drain of a server. `began` is set from its beginning on. `until`: when it ends, absolute; -inf once it was
-    cut."""
+    cut. `reuse_grace`: seconds since its last response for which an idle connection is kept. `notice`: what handlers
+    see of it."""
 
     def __init__(self) -> None:
         self.began = Event()
+        self.notice = Draining(self.began)
         self.until: float = INF
+        self.reuse_grace: float = REUSE_GRACE
         self._changed = Event()
 
-    def begin(self, until: float) -> None:
+    def begin(self, until: float, reuse_grace: float) -> None:
         """Begin, and end at `until`."""
         self.until = until
+        self.reuse_grace = reuse_grace
         self.began.set()
 
     def cut(self) -> None:
@@ -39,19 +60,3 @@ class Drain:
         while busy() and clock.now() < self.until:
             self._changed = Event()
             await self._changed.wait_until(self.until)
-
-
-class Draining:
-    """The beginning of the server's drain. `await draining` returns when it comes, any number of times."""
-
-    __slots__ = ("_began",)
-
-    def __init__(self, began: Event) -> None:
-        self._began = began
-
-    def is_set(self) -> bool:
-        """Return True once the server drains."""
-        return self._began.is_set()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._began.wait().__await__()

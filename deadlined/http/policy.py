@@ -23,9 +23,14 @@ LINGER: Final = 2.0
 # seconds that a drain leaves to a connection whose client has sent nothing yet: its request may be under way (as in Go)
 NEW_GRACE: Final = 5.0
 
-# seconds that a drain leaves to an idle connection: a request that was sent before may be in the socket, or arrive at
-# once
+# seconds that a drain leaves to an idle connection at least: a request that was sent before may be in the socket, or
+# arrive at once
 IDLE_GRACE: Final = 0.1
+
+# seconds since its last response for which a drain keeps an idle connection: its client is likely to send again, and
+# would lose what it sends into the close (nginx's keepalive_min_timeout). Half a second above the period of a client
+# that asks once a second
+REUSE_GRACE: Final = 1.5
 
 # seconds that a handler may take to return after its peer has ended its side, or after it was told that the peer is
 # gone; then it is cancelled. A client that only ends its own side, as `nc` does, gets the answer of a quick handler
@@ -133,18 +138,16 @@ def on_handler_failure(response: int) -> Action | None:
     return Action(Reason.SERVER_ERROR, 500) if response == NONE else Action(Reason.SERVER_ERROR, reset=True)
 
 
-def is_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> bool:
-    """Return True if the response to the request number `requests` must be the connection's last."""
-    return not keep_alive or draining or requests >= limits.max_requests or now >= close_after
-
-
-def why_last(keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float) -> Reason:
-    """Return the reason of a connection that ends with the response to its request number `requests`."""
+def why_last(
+    keep_alive: bool, draining: bool, requests: int, limits: Limits, now: float, close_after: float
+) -> Reason | None:
+    """Return the reason of a connection that must end with the response to its request number `requests`, None if it
+    may go on."""
     if not keep_alive or draining:
         return Reason.DONE
     if requests >= limits.max_requests:
         return Reason.KEEPALIVE_LIMIT
-    return RULES["connection_age"].reason if now >= close_after else Reason.DONE
+    return RULES["connection_age"].reason if now >= close_after else None
 
 
 def handshake_deadline(accepted: float, timeouts: Timeouts) -> float:
@@ -183,6 +186,12 @@ def stall_deadline(progress: float, timeouts: Timeouts) -> float:
 def idle_deadline(done: float, timeouts: Timeouts) -> float:
     """Return when a connection that is idle since `done` is closed: IDLE_BUFFER after the advertised time."""
     return done + timeouts.idle + IDLE_BUFFER
+
+
+def reuse_deadline(now: float, idle_since: float, grace: float, until: float) -> float:
+    """Return when a drain that ends at `until` closes a connection that is idle since `idle_since`, as seen at `now`:
+    `grace` seconds after that, but not within IDLE_GRACE, nor in the second half of the time that is left."""
+    return min(max(idle_since + grace, now + IDLE_GRACE), (now + until) / 2)
 
 
 def handler_deadline(head_done: float, timeouts: Timeouts) -> float:

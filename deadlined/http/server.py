@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,8 +18,8 @@ from .base import ConnectionBase, ConnectionOwner
 from .connection import Connection
 from .counts import Counts, HttpStatistics
 from .dates import DateLine
-from .draining import Drain, Draining
-from .policy import RULES
+from .draining import Drain
+from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
 from .records import ConnectionInfo, Observer
 from .reporting import report
@@ -87,7 +88,7 @@ class HttpServer(ConnectionOwner):
             loop=self._host,
             cancel_on_disconnect=cancel_on_disconnect,
             ws_compression=ws_compression,
-            draining=Draining(self._drain.began),
+            drain=self._drain,
             counts=self._counts,
         )
         self._dates: Final = DateLine(self._host.clock)
@@ -179,12 +180,19 @@ class HttpServer(ConnectionOwner):
             self._listeners.remove(listener)
             listener.close()
 
-    def shutdown(self) -> None:
+    def shutdown(self, reuse_grace: float = REUSE_GRACE) -> None:
         """Begin to drain. Accept only what is in the listeners' queues already, serve the requests that have begun,
-        close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent."""
+        close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent.
+
+        An idle connection is closed IDLE_GRACE seconds from now, but `reuse_grace` seconds after its last response if
+        that is later, and in the first half of the drain in any case; until then it may send one more request. 0 is for
+        a server whose end somebody waits for. ValueError for NaN.
+        """
+        if math.isnan(reuse_grace):
+            raise ValueError("reuse_grace must not be NaN")
         if not self.draining:
             now = self._host.clock.now()
-            self._drain.begin(now + self.timeouts.drain)
+            self._drain.begin(now + self.timeouts.drain, reuse_grace)
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):
                 connection.drain(now)

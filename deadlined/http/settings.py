@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..poll import Clock
 from ..runtime import Host
 from .counts import Counts
-from .draining import Draining
+from .draining import Drain
 from .exchange import Exchange
 from .records import Observer
 from .routes import Route, Routes
@@ -39,7 +39,7 @@ class Settings:
     cancel_on_disconnect: bool
     # a websocket may compress its messages
     ws_compression: bool
-    draining: Draining
+    drain: Drain
     # what the connections count
     counts: Counts
     routes: Routes | None = field(init=False)

@@ -50,6 +50,11 @@ class UpgradedConnection(WaitingConnection):
         else:
             super().on_ready()
 
+    def drain(self, now: float) -> None:
+        super().drain(now)
+        if self.state == UPGRADED and self._upgraded is not None:
+            self._upgraded.drain()
+
     # implements ExchangeHost
 
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:

@@ -27,6 +27,7 @@ from .state import (
     CLOSING,
     DEAD,
     FINISHING,
+    HEAD,
     IDLE,
     QUEUED,
     UNATTENDED,
@@ -49,6 +50,8 @@ class WaitingConnection(PeerConnection):
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
         self._began_at = self._came_at = self.accepted
+        # when the latest wait for a next request began
+        self._idle_since = self.accepted
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
@@ -60,6 +63,19 @@ class WaitingConnection(PeerConnection):
             self._check_peer()
 
     # implements PeerConnection
+
+    def drain(self, now: float) -> None:
+        """Begin the drain at `now`. A connection that has sent nothing yet has NEW_GRACE seconds left, an idle one what
+        `reuse_deadline` says. A request that has begun is served."""
+        self.draining = True
+        if self.state == IDLE:
+            deadline = min(self.conn.read_deadline, self._reuse_deadline(now))
+            self.conn.set_read_deadline(deadline)
+            # while its last response is still being sent, the phase is another one
+            if self.phase is Phase.IDLE:
+                self.deadline = deadline
+        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     def _ask_for_flush(self) -> bool:
         return self._task is not None and self._task.flush_later(self)
@@ -143,8 +159,14 @@ class WaitingConnection(PeerConnection):
         return self._become_unattended()
 
     def _expect_request(self) -> None:
-        now = self.clock.now()
-        self._expect(Phase.IDLE, now + policy.IDLE_GRACE if self.draining else policy.idle_deadline(now, self.timeouts))
+        now = self._idle_since = self.clock.now()
+        deadline = policy.idle_deadline(now, self.timeouts)
+        self._expect(Phase.IDLE, min(deadline, self._reuse_deadline(now)) if self.draining else deadline)
+
+    def _reuse_deadline(self, now: float) -> float:
+        """Return when the drain closes this connection, which is idle."""
+        drain = self.settings.drain
+        return policy.reuse_deadline(now, self._idle_since, drain.reuse_grace, drain.until)
 
     def _park_again(self) -> bool:
         """Enter the idle phase without a task. Return False if bytes of the next request may be there, or the deadline

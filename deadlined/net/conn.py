@@ -21,7 +21,7 @@ import trio
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
-from .side import Side, require_open
+from .side import Side, require_open, shown
 from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, set_options
 
 
@@ -99,6 +99,9 @@ class Conn(trio.abc.HalfCloseableStream):
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
         socket.setblocking(False)
         return cls(socket, set_options(socket))
+
+    def __repr__(self) -> str:
+        return shown(self._socket, self._desc.read, self._desc.write, self._ended)
 
     @property
     def socket(self) -> stdlib.socket:

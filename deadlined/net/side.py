@@ -17,6 +17,7 @@ await another one returns that one's awaitable.
 
 from __future__ import annotations
 
+import socket as stdlib
 from collections.abc import Awaitable
 
 from ..errors import DeadlineExceeded
@@ -148,3 +149,23 @@ def require_open(half: Half) -> None:
     """Raise ClosedResourceError if this program has closed the socket."""
     if half.closed:
         raise closed_error()
+
+
+def shown(socket: stdlib.socket, read: Half, write: Half, ended: bool) -> str:
+    """Return the `repr` of a Conn. `ended`: it has sent the end of its side. Asks the kernel for the peer, unless it is
+    closed: its descriptor may be another socket's by now."""
+    if read.closed:
+        return "<Conn closed>"
+    state = "eof sent" if ended else "open"
+    return f"<Conn {state} peer={_peer(socket)} read_deadline={read.deadline} write_deadline={write.deadline}>"
+
+
+def _peer(socket: stdlib.socket) -> object:
+    try:
+        name = socket.getpeername()
+    except OSError:
+        # it has left
+        return None
+    if not isinstance(name, tuple) or not isinstance(name[0], str):
+        return repr(name)
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"

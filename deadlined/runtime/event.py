@@ -45,13 +45,15 @@ class Event:
             await host.checkpoint()
             return self._is_set
         waiter = host.waiter()
-        self._waiters[waiter] = None
         timer = Timer(self._time_out, waiter)
-        if when < math.inf:
-            host.set_timer(timer, when)
         try:
+            self._waiters[waiter] = None
+            if when < math.inf:
+                host.set_timer(timer, when)
             await waiter.park(lambda: self._forget(waiter))
         finally:
+            # Ctrl-C may have come before the task has parked
+            self._forget(waiter)
             timer.arg = None
             host.set_timer(timer, math.inf)
         return self._is_set

@@ -72,7 +72,7 @@ def _is_factory(found: Any) -> bool:
 def _objection(found: Any) -> tuple[str, str]:
     """Return why `found` is not an ASGI 3 application, and what to give instead; two empty strings if it may be one."""
     if not callable(found):
-        return f"is a {type(found).__name__}, not an ASGI application", GIVE
+        return f"is of type {type(found).__name__}, not an ASGI application", GIVE
     takes = _takes(found)
     if takes is None:
         return "", ""

@@ -36,7 +36,7 @@ from .page import LivePage
 from .rereading import Configuration, Reloaded, context_of, refused
 from .stalls import StallWatch
 from .starting import Starting
-from .stopping import Stopper
+from .stopping import Stopper, reuse_grace
 from .style import harmless
 from .tracebacks import cut, last_error, place, shown
 from .watchdog import LoopWatchdog
@@ -69,7 +69,7 @@ def is_first(link: Link | None) -> bool:
 class Parent:
     """What is around a serving process. `link`: from a worker process to its supervisor, None in others. `hangup`: the
     handler of SIGHUP. `notifier`: tells the service manager what a process does that serves alone. `starting`: the
-    handler of SIGTERM until the process serves."""
+    handler of SIGTERM and SIGINT until the process serves."""
 
     link: Link | None
     hangup: Hangup
@@ -105,7 +105,7 @@ class Service:
 
     async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
         """Listen, start the application, serve, drain, end the application."""
-        with watch_garbage() as garbage:
+        with self._starting.in_run(), watch_garbage() as garbage:
             serve = partial(self._run, app, page, context, garbage)
             if self._admin is None or self._local is None:
                 await serve()
@@ -255,7 +255,7 @@ class Service:
         seconds = None if drain == float("inf") else drain
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
-        server.shutdown()
+        server.shutdown(reuse_grace(name, reloads=self._config.reload))
         if self._link is not None:
             self._link.report_leaving()
         if self._local is not None:

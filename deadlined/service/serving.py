@@ -15,7 +15,7 @@ from ..http import head_parser
 from ..runtime import require_loop, run
 from ..terminal import START
 from ..timing import after_func
-from . import expiry
+from . import validity
 from .access import AccessLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
@@ -78,7 +78,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         if starting.has_served:
             raise
         starting.ignore_signals()
-        log("stopped before it served", signal=starting.signal)
+        log("stopped before it served", signal=starting.stopped_by)
         return 0
     except StartupError as error:
         # for a log that is collected; the command says it on stderr
@@ -122,7 +122,7 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
     context = context_of(config)
     if config.certfile is not None and is_first(parent.link):
-        warning = expiry.warning(config.certfile, datetime.now(UTC))
+        warning = validity.warning(config.certfile, datetime.now(UTC))
         if warning:
             voice.log(warning, level="warning", file=config.certfile)
     _require_parser(config.http)
@@ -137,7 +137,8 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     try:
         with hinting(config.loop, voice.log) as hint:
             service = Service(configuration, voice, parent, hint, admin)
-            run(config.loop, service.run, app, page, context)
+            with parent.starting.around_run():
+                run(config.loop, service.run, app, page, context)
             return service.exit_code
     except* StartupError as group:
         raise _first(group) from None

@@ -1,13 +1,17 @@
 """A stop while the application starts: it is a stop like any other, and nothing was cut.
 
 Facts      Before a process serves, SIGTERM ends it by the signal, and Ctrl-C raises KeyboardInterrupt wherever the main
-           thread is. A service manager or a shell that stops a service looks at its exit code.
+           thread is, or as the event loop says. A terminal sends SIGINT to all processes of a service, and a supervisor
+           then SIGTERM to those that it has started; the two come in any order. A service manager or a shell that stops
+           a service looks at its exit code.
 Hazard     A service that is stopped while it starts counts as one that has failed, and is started again. What the
-           application has begun to start is not undone.
+           application has begun to start is not undone. A second KeyboardInterrupt cuts off the blocks that the first
+           one runs.
 Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the application's own `finally` and `async
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
-           as well. A process that has a supervisor is signalled by that and by the service manager, so a second SIGTERM
-           does nothing there.
+           as well. SIGTERM after Ctrl-C interrupts nothing again, and begins the MARGIN. A process that has a
+           supervisor is told several times to stop, and only the first time interrupts. So SIGINT is handled here, too,
+           and then does what its handler from before does: Python's own, or, in a run, that of the event loop.
 Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 
@@ -15,52 +19,96 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from .children import children_get
 
-# seconds after the signal in which the process may end by itself
+# seconds after SIGTERM in which the process may end by itself
 MARGIN = 2.0
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Starting:
-    """The handler of SIGTERM, from construction on, until another one takes its place. For the main thread.
+    """The handler of SIGTERM and SIGINT, from construction on, until others take its place. For the main thread.
 
-    `before`: the handler that it has replaced, which children of the application get, beside `hangup`, that of SIGHUP.
-    `supervised`: another process has started this one, and ends it. `signal`: the name of the signal that has ended the
-    start, if one has. `has_served`: the process serves, or has served.
+    `replaced`: the handlers in whose place it is. Children of the application get them, beside `hangup`, that of
+    SIGHUP. `supervised`: another process has started this one, and ends it. `has_served`: the process serves, or has
+    served.
     """
 
     def __init__(
         self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = os._exit
     ) -> None:
-        self.before: Any = signal.getsignal(signal.SIGTERM)
-        self.signal: str = signal.SIGINT.name
+        self.replaced: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
         self.has_served = False
         self._supervised = supervised
         self._end = end
+        # the signal that has ended the start, and whether SIGTERM has come
+        self._first: signal.Signals | None = None
+        self._terminated = False
+        # what `around_run` has blocked
+        self._held: set[signal.Signals] = set()
         others = {} if hangup is None else {signal.SIGHUP: hangup}
-        children_get({signal.SIGTERM: self.before, **others})
+        children_get({**self.replaced, **others})
         signal.signal(signal.SIGTERM, self)
+        self._take_interrupts()
+
+    @property
+    def stopped_by(self) -> str:
+        """The name of the signal that has ended the start, if one has."""
+        return (self._first or signal.SIGINT).name
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """End the start as Ctrl-C does."""
-        if isinstance(sys.exc_info()[1], KeyboardInterrupt):
-            # it is ending: a supervisor signals its processes after the terminal has done so
-            return
-        if self.signal == signal.SIGTERM.name:
+        """End the start as Ctrl-C does, unless a signal has done so already."""
+        if number == signal.SIGTERM:
+            self._terminate(frame)
+        elif self._first is None or not self._supervised:
+            self._first = self._first or signal.SIGINT
+            self.replaced[signal.SIGINT](number, frame)
+
+    @contextmanager
+    def around_run(self) -> Iterator[None]:
+        """Run an event loop in this block, and its whole main task in a block of `in_run`. A loop takes the place of no
+        handler but Python's own; so that has its place back when the loop begins. The signals wait until `in_run`: they
+        would also interrupt the loop itself."""
+        self._held = {*_SIGNALS} - signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self._give_interrupts_back()
+            yield
+        finally:
+            self._take_interrupts()
+
+    @contextmanager
+    def in_run(self) -> Iterator[None]:
+        """Handle SIGINT before the handler that the event loop has installed."""
+        try:
+            self._take_interrupts()
+            yield
+        finally:
+            # where it would not be called again, the end of the loop is not interrupted either
+            if self._first is None or not self._supervised:
+                self._give_interrupts_back()
+
+    def ignore_signals(self) -> None:
+        """Ignore SIGTERM and SIGINT from now on, because the process ends."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _terminate(self, frame: FrameType | None) -> None:
+        if self._terminated:
             if not self._supervised:
                 self._end(0)
             return
-        interrupt = signal.getsignal(signal.SIGINT)
+        self._terminated = True
+        interrupt = replaced_by(signal.SIGINT, signal.getsignal(signal.SIGINT))
         if not callable(interrupt):
             # a shell starts its background jobs with SIGINT ignored
             self._end(0)
-        self.signal = signal.SIGTERM.name
         try:
             watchdog = threading.Timer(MARGIN, self._end, (0,))
             watchdog.daemon = True
@@ -68,14 +116,25 @@ class Starting:
         except Exception:
             # the process may have no more threads
             self._end(0)
-        interrupt(signal.SIGINT, frame)  # type: ignore[operator, misc]
+        if self._first is None:
+            self._first = signal.SIGTERM
+            interrupt(signal.SIGINT, frame)
 
-    def ignore_signals(self) -> None:
-        """Ignore SIGTERM and SIGINT from now on, because the process ends."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+    def _take_interrupts(self) -> None:
+        """Take the place of the handler of SIGINT, unless it is ignored, and let the signals come."""
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and handler is not self:
+            self.replaced[signal.SIGINT] = handler
+            signal.signal(signal.SIGINT, self)
+        held, self._held = self._held, set()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+
+    def _give_interrupts_back(self) -> None:
+        before = self.replaced[signal.SIGINT]
+        if signal.getsignal(signal.SIGINT) is self:
+            signal.signal(signal.SIGINT, before)
 
 
-def replaced_by(handler: Any) -> Any:
-    """Return what handled a signal before `handler`, if that is a `Starting`, else `handler`."""
-    return handler.before if isinstance(handler, Starting) else handler
+def replaced_by(number: signal.Signals, handler: Any) -> Any:
+    """Return what handled the signal `number` before `handler`, if that is a `Starting`, else `handler`."""
+    return handler.replaced[number] if isinstance(handler, Starting) else handler

@@ -21,6 +21,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from ..http import REUSE_GRACE
 from ..runtime import call_soon
 from .children import children_get
 from .hangup import Hangup
@@ -29,7 +30,19 @@ from .starting import replaced_by
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
 
+# seconds since its last response for which a worker process that others replace keeps an idle connection: nobody waits
+# for its end. Half a second below the period of a client that asks every five seconds
+REPLACED_GRACE = 4.5
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def reuse_grace(name: str, *, reloads: bool) -> float:
+    """Return the `reuse_grace` of `HttpServer.shutdown` in a drain that the signal `name` begins. `reloads`: with
+    --reload, where a person waits for the next process. Only a worker process that others replace gets SIGHUP."""
+    if reloads:
+        return 0.0
+    return REPLACED_GRACE if name == signal.SIGHUP.name else REUSE_GRACE
 
 
 class Stopper:
@@ -66,7 +79,7 @@ class Stopper:
 
     def __enter__(self) -> Stopper:
         for number in _SIGNALS:
-            self._before[number] = replaced_by(signal.signal(number, self._on_signal))
+            self._before[number] = replaced_by(number, signal.signal(number, self._on_signal))
         children_get({**self._before, signal.SIGHUP: self._hangup.before})
         if self._end is not None:
             self._hangup.follow(partial(self._call_soon, self._reload))

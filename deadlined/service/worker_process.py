@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import time
 from dataclasses import dataclass, field
 
@@ -30,3 +32,10 @@ class WorkerProcess:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""
         how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
         return {"number": self.number, "pid": pid, **how, "lived": round(time.monotonic() - self.started, 3)}
+
+
+def dismiss(pid: int) -> None:
+    """Have a worker process drain that others replace or outlive. SIGHUP, which comes first, tells it that it need not
+    end soon; under nohup it is ignored."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        os.kill(pid, number)

@@ -42,7 +42,7 @@ from .signals import SignalPipe
 from .slots import Slots, assign
 from .stopping import MARGIN
 from .watchdog import SupervisorWatchdog
-from .worker_process import WorkerProcess
+from .worker_process import WorkerProcess, dismiss
 
 # more are a mistake, such as SIGTTIN sent in a loop
 MOST = 1000
@@ -275,7 +275,7 @@ class Supervisor:
             return
         for worker in rolling.superfluous(self._workers.values(), self._number):
             pid = next(pid for pid, one in self._workers.items() if one is worker)
-            os.kill(pid, signal.SIGTERM)
+            dismiss(pid)
             self._leaves(pid, self._workers[pid])
         staying = [one for one in self._workers.values() if not one.leaving]
         done = len(staying) >= self._number and all(one.ready and one.generation == self._generation for one in staying)

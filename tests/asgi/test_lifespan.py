@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from deadlined.asgi import Lifespan, LifespanFailed
 from deadlined.asgi.handler import Receive, Scope, Send
+from tests.support.interrupts import interrupted_at
 from tests.support.serving import GET, hello, say, serving
 
 
@@ -201,3 +202,34 @@ async def test_ctrl_c_in_the_startup_does_not_begin_to_serve() -> None:
             served = True
     assert caught.value.subgroup(KeyboardInterrupt) is not None
     assert not served
+
+
+def test_ctrl_c_at_any_line_of_the_startup_undoes_it() -> None:
+    steps: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        steps.append("begins")
+        try:
+            await trio.sleep_forever()
+        finally:
+            steps.append("undone")
+
+    async def main(step: int, reached: list[str]) -> None:
+        lifespan = Lifespan(app)
+        with interrupted_at(step, reached), trio.move_on_after(1):
+            await lifespan.__aenter__()
+        await trio.lowlevel.checkpoint()
+
+    step = 0
+    reached = ["first"]
+    while reached:
+        reached, steps[:] = [], []
+        try:
+            trio.run(main, step, reached, clock=MockClock(autojump_threshold=0))
+            assert not reached
+        except (KeyboardInterrupt, BaseExceptionGroup) as error:
+            interrupts = error.subgroup(KeyboardInterrupt) if isinstance(error, BaseExceptionGroup) else error
+            assert interrupts is not None
+        assert steps in ([], ["begins", "undone"]), reached
+        step += 1
+    assert step > 10, "the trace has not seen it"

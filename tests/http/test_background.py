@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Reason
 from deadlined.http.connection import Connection
-from deadlined.http.policy import IDLE_GRACE
+from deadlined.http.policy import REUSE_GRACE
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, WORKER, Seen, answer, chunk, only, post, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -262,7 +262,7 @@ async def test_the_drain_waits_for_what_runs_in_the_background(autojump_clock: M
         site.server.shutdown()
         # the connection need not wait
         assert await client.end() == "eof"
-        assert trio.current_time() == start + IDLE_GRACE
+        assert trio.current_time() == start + REUSE_GRACE
         await wait_all_tasks_blocked()
         assert seen.ended == []
         await trio.sleep(BACKGROUND + 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from contextlib import ExitStack
 
@@ -11,9 +12,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Phase, Reason
-from deadlined.http.policy import IDLE_GRACE
+from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from tests.support.handlers import HUGE, never, slow
-from tests.support.http import GET, LAST_GET, Seen, answer, hello, only, serving
+from tests.support.http import GET, LAST_GET, Client, Seen, answer, hello, only, serving
 from tests.support.net import LOCALHOST
 from tests.support.parsers import Choice
 
@@ -24,10 +25,12 @@ async def test_a_drain_closes_what_is_idle_after_a_moment_and_accepts_nothing(au
     async with serving(timeouts=only(idle=75, drain=30)) as site:
         client = await site.connect()
         await client.get()
+        await trio.sleep(10)
         site.server.shutdown()
+        assert site.server.connections()[0].left == pytest.approx(IDLE_GRACE)
         assert await client.receive() == b""
         record = await site.ended()
-        assert (record.reason, record.phase, trio.current_time()) == (Reason.DONE, Phase.IDLE, IDLE_GRACE)
+        assert (record.reason, record.phase, trio.current_time()) == (Reason.DONE, Phase.IDLE, 10 + IDLE_GRACE)
         with pytest.raises(OSError, match="connect"):
             await open_tcp_stream(LOCALHOST, site.port)
 
@@ -204,28 +207,126 @@ async def test_connections_that_wait_to_be_accepted_when_a_drain_begins_are_serv
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("pause", [0.0, 0.5 * IDLE_GRACE, 0.99 * IDLE_GRACE])
-async def test_a_request_that_was_under_way_to_an_idle_connection_is_served(
-    pause: float, tls: bool, autojump_clock: MockClock
+@pytest.mark.parametrize(
+    ("idle", "pause", "grace"),
+    [
+        (0.0, 0.0, REUSE_GRACE),
+        (0.0, 0.99, REUSE_GRACE),
+        # used a second ago
+        (1.0, 0.99, REUSE_GRACE - 1.0),
+        # a client that has been silent for longer is not about to ask
+        (REUSE_GRACE - IDLE_GRACE, 0.99, IDLE_GRACE),
+        (REUSE_GRACE, 0.0, IDLE_GRACE),
+        (60.0, 0.5, IDLE_GRACE),
+        (60.0, 0.99, IDLE_GRACE),
+    ],
+)
+async def test_an_idle_connection_has_time_for_one_more_request(
+    idle: float, pause: float, grace: float, tls: bool, autojump_clock: MockClock
 ) -> None:
     async with serving(timeouts=only(idle=75, drain=30), tls=tls) as site:
         client, silent = await site.connect(), await site.connect()
         await client.get()
         await silent.get()
+        await trio.sleep(idle)
         site.server.shutdown()
-        await trio.sleep(pause)
+        await trio.sleep(pause * grace)
         response = await client.get()
         assert (response.status, response.closes) == (200, True)
         assert await silent.end() == "eof"
-        assert trio.current_time() == IDLE_GRACE
+        assert trio.current_time() == pytest.approx(idle + grace, abs=1e-9)
         assert {await site.reason(1), await site.reason(2)} == {Reason.DONE}
+
+
+@pytest.mark.parametrize(
+    ("reuse_grace", "drain", "seconds"),
+    [
+        (4.5, 30, 4.5),
+        (0.0, 30, IDLE_GRACE),
+        (-1.0, 30, IDLE_GRACE),
+        # it ends in the first half of the drain, by a close in place of a reset
+        (4.5, 5, 2.5),
+        (4.5, 0.1, 0.05),
+        (math.inf, 30, 15.0),
+    ],
+)
+async def test_how_long_that_is_can_be_chosen(
+    reuse_grace: float, drain: float, seconds: float, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(drain=drain)) as site:
+        client = await site.connect()
+        await client.get()
+        site.server.shutdown(reuse_grace)
+        # the first one counts
+        site.server.shutdown(75.0)
+        assert await client.end() == "eof"
+        assert trio.current_time() == seconds
+        assert await site.reason() is Reason.DONE
+        assert not site.server.was_cut
+
+
+async def test_a_grace_that_is_no_number_is_refused_and_nothing_has_begun(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        with pytest.raises(ValueError, match="NaN"):
+            site.server.shutdown(math.nan)
+        assert not site.server.draining
+        assert not (await (await site.connect()).get()).closes
+
+
+async def test_clients_that_ask_in_a_rhythm_lose_nothing_and_are_told_to_leave(autojump_clock: MockClock) -> None:
+    """They do not notice a close before they send."""
+    told: list[float] = []
+
+    async def ask(client: Client, period: float) -> None:
+        closes = False
+        while not closes:
+            await trio.sleep(period)
+            closes = (await client.get()).closes
+        told.append(trio.current_time())
+
+    async with serving(timeouts=only(idle=75, drain=30)) as site:
+        async with trio.open_nursery() as nursery:
+            for tenth in range(1, 15):
+                client = await site.connect()
+                await client.get()
+                nursery.start_soon(ask, client, tenth / 10)
+            await trio.sleep(10.05)
+            site.server.shutdown()
+        assert len(told) == 14
+        assert max(told) < 10.05 + REUSE_GRACE
+
+
+async def test_a_response_that_is_being_sent_keeps_its_phase_in_a_drain(autojump_clock: MockClock) -> None:
+    """Its handler has left, and the connection waits for its next request already."""
+    body = bytes(250_000)
+
+    async def large(exchange: Exchange) -> None:
+        await answer(exchange, body)
+
+    async with serving(large, only(write_grace=100, write_min_rate=1e9, drain=30)) as site:
+        client = await site.connect(receive_buffer=4096)
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        (before,) = site.server.connections()
+        assert (before.phase, before.left) == (Phase.WRITE, 100.0)
+        await trio.sleep(10)
+        site.server.shutdown()
+        (after,) = site.server.connections()
+        assert (after.phase, after.left) == (Phase.WRITE, 90.0)
+        # it has not been idle before all has left
+        assert (await client.response()).body == body
+        await trio.sleep(0.99 * REUSE_GRACE)
+        await client.send(GET)
+        response = await client.response()
+        assert (response.body, response.closes) == (body, True)
+        assert await site.reason() is Reason.DONE
 
 
 async def test_a_drain_does_not_prolong_an_idle_connection(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(idle=5, drain=30)) as site:
         client = await site.connect()
         await client.get()
-        # half of the grace before its end
+        # half of the least grace before its end
         await trio.sleep(6 - IDLE_GRACE / 2)
         site.server.shutdown()
         assert await client.receive() == b""
@@ -252,6 +353,6 @@ async def test_a_second_request_of_a_drain_is_not_awaited_for_long(autojump_cloc
         assert trio.current_time() == 1.0
         await asks.send(GET)
         assert await silent.end() == "eof"
-        assert trio.current_time() == 1.0 + IDLE_GRACE
+        assert trio.current_time() == 1.0 + REUSE_GRACE
         assert (await asks.response()).closes
         assert await asks.end() == "eof"

@@ -11,7 +11,7 @@ from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Phase, Reason
-from deadlined.http.policy import IDLE_GRACE
+from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from deadlined.runtime import Parking
 from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, only, serving
 
@@ -185,6 +185,7 @@ async def test_half_a_request_is_waited_for_in_a_task_under_the_header_deadline(
 async def test_a_drain_closes_idle_connections_after_a_moment(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(drain=30)) as site:
         clients = await idle_clients(site, 3)
+        await trio.sleep(REUSE_GRACE)
         began = trio.current_time()
         site.server.shutdown()
         assert [await client.end() for client in clients] == ["eof"] * 3

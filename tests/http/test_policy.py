@@ -10,8 +10,10 @@ import pytest
 from deadlined.http import RULES, Action, BadRequest, Limits, Phase, Reason, Timeouts
 from deadlined.http.policy import (
     IDLE_BUFFER,
+    IDLE_GRACE,
     LINGER,
     NEW_GRACE,
+    REUSE_GRACE,
     STALL,
     age_deadline,
     body_deadline,
@@ -19,10 +21,10 @@ from deadlined.http.policy import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
-    is_last,
     on_expiry,
     on_handler_failure,
     on_refusal,
+    reuse_deadline,
     stall_deadline,
     why_last,
     write_deadline,
@@ -166,10 +168,7 @@ LASTS = [
 def test_the_last_response_and_its_reason(
     keep_alive: bool, draining: bool, requests: int, now: float, reason: Reason | None
 ) -> None:
-    limits = Limits(max_requests=3)
-    assert is_last(keep_alive, draining, requests, limits, now, 100.0) == (reason is not None)
-    if reason is not None:
-        assert why_last(keep_alive, draining, requests, limits, now, 100.0) is reason
+    assert why_last(keep_alive, draining, requests, Limits(max_requests=3), now, 100.0) is reason
 
 
 def test_the_handshake_is_timed_from_accept() -> None:
@@ -236,8 +235,29 @@ def test_the_age_is_spread_by_a_tenth(jitter: float, deadline: float) -> None:
     assert age_deadline(100.0, jitter, Timeouts()) == INF
 
 
+@pytest.mark.parametrize(
+    ("idle_since", "until", "deadline"),
+    [
+        (100.0, INF, 101.5),
+        (99.0, INF, 100.5),
+        (98.6, INF, 100.1),
+        (0.0, INF, 100.1),
+        # in the first half of what is left of the drain
+        (100.0, 102.0, 101.0),
+        (0.0, 100.1, 100.05),
+        (100.0, 100.0, 100.0),
+        # the drain was cut
+        (100.0, -INF, -INF),
+    ],
+)
+def test_a_drain_keeps_a_connection_that_was_used_a_moment_ago(
+    idle_since: float, until: float, deadline: float
+) -> None:
+    assert reuse_deadline(100.0, idle_since, REUSE_GRACE, until) == pytest.approx(deadline)
+
+
 def test_the_fixed_times_are_as_documented() -> None:
-    assert (LINGER, NEW_GRACE) == (2.0, 5.0)
+    assert (LINGER, NEW_GRACE, IDLE_GRACE, REUSE_GRACE) == (2.0, 5.0, 0.1, 1.5)
 
 
 DEFAULTS = {

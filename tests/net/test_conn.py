@@ -17,6 +17,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_stream, open_unix_stream
+from deadlined.net.sockets import LINGER_ZERO
 from tests.support.net import (
     HOUR,
     INF,
@@ -528,3 +529,37 @@ async def test_a_socket_that_the_caller_closed_behind_our_back_ends_in_an_error_
             await client.receive_some()
         with pytest.raises(trio.ClosedResourceError):
             await client.send_all(b"x")
+
+
+# its repr
+
+
+async def test_it_shows_its_peer_its_state_and_its_deadlines() -> None:
+    async with tcp_pair() as (client, server):
+        host, port = client.socket.getpeername()
+        open_one = f"peer={host}:{port} read_deadline=12.5 write_deadline=inf>"
+        client.set_read_deadline(12.5)
+        assert repr(client) == f"<Conn open {open_one}"
+        await client.send_eof()
+        assert repr(client) == f"<Conn eof sent {open_one}"
+        client.close()
+        # its descriptor's number may be another socket's
+        with socket.socket():
+            assert repr(client) == "<Conn closed>"
+        server.abort()
+        assert repr(server) == "<Conn closed>"
+
+
+async def test_it_shows_what_it_knows_of_other_peers() -> None:
+    one, other = socket.socketpair()
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener, other:
+        async with Conn.from_socket(one) as pair, await open_tcp_stream("::1", listener.getsockname()[1]) as client:
+            assert f" peer=[::1]:{listener.getsockname()[1]} " in repr(client)
+            assert " peer='' " in repr(pair)
+            accepted, _ = listener.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+            accepted.close()
+            with pytest.raises(trio.BrokenResourceError):
+                await client.receive_some()
+            # the kernel does not know it any more
+            assert " peer=None " in repr(client)

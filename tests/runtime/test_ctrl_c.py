@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import deadlined
 from deadlined.poll import CLOSED, Half, PollDesc
-from deadlined.runtime import current_host
+from deadlined.runtime import Event, current_host
 from deadlined.runtime.on_trio.parking import TaskParker, TrioTurn, yield_shielded
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
@@ -159,6 +159,39 @@ class TestControlC:
                     break
                 step += 1
             assert step >= 2, "the trace has not seen it"
+
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+
+    @pytest.mark.parametrize("when", [math.inf, 5.0])
+    def test_at_any_line_of_waiting_for_an_event_no_waiter_is_left(self, when: float) -> None:
+        """One that is would be woken by the event while its task sleeps for something else."""
+
+        async def setting(event: Event) -> None:
+            event.set()
+
+        async def main() -> None:
+            current_host()
+            step = 0
+            while True:
+                reached: list[str] = []
+                event = Event()
+                interrupted = False
+                try:
+                    with interrupted_at(step, reached), trio.move_on_after(1):
+                        await event.wait_until(trio.current_time() + when)
+                    await trio.lowlevel.checkpoint()
+                except KeyboardInterrupt:
+                    interrupted = True
+                assert interrupted == bool(reached)
+                start = trio.current_time()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(setting, event)
+                    await trio.sleep(HOUR)
+                assert trio.current_time() == start + HOUR, reached
+                if not reached:
+                    break
+                step += 1
+            assert step >= 5, "the trace has not seen it"
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -100,7 +100,7 @@ def test_an_attribute_that_is_not_there_is_named(here: Path, attribute: str) -> 
 
 def test_what_cannot_be_called_is_no_application(here: Path) -> None:
     write(here, "app = 5")
-    assert str(refusal(MODULE)).endswith("'app' is a int, not an ASGI application; give it as package.module:app")
+    assert str(refusal(MODULE)).endswith("'app' is of type int, not an ASGI application; give it as package.module:app")
 
 
 def test_a_module_that_is_imported_already_is_taken(here: Path) -> None:
@@ -337,7 +337,7 @@ def test_what_is_no_application_is_refused_with_what_to_give(here: Path, text: s
         ("app = 5", "'app' cannot be called without arguments; give it as package.module:factory"),
         ("def app(settings): ...", "'app' cannot be called without arguments; give it as package.module:factory"),
         ("def app(*, settings): ...", "'app' cannot be called without arguments; give it as package.module:factory"),
-        ("def app(): return None", "what 'app' returns is a NoneType, not an ASGI application; give it"),
+        ("def app(): return None", "what 'app' returns is of type NoneType, not an ASGI application; give it"),
         ("def app(): return lambda environ, start_response: []", "what 'app' returns takes 2 arguments, as WSGI"),
         ("async def app(): ...", "'app' is a coroutine function; make the application in a plain function"),
         ("def app(): 1 / 0", "calling 'app' failed: ZeroDivisionError: division by zero ("),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,18 @@ def test_no_request_fails_while_all_are_replaced_again_and_again(start: Starter,
     assert len(load.answers) == 8
     process.signal()
     assert process.end() == (0, "")
+
+
+def test_those_that_are_replaced_are_told_that_they_have_time(start: Starter) -> None:
+    """SIGHUP comes before SIGTERM, which alone means that somebody waits."""
+    process = serving(start, 3)
+    process.signal(signal.SIGTTOU)
+    process.wait_for("worker ended")
+    process.signal(signal.SIGHUP)
+    process.wait_for("workers replaced")
+    process.signal()
+    assert process.end() == (0, "")
+    assert Counter(line["signal"] for line in process.events("draining")) == {"SIGHUP": 3, "SIGTERM": 2}
 
 
 def test_nor_on_a_unix_socket(start: Starter, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from deadlined.runtime import LOOPS, Event, call_soon, open_group
+from deadlined.runtime import run as run_loop
 from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
 from deadlined.service.starting import Starting, replaced_by
@@ -95,6 +97,8 @@ def stopped(
         pytest.param("uvloop", "one process", marks=pytest.mark.thorough),
         pytest.param("import", "workers", marks=pytest.mark.thorough),
         ("trio", "workers"),
+        ("asyncio", "workers"),
+        pytest.param("uvloop", "workers", marks=pytest.mark.thorough),
         pytest.param("import", "reload", marks=pytest.mark.thorough),
         pytest.param("asyncio", "reload", marks=pytest.mark.thorough),
     ],
@@ -104,6 +108,38 @@ def test_a_stop_before_it_serves_is_no_failure(tmp_path: Path, app: str, how: st
     assert (code, err) == (0, "undone\n")
     assert "stopped before it served" in events
     assert not (tmp_path / "socket").exists()
+
+
+# a supervisor tells its processes after the terminal has, or before
+TWICE = """
+import os, signal
+def again():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("app", "how"),
+    [
+        ("trio", "workers"),
+        ("asyncio", "workers"),
+        pytest.param("uvloop", "workers", marks=pytest.mark.thorough),
+        ("import", "workers"),
+        pytest.param("trio", "reload", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_process_that_is_told_more_than_once_undoes_what_it_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, how: str, number: signal.Signals
+) -> None:
+    told_again = APPS[app].replace(
+        "finally:\n", "finally:\n        again()\n" if app != "import" else "finally:\n    again()\n"
+    )
+    monkeypatch.setitem(APPS, app, TWICE + told_again)
+    code, events, err = stopped(tmp_path, app, number, *HOW[how])
+    assert (code, err) == (0, "undone\n")
+    assert "stopped before it served" in events
 
 
 def test_nor_where_ctrl_c_is_ignored(tmp_path: Path) -> None:
@@ -219,6 +255,9 @@ def test_what_a_process_that_never_served_makes_of_the_exit_code(code: int, stop
 # the handler
 
 
+BOTH = (signal.SIGTERM, signal.SIGINT)
+
+
 class Ended(BaseException):
     pass
 
@@ -226,7 +265,8 @@ class Ended(BaseException):
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
     """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in BOTH}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     watchdogs: list[tuple[float, Callable[..., object], tuple[int]]] = []
 
     class Timer:
@@ -244,6 +284,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
     for number, handler in before.items():
         signal.signal(number, handler)
     children_get({})
+    assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked
     assert all(watchdog[0] == 2.0 for watchdog in watchdogs)
 
 
@@ -251,7 +292,7 @@ def test_the_second_one_ends_the_process_at_once(made: Callable[..., Starting]) 
     starting = made()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
-    assert starting.signal == "SIGTERM"
+    assert starting.stopped_by == "SIGTERM"
     with pytest.raises(Ended):
         signal.raise_signal(signal.SIGTERM)
 
@@ -261,7 +302,7 @@ def test_the_second_one_does_nothing_where_a_supervisor_signals_as_well(made: Ca
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
-    assert starting.signal == "SIGTERM"
+    assert starting.stopped_by == "SIGTERM"
 
 
 def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callable[..., Starting]) -> None:
@@ -272,7 +313,110 @@ def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callab
         signal.raise_signal(signal.SIGTERM)
         starting.ignore_signals()
         signal.raise_signal(signal.SIGINT)
-    assert starting.signal == "SIGINT"
+    assert starting.stopped_by == "SIGINT"
+
+
+@pytest.mark.parametrize("second", BOTH, ids=lambda number: number.name)
+@pytest.mark.parametrize("first", BOTH, ids=lambda number: number.name)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_only_the_first_one_interrupts_a_run(
+    made: Callable[..., Starting], loop: str, first: signal.Signals, second: signal.Signals
+) -> None:
+    """It comes while the event loop waits, and the second one in a task that the first one has cancelled."""
+    starting = made(supervised=True)
+    steps: list[str] = []
+
+    async def child() -> None:
+        call_soon()(signal.raise_signal, first)
+        try:
+            await Event().wait()
+        finally:
+            steps.append("begins")
+            signal.raise_signal(second)
+            steps.append("undone")
+
+    async def main() -> None:
+        with starting.in_run():
+            async with open_group() as group:
+                group.start_soon(child)
+                await Event().wait()
+
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught, starting.around_run():
+        run_loop(loop, main)
+    assert steps == ["begins", "undone"]
+    assert is_interrupt(caught.value)
+    assert starting.stopped_by == first.name
+    # and nothing interrupts what follows
+    for number in BOTH:
+        signal.raise_signal(number)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(KeyboardInterrupt)[1] is None
+    return isinstance(error, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("number", BOTH, ids=lambda number: number.name)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_that_comes_while_the_event_loop_begins_waits_for_the_run(
+    made: Callable[..., Starting], loop: str, number: signal.Signals
+) -> None:
+    starting = made(supervised=True)
+    steps: list[str] = []
+
+    async def main() -> None:
+        steps.append("begins")
+        try:
+            with starting.in_run():
+                await Event().wait()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            steps.append("undone")
+
+    with pytest.raises(KeyboardInterrupt), starting.around_run():
+        signal.raise_signal(number)
+        run_loop(loop, main)
+    assert steps == ["begins", "undone"]
+    assert starting.stopped_by == number.name
+
+
+def test_signals_come_again_if_no_event_loop_begins(made: Callable[..., Starting]) -> None:
+    starting = made()
+    with pytest.raises(ImportError), starting.around_run():
+        raise ImportError
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_is_the_loops_again_after_a_start_that_was_not_stopped(made: Callable[..., Starting], loop: str) -> None:
+    starting = made()
+    found: list[object] = []
+
+    async def main() -> None:
+        with starting.in_run():
+            found.append(signal.getsignal(signal.SIGINT))
+        found.append(signal.getsignal(signal.SIGINT))
+
+    with starting.around_run():
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        run_loop(loop, main)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert found[0] is starting
+    assert found[1] not in (starting, signal.default_int_handler)
+    assert signal.getsignal(signal.SIGINT) is starting
+
+
+def test_one_process_is_interrupted_by_each_ctrl_c_and_not_by_sigterm_after_it(made: Callable[..., Starting]) -> None:
+    starting = made()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+    assert starting.stopped_by == "SIGINT"
+    with pytest.raises(Ended):
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable[..., Starting]) -> None:
@@ -281,8 +425,8 @@ def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable
 
     signal.signal(signal.SIGTERM, before)
     made()
-    assert replaced_by(signal.signal(signal.SIGTERM, signal.SIG_DFL)) is before
-    assert replaced_by(signal.SIG_DFL) == signal.SIG_DFL
+    assert replaced_by(signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL)) is before
+    assert replaced_by(signal.SIGTERM, signal.SIG_DFL) == signal.SIG_DFL
 
 
 def test_a_child_of_the_application_is_ended_by_the_signal(made: Callable[..., Starting]) -> None:

@@ -14,6 +14,7 @@ from trio.lowlevel import enable_ki_protection
 from ...poll import Half, Poller
 from ...timers import Timers
 from .context import RunInContextCopy, run_to_first_trap, to_the_end
+from .group import TrioGroup
 from .host import TrioHost
 from .parking import TaskParker, TrioParking, TrioTurn, YieldShielded, wake
 from .suspension import SuspendHook
@@ -33,6 +34,8 @@ def protect_from_interrupts() -> None:
         SuspendHook.__await__,
         wake,
         TrioWaiter.park,
+        TrioGroup.__aenter__,
+        TrioGroup.__aexit__,
         TrioHost.kick,
         Half.set_deadline,
         Half.set_timeout,

@@ -71,7 +71,7 @@ class AdminListener:
 
     def shutdown(self) -> None:
         """Answer what was asked, and end soon."""
-        self._server.shutdown()
+        self._server.shutdown(reuse_grace=0.0)
 
     def _has_room(self) -> bool:
         return self._server.open_connections < MOST

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deadlined.service.expiry import Validity, validities, warning
+from deadlined.service.validity import Validity, validities, warning
 from tests.support.command import Starter
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
