@@ -15,8 +15,8 @@ from select import EPOLLIN
 from time import monotonic
 from typing import Any, TypeAlias
 
+from ..loop import Loop
 from ..target import Target
-from .loop import Loop
 from .probe import Probe
 from .script import Script, Seen
 

@@ -1,10 +1,11 @@
-"""The attacks: their names, what they do, and what a good server makes of them."""
+"""The attacks (attacks.toml), and the deadline of each, from what was seen of its connections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from pathlib import Path
 
 from .kinds import OUTLIVED, Deadline, Kind, of_dripped, of_stalled
 from .script import Seen
@@ -13,72 +14,41 @@ from .scripts import PRIMED
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
 
-# seconds by which a good server has ended each; several times the usual defaults' median would be weak
-PROMPT = 5.0
-BEFORE_REQUEST = 60.0
-IN_REQUEST = 120.0
-BETWEEN_REQUESTS = 180.0
 # seconds in which one byte finds out that a connection had ended
 FOUND = 1.0
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack.
-
-    `enough`: the kinds of deadline that end it; None if it is no question of a deadline, and only honest clients are
-    asked. `within`: seconds by which a good server has ended it. `setting`: what to look for in a server's options.
-    """
+    """One attack, as attacks.toml describes it. `enough`: None if it is no question of a deadline."""
 
     name: str
     does: str
-    enough: tuple[Kind, ...] | None
-    within: float
     setting: str
+    enough: tuple[Kind, ...] | None = None
+    within: float = 0.0
     needs_tls: bool = False
 
 
-_ANY: tuple[Kind, ...] = ("absolute", "idle", "min-rate")
-_TOTAL: tuple[Kind, ...] = ("absolute", "min-rate")
+def _attacks() -> Iterator[Attack]:
+    """Read the table. TypeError if something of it is unknown or missing."""
+    for entry in tomllib.loads(Path(__file__).with_name("attacks.toml").read_text(encoding="utf-8"))["attack"]:
+        kinds = tuple(entry["enough"]) if "enough" in entry else None
+        yield Attack(**{**entry, "enough": kinds})
 
-ATTACKS = (
-    Attack("silent", "connects and says nothing", _ANY, BEFORE_REQUEST, "a time for the first request"),
-    Attack("tls-silent", "says nothing after the TLS handshake", _ANY, BEFORE_REQUEST, "a time for the first request",
-           needs_tls=True),
-    Attack("slow-header", "sends its head byte by byte", _TOTAL, BEFORE_REQUEST, "a time for the whole head"),
-    Attack("endless-header", "sends header lines without end", _TOTAL, BEFORE_REQUEST,
-           "a time and a size for the whole head"),
-    Attack("slow-body", "sends its body byte by byte", _TOTAL, IN_REQUEST, "a least rate, or a time, for bodies"),
-    Attack("stalled-body", "stops in its body", _ANY, IN_REQUEST, "a time between two pieces of a body"),
-    Attack("slow-read", "does not read its response", _ANY, IN_REQUEST, "a time for sending"),
-    Attack("idle", "keeps its connection and asks nothing more", _ANY, BETWEEN_REQUESTS, "a time for keep-alive"),
-    Attack("half-close", "ends its side in the middle of a head", _ANY, PROMPT, "nothing: it is a matter of the code"),
-    Attack("pipelined", "stops in the head of a second request", _ANY, BEFORE_REQUEST,
-           "a time for the head of each request"),
-    Attack("websocket-silent", "never answers a ping", _ANY, IN_REQUEST, "a time for the answer to a ping"),
-    Attack("connection-flood", "opens and closes connections", None, 0.0, "a limit of connections per address"),
-    Attack("handshake-flood", "begins TLS handshakes and leaves", None, 0.0, "a limit of connections per address",
-           needs_tls=True),
-)  # fmt: skip
+
+ATTACKS = tuple(_attacks())
 NAMES = tuple(attack.name for attack in ATTACKS)
 
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
     """Return the deadline of each attack that was measured. Pure."""
-    found = {
-        key: list(group)
-        for key, group in groupby(sorted(seen, key=_key), key=_key)
-    }  # fmt: skip
 
     def of(attack: str, role: str) -> list[Seen]:
-        return [one for one in found.get((attack, role), []) if not one.trouble]
+        return [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
 
     measured = {name: rule(of) for name, rule in _RULES.items()}
     return {name: deadline for name, deadline in measured.items() if deadline.connections}
-
-
-def _key(seen: Seen) -> tuple[str, str]:
-    return seen.attack, seen.role
 
 
 def _slow_read(of: Seen_) -> Deadline:
@@ -118,10 +88,10 @@ def _slow_body(of: Seen_) -> Deadline:
     deadline = of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped"))
     if deadline.seconds is None:
         return deadline
-    due = deadline.seconds + (PRIMED / deadline.rate[0] if deadline.rate else 0.0)
+    due = deadline.seconds + (PRIMED / deadline.min_rate[0] if deadline.min_rate else 0.0)
     primed = of("slow-body", "primed")
     if primed and all(one.watched > due * OUTLIVED for one in primed):
-        return replace(deadline, kind="idle", rate=None)
+        return replace(deadline, kind="idle", min_rate=None)
     return deadline
 
 

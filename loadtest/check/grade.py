@@ -87,7 +87,7 @@ def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
 def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
     """Return the grade; "-" if an attack is unfinished, or none applies. `gone`: the server answers no more."""
     counted = [outcome for outcome in outcomes if outcome.verdict != "not applicable"]
-    if gone or any(_taken_away(outcome.honest) for outcome in counted):
+    if gone or any(one.honest is not None and one.honest.failed > one.honest.ok for one in counted):
         return "F"
     if not counted or any(outcome.verdict == "unfinished" for outcome in counted):
         return "-"
@@ -100,10 +100,6 @@ def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
     if fails == 1 and weak <= 2:
         return "C"
     return "D" if fails * 4 <= len(counted) else "E"
-
-
-def _taken_away(honest: Honest | None) -> bool:
-    return honest is not None and honest.failed > honest.ok
 
 
 def below(grade: str, least: str) -> bool:

@@ -37,8 +37,8 @@ class Deadline:
     """How a server ends the connections of an attack.
 
     `seconds`: until the end, the median of those that the client has timed well; None for none. `spread`: the latest of
-    them minus the earliest; `error`: the largest error of the client's clock. `rate`: with min-rate, the bytes per
-    second that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle`: with
+    them minus the earliest; `clock_error`: the largest error of the client's clock. `min_rate`: the bytes per second
+    that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle_seconds`: with
     absolute, what a connection gets that stalls, if that is less. `bytes`: what was sent when the server refused the
     size; None if it was cut for its time. `connections` were measured, for `watched` seconds.
     """
@@ -46,9 +46,9 @@ class Deadline:
     kind: Kind = "none"
     seconds: float | None = None
     spread: float = 0.0
-    error: float = 0.0
-    rate: tuple[float, float] | None = None
-    idle: float | None = None
+    clock_error: float = 0.0
+    min_rate: tuple[float, float] | None = None
+    idle_seconds: float | None = None
     close: Close = "none"
     status: int | None = None
     bytes: int | None = None

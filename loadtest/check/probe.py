@@ -21,9 +21,9 @@ from time import monotonic
 import httptools
 
 from .. import dial
+from ..loop import Loop
 from ..target import Target
 from ..wire import Answers
-from .loop import Loop
 from .script import Close, Script, Seen
 
 # Seconds between a response and the end that it announces. A server that lets a close linger ends its own side at once;

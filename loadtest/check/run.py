@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,9 +23,9 @@ from typing import Any
 
 from ..child import Child
 from ..commands import OnProgress
+from ..crew import need_descriptors
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
-from ..servers import raise_file_limit
 from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
@@ -47,8 +46,6 @@ CROWD_PART, CROWD_LEAST, CROWD_MOST = 0.05, 0.6, 2.0
 _GATHERING = 0.2
 # seconds that a server gets after a crowd to serve again
 RECOVERY = 15.0
-# descriptors of a process beside its connections
-_SPARE = 100
 # seconds that a server gets to refuse what is no HTTP
 _REFUSAL_PATIENCE = 1.0
 
@@ -118,16 +115,6 @@ def _need_ports(troubles: Iterable[str]) -> None:
         raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
 
 
-def _need_descriptors(plan: Plan) -> None:
-    wanted = max(plan.connections, _HONEST_CONNECTIONS) + _SPARE
-    limit = raise_file_limit(max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-    if limit < wanted:
-        raise ForbiddenTargetError(
-            f"{plan.connections} connections need {wanted} descriptors, and the limit is {limit}: "
-            "raise it (ulimit -n), or give fewer --connections"
-        )
-
-
 class Check:
     """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
@@ -139,7 +126,7 @@ class Check:
         self._begun = monotonic()
         self._baseline = ask(plan.target)
         self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
-        _need_descriptors(plan)
+        need_descriptors(max(plan.connections, _HONEST_CONNECTIONS))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
         self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
         self._plan = plan

@@ -1,7 +1,7 @@
 """One keep-alive connection: it asks, is silent, and asks again, leaves, or is cut.
 
 Facts      The client sees a response a moment after the server's deadline began, and the end a moment after it passed.
-           If this process was busy, either moment may have been earlier than the time that it read (check/loop.py).
+           If this process was busy, either moment may have been earlier than the time that it read (loop.py).
 Hazard     A response that was read late makes the silence after it look short, and a cut at its deadline look early.
 Answer     A cut is early only if it is so with the largest error of the time at which the response was read.
 Cost       A busy client misses small errors of the server. How wrong it may have been is in the report.
@@ -23,8 +23,8 @@ from typing import NamedTuple
 import httptools
 
 from .. import dial
-from ..check.loop import Loop
 from ..histogram import record
+from ..loop import Loop
 from ..target import Target
 from ..wire import Answers
 from .profiles import Act, Steady

@@ -10,8 +10,8 @@ from select import EPOLLIN
 from time import monotonic, thread_time
 from typing import Any
 
-from ..check.loop import Loop
-from .connection import Connection, Rules, Shared, Silent
+from ..loop import Loop
+from .connection import Connection, Rules, Shared
 from .profiles import PROFILES
 from .tally import Tally
 
@@ -27,8 +27,8 @@ _REPORT = 0.25
 class Order:
     """What one process does: every `parts`-th of `connections`, from the `part`-th on, for `duration` from `start` on.
 
-    `bytes`: received at most. The answers: `Progress` again and again, a `Snapshot` for each message "snapshot", and at
-    last a `Tally`. Any other message ends the run early.
+    `bytes`: received at most. The answers: `Progress` again and again; for each message "snapshot" what is known of the
+    connections that are silent, by their addresses; and at last a `Tally`. Any other message ends the run early.
     """
 
     rules: Rules
@@ -50,19 +50,9 @@ class Progress:
     cut: int
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The connections that were silent at a moment: by their address, what is known of each."""
-
-    silent: dict[str, Silent]
-
-
 def main(channel: Channel[Any, Any]) -> None:
-    """Be one client process: follow the parent's orders until it has gone."""
-    while True:
-        order = channel.recv()
-        if isinstance(order, Order):
-            channel.send(_Crowd(order, channel).run())
+    """Be one client process: follow the parent's order."""
+    channel.send(_Crowd(channel.recv(), channel).run())
 
 
 class _Crowd:
@@ -141,7 +131,7 @@ class _Crowd:
             raise
         if message == "snapshot":
             found = ((one.peer, one.silent()) for one in self._open.values())
-            self._channel.send(Snapshot({peer: silent for peer, silent in found if silent is not None}))
+            self._channel.send({peer: silent for peer, silent in found if silent is not None})
         elif not self._shared.finishing:
             self.tally.interrupted = True
             self._finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..check.kinds import Deadline
@@ -23,10 +23,6 @@ class Claim:
     server: float
     agree: bool
 
-    def as_json(self) -> dict[str, Any]:
-        """Return its fields."""
-        return {"what": self.what, "client": self.client, "server": self.server, "agree": self.agree}
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -35,12 +31,15 @@ class Compared:
     connections: int = 0
     differ: tuple[str, ...] = ()
 
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(self.connections + other.connections, self.differ + other.differ)
+
 
 @dataclass(frozen=True)
 class Result:
     """A run. `deadline` is what `check` has found, or was told; `claims` and `listed` need an admin listener."""
 
-    url: str
+    target: str
     server: str
     profile: str
     connections: int
@@ -79,39 +78,26 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return all figures; seconds are seconds, and `_ms` are milliseconds."""
         tally = self.tally
+        run = ("target", "server", "at", "profile", "connections", "duration")
+        counts = ("interrupted", "stopped", "opened", "requests", "overdue", "announced", "closed", "reset")
         return {
-            "target": self.url,
-            "server": self.server,
-            "at": self.at,
-            "profile": self.profile,
-            "connections": self.connections,
-            "duration": self.duration,
+            **{name: getattr(self, name) for name in run},
+            **{name: getattr(tally, name) for name in counts},
             "seconds": round(tally.seconds, 3),
-            "interrupted": tally.interrupted,
-            "stopped": tally.stopped,
             "deadline": {"kind": self.deadline.kind, "seconds": self.deadline.seconds, "spread": self.deadline.spread},
-            "opened": tally.opened,
             "open_most": tally.most,
-            "requests": tally.requests,
             "answered": {str(status): number for status, number in sorted(tally.answered.items())},
             "latency_ms": milliseconds(tally.latency),
             "cut": {"number": tally.cut.total(), "close": dict(tally.cut), "early": tally.early,
                     "early_by_ms": round(tally.early_by * 1000, 3), "lateness_ms": milliseconds(tally.lateness),
                     "clock_error_ms": milliseconds(tally.wrong)},
-            "overdue": tally.overdue,
             "lost_requests": tally.lost,
             "raced_requests": tally.raced,
-            "announced": tally.announced,
-            "closed": tally.closed,
-            "reset": tally.reset,
             "errors": dict(tally.errors),
             "received_bytes": tally.received,
             "client": {"processes": self.processes, "busy": round(tally.busy, 3), "late_ms": milliseconds(tally.late)},
-            "admin": {
-                "claims": [claim.as_json() for claim in self.claims],
-                "compared": self.listed.connections,
-                "differ": list(self.listed.differ),
-            } if self.listed else None,
+            "admin": self.listed and {"claims": [asdict(claim) for claim in self.claims],
+                                      "compared": self.listed.connections, "differ": self.listed.differ},
             "problems": self.problems,
             "valid": not self.invalid,
             "invalid": self.invalid,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..histogram import milliseconds
+from ..histogram import milliseconds, shown
 from .result import Result
 
 _PAGE = 110  # the page's width in letters
@@ -30,7 +30,7 @@ def page(result: Result) -> str:
 def show(console: Console, result: Result) -> None:
     """Print the result."""
     tally = result.tally
-    table = Table(title=escape(f"{result.url} ({result.server}): {result.profile}"), show_header=False)
+    table = Table(title=escape(f"{result.target} ({result.server}): {result.profile}"), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column()
     for name, text in _rows(result):
@@ -55,12 +55,12 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "connections", f"{result.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
     answered = ", ".join(f"{number} of {status}" for status, number in sorted(tally.answered.items()))
     yield "requests", f"{tally.requests}, {tally.requests / tally.seconds:.0f}/s; answered: {answered or 'none'}"
-    yield "latency", _quantiles(milliseconds(tally.latency))
+    yield "latency", shown(milliseconds(tally.latency))
     ends = ", ".join(f"{number} by {how}" for how, number in tally.cut.most_common())
     yield "cut in silence", f"{tally.cut.total()} ({ends or 'none'}); {tally.early} early, {tally.overdue} not in time"
     if deadline.seconds is not None:
-        yield "  after the deadline", _quantiles(milliseconds(tally.lateness))
-        yield "  error of the clock", _quantiles(milliseconds(tally.wrong))
+        yield "  after the deadline", shown(milliseconds(tally.lateness))
+        yield "  error of the clock", shown(milliseconds(tally.wrong))
     raced = f"; {tally.raced} more, which this client sent too late" if tally.raced else ""
     yield "requests lost to a cut", f"{tally.lost}{raced}"
     yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
@@ -69,10 +69,6 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     late = milliseconds(tally.late)["p99"] or 0.0
     used = f"{tally.busy:.0%} of a processor"
     yield "the client", f"{result.processes} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
-
-
-def _quantiles(found: dict[str, float | None]) -> str:
-    return "  ".join(f"{name} {'-' if value is None else f'{value:.1f} ms'}" for name, value in found.items())
 
 
 def _show_claims(console: Console, result: Result) -> None:

@@ -18,12 +18,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, thread_time
+from typing import ClassVar
 
 import httptools
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
 from .. import dial
-from ..histogram import Sent, histogram, record
+from ..histogram import Counts, histogram, record
 from ..target import Target
 from ..wire import Answers
 from .schedule import Schedule
@@ -49,13 +50,15 @@ class Load:
 
 
 @dataclass
-class Tally(Sent):
+class Tally(Counts):
     """The counts of one process, complete when its run is over.
 
     `errors` by kind. `latency`: of all requests that were answered, or waited until the patience was over; `lag`: how
     late the process noticed that a request was due; both in microseconds. `seconds` from the start to the last answer;
-    `cpu`: seconds of processor time, of these.
+    `busy`: the part of a processor that was used in them.
     """
+
+    largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
 
     due: int = 0
     sent: int = 0
@@ -64,7 +67,7 @@ class Tally(Sent):
     latency: HdrHistogram = field(default_factory=histogram)
     lag: HdrHistogram = field(default_factory=histogram)
     seconds: float = 0.0
-    cpu: float = 0.0
+    busy: float = 0.0
     interrupted: bool = False
 
 
@@ -105,7 +108,7 @@ class Client:
                 self._drop(connection)
             self._epoll.close()
         self.tally.seconds = max(monotonic() - start, 1e-9)
-        self.tally.cpu = thread_time() - cpu
+        self.tally.busy = (thread_time() - cpu) / self.tally.seconds
         return self.tally
 
     def _loop(self, start: float, stopped: Callable[[], bool]) -> None:

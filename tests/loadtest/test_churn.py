@@ -18,13 +18,13 @@ import pytest
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.check.kinds import Deadline
-from loadtest.check.loop import Loop
 from loadtest.churn.connection import Silent
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.result import Claim, Compared, Result, claims, listed
-from loadtest.churn.tally import Tally, together
+from loadtest.churn.tally import Tally
 from loadtest.dial import source
-from loadtest.histogram import milliseconds, record
+from loadtest.histogram import milliseconds, record, together
+from loadtest.loop import Loop
 
 PERIOD = 5.0
 
