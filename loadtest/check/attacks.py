@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from .kinds import OUTLIVED, Deadline, Kind, of_dripped, of_stalled
 from .script import Seen
@@ -18,8 +20,7 @@ Seen_ = Callable[[str, str], list[Seen]]
 FOUND = 1.0
 
 
-@dataclass(frozen=True)
-class Attack:
+class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One attack, as attacks.toml describes it. `enough`: None if it is no question of a deadline."""
 
     name: str
@@ -30,14 +31,9 @@ class Attack:
     needs_tls: bool = False
 
 
-def _attacks() -> Iterator[Attack]:
-    """Read the table. TypeError if something of it is unknown or missing."""
-    for entry in tomllib.loads(Path(__file__).with_name("attacks.toml").read_text(encoding="utf-8"))["attack"]:
-        kinds = tuple(entry["enough"]) if "enough" in entry else None
-        yield Attack(**{**entry, "enough": kinds})
-
-
-ATTACKS = tuple(_attacks())
+ATTACKS = msgspec.toml.decode(
+    Path(__file__).with_name("attacks.toml").read_bytes(), type=dict[Literal["attack"], tuple[Attack, ...]]
+)["attack"]
 NAMES = tuple(attack.name for attack in ATTACKS)
 
 
