@@ -1,23 +1,25 @@
-"""Connections over blocking sockets, for programs that have an event loop of their own, as Locust has.
+"""Connections for programs that have an event loop of their own, as Locust has.
 
 Facts      Locust replaces the sockets of the standard library by gevent's, which look as if they blocked and let other
-           users run meanwhile. `select.epoll` is gone there.
-Hazard     The clients of `check`, `http` and `churn` have an epoll each, and would stop all other users of a process.
-Answer     The same scripts and the same bytes, over sockets that block. Nothing here knows gevent.
+           users run meanwhile. `select.epoll` is gone there; `select.poll` waits as its sockets do.
+Hazard     The clients of `check`, `http` and `churn` have a loop for many connections each, and would stop all other
+           users of a process.
+Answer     A script of `check` is followed in a loop of its own, which polls (loop.py); all else goes over sockets that
+           block. Nothing here knows gevent.
 Cost       Times are as exact as the process is idle; nothing tells by how much they are wrong. `check` does.
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
-from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic
 
 import httptools
 
 from . import dial
+from .check.probe import Probe
 from .check.script import Close, Script, Seen
+from .loop import Loop
 from .target import PATIENCE, Target
 from .wire import Answers
 
@@ -64,7 +66,7 @@ class Talk:
             except TimeoutError:
                 return None
             except OSError as error:
-                return _how(error)
+                return dial.how(error)
         return None
 
     def gone(self) -> bool:
@@ -99,96 +101,13 @@ def follow(script: Script, target: Target, limit: float) -> Seen:
 
     A script that neither reads nor sends shows no end.
     """
-    began = monotonic()
+    loop, seen = Loop(), list[Seen]()
+    probe = Probe(script, target, target.context(), loop, limit, seen.append)
     try:
-        endpoint = dial.blocking(target, PATIENCE, tls=script.shake)
-    except OSError as error:
-        return Seen(script.attack, script.role, script.rate, None, 0.0, trouble=f"no connection: {error}")
-    followed = _Followed(script, endpoint, began)
-    try:
-        return followed.run(limit)
+        probe.start(monotonic())
+        while not seen:
+            loop.turn(monotonic() + limit)
     finally:
-        dial.close(endpoint, reset=True)
-
-
-class _Followed:
-    """A script that is being followed."""
-
-    def __init__(self, script: Script, endpoint: socket.socket, began: float) -> None:
-        self._script = script
-        self._socket = endpoint
-        self._began = began
-        self._answers = Answers()
-        self._sent = self._received = 0
-
-    def run(self, limit: float) -> Seen:
-        """Send the opening, wait for the responses, and attack for `limit` seconds."""
-        script = self._script
-        try:
-            self._send(script.opening)
-            while self._answers.count < script.answers:
-                if not self._read():
-                    raise ConnectionError("the server ended the connection before it answered an honest request")
-            if script.since == "attack":
-                self._began = monotonic()
-            self._send(script.then)
-            if script.half_close:
-                self._socket.shutdown(socket.SHUT_WR)
-        except OSError as error:
-            return Seen(script.attack, script.role, script.rate, None, 0.0, trouble=str(error))
-        try:
-            ended: Close | None = "fin" if self._attack(self._began + limit) else None
-        except OSError as error:
-            ended = _how(error)
-        return self._seen(ended, monotonic() - self._began)
-
-    def _attack(self, until: float) -> bool:
-        """Drip, and read as the script says; True at the end of the connection."""
-        script = self._script
-        tick = monotonic() + script.interval
-        while (now := monotonic()) < until:
-            if now >= tick:
-                tick = now + script.interval
-                if script.piece and self._sent + len(script.piece) <= script.cap:
-                    self._send(script.piece)
-                if script.gulp and not self._read(script.gulp):
-                    return True
-            pause = max(0.001, min(tick, until) - monotonic())
-            if script.gulp is not None:
-                sleep(pause)
-            elif self._ends_within(pause):
-                return True
-        return False
-
-    def _ends_within(self, pause: float) -> bool:
-        self._socket.settimeout(pause)
-        try:
-            return not self._read()
-        except TimeoutError:
-            return False
-
-    def _send(self, data: bytes) -> None:
-        self._socket.settimeout(PATIENCE)
-        self._socket.sendall(data)
-        self._sent += len(data)
-
-    def _read(self, most: int = 65536) -> bool:
-        """Read once; False at the end."""
-        data = self._socket.recv(most)
-        self._received += len(data)
-        with suppress(httptools.HttpParserError):  # the end tells
-            self._answers.feed(data, monotonic())
-        return bool(data)
-
-    def _seen(self, close: Close | None, seconds: float) -> Seen:
-        script, status = self._script, None
-        if close is not None and self._answers.status is not None and self._answers.began > self._began:
-            close, status = "response", self._answers.status
-        return Seen(
-            script.attack, script.role, script.rate, None if close is None else seconds, seconds,
-            close=close or "none", status=status, sent=self._sent, went=self._received,
-        )  # fmt: skip
-
-
-def _how(error: OSError) -> Close:
-    return "rst" if dial.was_reset(error) else "fin"
+        probe.stop(monotonic())
+        loop.close()
+    return seen[0]

@@ -1,9 +1,11 @@
-"""The scripts of `check` over sockets that block, which Locust's users follow: the ends that the other clients see.
+"""The scripts of `check` where there is no epoll, which Locust's users follow: the ends that the other clients see.
 
 A busy machine ends nothing early, and may end it late: bounds of times are lower ones.
 """
 
 from __future__ import annotations
+
+import select
 
 import pytest
 
@@ -15,6 +17,12 @@ from loadtest.check.scripts import Facts, crowd, scripts
 from loadtest.target import resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
+
+
+@pytest.fixture(autouse=True)
+def no_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a process that polls, as those of gevent are."""
+    monkeypatch.delattr(select, "epoll")
 
 
 def followed(rule: Rule, name: str, limit: float, role: str = "") -> Seen:
@@ -55,8 +63,7 @@ def test_what_is_never_ended_is_held_to_the_limit() -> None:
     seen = followed(Rule("none"), "slow-header", 0.4, role="dripped")
     assert (seen.seconds, seen.close, seen.trouble) == (None, "none", "")
     assert seen.watched >= 0.4
-    assert seen.went == 0
-    assert seen.sent > 50, "it has dripped"
+    assert seen.went > 0, "it has dripped"
 
 
 def test_a_client_that_reads_nothing_sees_the_end_by_poking() -> None:
@@ -70,7 +77,7 @@ def test_no_connection_and_no_honest_answer_are_troubles() -> None:
         target = resolve(server.url)
         script = Script("idle", "stalled", opening=target.get(), answers=1)
         assert "before it answered" in follow(script, target, 1.0).trouble
-    assert "no connection" in follow(script, target, 1.0).trouble
+    assert follow(script, target, 1.0).trouble == "Connection refused"
 
 
 def test_a_talk() -> None:

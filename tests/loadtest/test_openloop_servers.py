@@ -206,7 +206,7 @@ def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("loadtest.openloop.client.socket.socket", full)
+    monkeypatch.setattr("loadtest.dial.socket.socket", full)
     tally = Client(Load(target, Schedule(50, 0.2), 10, 5.0)).run(monotonic())
     assert dict(tally.errors) == {"Too many open files": 10}
 
