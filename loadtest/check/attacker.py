@@ -107,6 +107,24 @@ def watch(order: Watch, channel: Channel) -> list[Seen]:
     return seen
 
 
+def follow(script: Script, target: Target, limit: float) -> Seen:
+    """Follow one script for `limit` seconds here, and return what was seen.
+
+    Where there is no epoll (loop.py), a script that neither reads nor sends shows no end.
+    """
+    seen: list[Seen] = []
+    loop = Loop()
+    probe = Probe(script, target, target.context(), loop, limit, seen.append)
+    try:
+        probe.start(monotonic())
+        while not seen:
+            loop.turn(monotonic() + limit)
+    finally:
+        probe.stop(monotonic())
+        loop.close()
+    return seen[0]
+
+
 class _Told:
     """Tells if the parent has sent anything, or has gone."""
 

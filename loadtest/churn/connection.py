@@ -69,7 +69,11 @@ class State(Enum):
 
 @dataclass
 class Shared:
-    """What the connections of one process use. `finishing`: none does anything new. `ended` is called by each, once."""
+    """What the connections of one process use. `finishing`: none does anything new. `ended` is called by each, once.
+
+    `tell` is called with each "request" and each "cut", its seconds (those after the deadline of a cut), and what was
+    wrong, or "".
+    """
 
     rules: Rules
     loop: Loop
@@ -78,6 +82,7 @@ class Shared:
     request: bytes
     context: ssl.SSLContext | None
     ended: Callable[[Connection, float], None]
+    tell: Callable[[str, float, str], None]
     finishing: bool = False
 
 
@@ -95,7 +100,7 @@ class Connection(Line):
         self._state = State.OPENING
         # when the last response was read, and by how much earlier it may have come; 0 before the first
         self._since = self._wrong = 0.0
-        self._asked = 0.0
+        self._asked = monotonic()
         self._turn = 0  # makes timers of an earlier state harmless
         self._shared = shared
 
@@ -161,6 +166,7 @@ class Connection(Line):
     def on_trouble(self, kind: str, now: float) -> None:
         """Count an error, and end."""
         self._shared.tally.errors[kind] += 1
+        self._shared.tell("request", now - self._asked, kind)
         self.refused = True
         self._end(now, reset=True)
 
@@ -184,8 +190,10 @@ class Connection(Line):
     def _answered(self, now: float, wrong: float) -> None:
         """Be silent, and decide for how long."""
         tally = self._shared.tally
+        status = self.answers.status or 0
         record(tally.latency, now - self._asked)
-        tally.answered[self.answers.status or 0] += 1
+        tally.answered[status] += 1
+        self._shared.tell("request", now - self._asked, "" if status < 400 else f"status {status}")
         self._state = State.SILENT
         self._since, self._wrong = now, wrong
         if not self.answers.keeps_alive:
@@ -220,25 +228,31 @@ class Connection(Line):
         """Judge an end that the server has made."""
         tally, rules = self._shared.tally, self._shared.rules
         silent = (now if self._state is State.SILENT else self._asked) - self._since
-        early = rules.deadline is not None and silent + self._wrong < rules.deadline - rules.tolerance
+        deadline = rules.deadline or 0.0
+        early = silent + self._wrong < deadline - rules.tolerance
         if self._state is State.SILENT:
             tally.cut[how] += 1
-            record(tally.lateness, silent - (rules.deadline or 0.0))
+            record(tally.lateness, silent - deadline)
             record(tally.wrong, max(wrong, self._wrong))
-            if early and rules.deadline is not None:
+            if early:
                 tally.early += 1
-                tally.early_by = max(tally.early_by, rules.deadline - silent)
+                tally.early_by = max(tally.early_by, deadline - silent)
+            self._shared.tell(
+                "cut", silent - deadline, f"{deadline - silent:.1f} s before the deadline" if early else ""
+            )
         elif not self.answers.count:
-            tally.errors["closed without an answer"] += 1
-            self.refused = True
+            self.on_trouble("closed without an answer", now)
+            return
         elif early or rules.deadline is None:
             tally.lost += 1
+            self._shared.tell("request", now - self._asked, "lost to a cut")
         else:
             tally.raced += 1
         self._end(now)
 
     def _overdue(self, now: float) -> None:
         self._shared.tally.overdue += 1
+        self._shared.tell("cut", now - self._since - (self._shared.rules.deadline or 0.0), "not cut")
         self._end(now, reset=True)
 
     def _end(self, now: float, *, reset: bool = False) -> None:

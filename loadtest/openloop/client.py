@@ -114,10 +114,10 @@ class _Connection(Line):
 
 
 class Client:
-    """One process's open loop. `run` does all; the connections use the rest."""
+    """An open loop. `run` does all; the connections use the rest. `tally`: where to count."""
 
-    def __init__(self, load: Load) -> None:
-        self.tally = Tally()
+    def __init__(self, load: Load, tally: Tally | None = None) -> None:
+        self.tally = tally or Tally()
         self.load = load
         self.loop = Loop()
         self.request = load.target.get(*([] if load.reuse else ["Connection: close"]))
@@ -185,12 +185,8 @@ class Client:
     def answered(self, connection: _Connection, now: float, *, reuse: bool) -> None:
         """Count a response; keep the connection for another request, if it may be."""
         assert connection.due is not None
-        record(self.tally.latency, now - connection.due)
         status = connection.answers.status or 0
-        if 200 <= status < 400:
-            self.tally.ok += 1
-        else:
-            self.tally.errors[f"status {status}"] += 1
+        self.count(now - connection.due, "" if 200 <= status < 400 else f"status {status}")
         connection.due = None
         if self.load.reuse and reuse:
             self._idle.append(connection)
@@ -200,21 +196,32 @@ class Client:
     def fail(self, connection: _Connection, kind: str) -> None:
         """Drop a connection, and count an error if it carried a request."""
         if connection.due is not None:
-            self.tally.errors[kind] += 1
+            self.count(monotonic() - connection.due, kind, waited=False)
         else:
             self._idle.remove(connection)
         self._drop(connection)
+
+    def count(self, seconds: float, wrong: str, *, waited: bool = True) -> None:
+        """Count a request that is over, so many seconds after it was due.
+
+        `wrong`: why it has no proper response, "" if it has. `waited`: the seconds say something of the server.
+        """
+        if waited:
+            record(self.tally.latency, seconds)
+        if wrong:
+            self.tally.errors[wrong] += 1
+        else:
+            self.tally.ok += 1
 
     def _sweep(self, now: float) -> None:
         """Give up what has waited too long. It counts with the time that it waited."""
         oldest = now - self.load.patience
         for connection in list(self._connections):
             if connection.due is not None and connection.due < oldest:
-                record(self.tally.latency, now - connection.due)
-                self.fail(connection, "no answer in time")
+                self.count(now - connection.due, "no answer in time")
+                self._drop(connection)
         while self._backlog and self._backlog[0] < oldest:
-            record(self.tally.latency, now - self._backlog.popleft())
-            self.tally.errors["not sent in time"] += 1
+            self.count(now - self._backlog.popleft(), "not sent in time")
 
     def _drop(self, connection: _Connection) -> None:
         self._connections.discard(connection)

@@ -6,14 +6,21 @@ A busy machine ends nothing early, and may end it late: bounds of times are lowe
 from __future__ import annotations
 
 import select
+from random import Random
+from time import monotonic
 
 import pytest
 
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[loadtest]")
 
-from loadtest.blocking import NoAnswerError, Talk, follow
+from loadtest.check.attacker import follow
 from loadtest.check.script import Script, Seen
 from loadtest.check.scripts import Facts, crowd, scripts
+from loadtest.churn.connection import Rules
+from loadtest.churn.crowd import Crowd
+from loadtest.churn.tally import Tally
+from loadtest.openloop.client import Client, Load
+from loadtest.openloop.schedule import Schedule
 from loadtest.target import resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -80,46 +87,37 @@ def test_no_connection_and_no_honest_answer_are_troubles() -> None:
     assert follow(script, target, 1.0).trouble == "Connection refused"
 
 
-def test_a_talk() -> None:
-    with slow_server(Rule(idle=0.3)) as server:
-        talk = Talk(resolve(server.url))
-        assert talk.ask() == (200, talk.ask()[1])
-        assert talk.keeps_alive
-        assert talk.silent(0.05) is None
-        assert not talk.gone()
-        assert talk.silent(10.0) == "fin"
-        assert talk.gone()
-        talk.close(reset=True)
-
-
-def test_a_talk_over_tls() -> None:
+def test_an_open_loop_and_a_churn_poll_too() -> None:
     with slow_server(Rule(idle=0.3), certificates().server) as server:
-        talk = Talk(resolve(server.url.replace("http:", "https:")))
-        assert talk.ask()[0] == 200
-        assert not talk.gone()
-        assert talk.silent(10.0) == "fin"
-        talk.close()
+        target = resolve(server.url.replace("http:", "https:"))
+        asked = Client(Load(target, Schedule(50.0, 0.4), 10, 10.0)).run(monotonic())
+        told: list[tuple[str, str]] = []
+        rules = Rules(target, "steady", 0.3, 0.05, 10.0, spread=False)
+        crowd = Crowd(rules, Random(1), Tally(), lambda what, seconds, wrong: told.append((what, wrong)))
+        crowd.connect(0, monotonic())
+        while ("cut", "") not in told:
+            crowd.loop.turn(monotonic() + 10.0)
+        crowd.close()
+    assert (asked.ok, dict(asked.errors)) == (20, {})
+    assert ("request", "") in told
 
 
 @pytest.mark.parametrize(
-    ("rule", "text"),
+    ("rule", "deadline", "wanted"),
     [
-        (Rule(raw=b""), "closed without an answer"),
-        (Rule(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), "closed without an answer"),
-        (Rule(raw=b"nonsense\r\n\r\n"), "no HTTP"),
+        (Rule(raw=b""), 1.0, ("request", "closed without an answer")),
+        (Rule(raw=b"nonsense\r\n\r\n"), 1.0, ("request", "no HTTP")),
+        (Rule(status="503 Busy"), 1.0, ("request", "status 503")),
+        (Rule(idle=0.2), 9.2, ("cut", " s before the deadline")),
+        (Rule(), 0.3, ("cut", "not cut")),
     ],
 )
-def test_what_is_no_response_is_told(rule: Rule, text: str) -> None:
+def test_what_is_wrong_is_told(rule: Rule, deadline: float, wanted: tuple[str, str]) -> None:
+    told: list[tuple[str, str]] = []
     with slow_server(rule) as server:
-        talk = Talk(resolve(server.url))
-        with pytest.raises(NoAnswerError, match=text):
-            talk.ask()
-        talk.close()
-
-
-def test_a_server_that_is_too_late_is_a_timeout() -> None:
-    with slow_server(Rule(delay=5.0)) as server:
-        talk = Talk(resolve(server.url), patience=0.2)
-        with pytest.raises(TimeoutError):
-            talk.ask()
-        talk.close()
+        rules = Rules(resolve(server.url), "steady", deadline, 0.05, 0.5, spread=False)
+        crowd = Crowd(rules, Random(1), Tally(), lambda what, seconds, wrong: told.append((what, wrong)))
+        crowd.connect(0, monotonic())
+        while not any(what == wanted[0] and wanted[1] in wrong for what, wrong in told):
+            crowd.loop.turn(monotonic() + 10.0)
+        crowd.close()
