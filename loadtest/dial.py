@@ -88,20 +88,6 @@ def _require(code: int, good: tuple[int, ...]) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def blocking(target: Target, timeout: float, *, tls: bool = True) -> socket.socket:
-    """Return a connection that blocks for `timeout` seconds at most; with TLS if both the target and `tls` say so."""
-    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
-    try:
-        endpoint.settimeout(timeout)
-        endpoint.connect(target.address)
-        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        context = target.context() if tls else None
-        return endpoint if context is None else context.wrap_socket(endpoint, server_hostname=target.host)
-    except BaseException:
-        endpoint.close()
-        raise
-
-
 def trouble(error: OSError) -> str:
     """Return a short name of an error, the same for all of its kind."""
     if isinstance(error, ssl.SSLError):

@@ -15,8 +15,11 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
+
+import msgspec
 
 from .crew import LEAD, crew
 from .histogram import milliseconds
@@ -39,8 +42,7 @@ PATIENCE = 10.0
 _BY_PEER = frozenset({"client_closed", "client_reset", "done"})
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One attack: slowhttptest's flags, the server's flags against it, and the expected reason and deadline (seconds).
 
     `rate` in bytes per second extends the deadline by what was received.
@@ -60,19 +62,7 @@ class Mode:
         return self.deadline + received / self.rate
 
 
-MODES = (
-    Mode("slow headers", ("-H",), "/", ("--read-header", "3s"), "header_timeout", 3.0),
-    Mode("slow body", ("-B",), "/", ("--body-grace", "3s", "--body-min-rate", "500"), "body_rate", 3.0, 500.0),
-    Mode(
-        "slow read",
-        ("-X", "-w", "1", "-y", "1", "-n", "5", "-z", "32", "-k", "3"),
-        "/large",
-        # the answer is one send of 1 MiB: at this rate its grace is what counts
-        ("--write-grace", "3s", "--write-min-rate", "1m"),
-        "write_timeout",
-        3.0,
-    ),
-)
+MODES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[Mode, ...]])["mode"]
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,15 @@ from locust.env import Environment
 from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
-from .check.attacker import PASSING, follow
+from .check.attacker import PASSING, Watch, follow
 from .check.attacks import ATTACKS, NAMES
-from .check.script import Script
+from .check.script import Script, Seen
 from .check.scripts import Facts, crowd, scripts
 from .churn.connection import Rules
 from .churn.crowd import Crowd
 from .churn.profiles import PROFILES
 from .churn.tally import Tally as Churned
+from .loop import Loop
 from .openloop.client import Client, Load
 from .openloop.client import Tally as Asked
 from .openloop.schedule import Schedule
@@ -100,11 +101,15 @@ class Setup:
         poked = [one for one in scripts(self.facts, frozenset({name})) if one.role == "poked"]
         return replace(poked[0], interval=0.1)
 
+    def follow(self, script: Script, limit: float) -> Seen:
+        """Return what was seen of a script on one connection."""
+        return follow(Watch(self.target, [script], limit), Loop())[0]
+
     def deadline(self) -> float | None:
         """Return the keep-alive deadline: measured by the first user, for whom the others wait; None for none."""
         with self._measuring:
             if not self._measured:
-                self._deadline = follow(self.script("idle"), self.target, self.options.limit).seconds
+                self._deadline = self.follow(self.script("idle"), self.options.limit).seconds
                 self._measured = True
         return self._deadline
 
@@ -167,7 +172,7 @@ class Attacker(_Base):
         name = self.setup.names[self._number % len(self.setup.names)]
         self._number += 1
         flood = next(attack for attack in ATTACKS if attack.name == name).enough is None
-        seen = follow(self.setup.script(name), self.setup.target, PASSING if flood else self.setup.options.limit)
+        seen = self.setup.follow(self.setup.script(name), PASSING if flood else self.setup.options.limit)
         held = "" if flood or seen.seconds is not None else f"held for {self.setup.options.limit:g} s"
         self.tell("ATTACK", name, seen.seconds if seen.seconds is not None else seen.watched, seen.sent,
                   seen.trouble or held)  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from .kinds import OUTLIVED, Deadline, Kind, of_dripped, of_stalled
+from .kinds import OUTLIVED, Deadline, Kind, measured, none, of_dripped, of_stalled
 from .script import Seen
 from .scripts import PRIMED
 
@@ -43,8 +43,8 @@ def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
     def of(attack: str, role: str) -> list[Seen]:
         return [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
 
-    measured = {name: rule(of) for name, rule in _RULES.items()}
-    return {name: deadline for name, deadline in measured.items() if deadline.connections}
+    found = {name: rule(of) for name, rule in _RULES.items()}
+    return {name: deadline for name, deadline in found.items() if deadline.connections}
 
 
 def _slow_read(of: Seen_) -> Deadline:
@@ -58,11 +58,8 @@ def _slow_read(of: Seen_) -> Deadline:
     lived = max((when for when in moments if when not in dead), default=0.0)
     later = {when: one for when, one in dead.items() if when > lived}
     end = deadline.seconds
-    if end is not None and lived > end * OUTLIVED:
-        # the pokes were taken for a slow head, and caused the end
-        deadline = _at(later, moments)
-    elif end is None and len(later) > 1:
-        # the pokes put it off
+    # the pokes were taken for a slow head, and caused the end; or they put it off
+    if (lived > end * OUTLIVED) if end is not None else (len(later) > 1):
         deadline = _at(later, moments)
     if deadline.close == "rst" and not any(one.close == "rst" for one in of("slow-read", "stalled")):
         return replace(deadline, close="fin")
@@ -72,11 +69,8 @@ def _slow_read(of: Seen_) -> Deadline:
 def _at(dead: dict[float, Seen], moments: dict[float, Seen]) -> Deadline:
     """Return the deadline of those that stall, by the first that was found dead; none if all were alive."""
     if not dead:
-        return Deadline(connections=len(moments), watched=min(one.watched for one in moments.values()))
-    first = dead[min(dead)]
-    assert first.seconds is not None
-    return Deadline("idle", first.seconds, 0.0, first.error, close=first.close, status=first.status,
-                    connections=len(dead), watched=first.seconds)  # fmt: skip
+        return none(moments.values())
+    return replace(measured("idle", [dead[min(dead)]]), connections=len(dead))
 
 
 def _slow_body(of: Seen_) -> Deadline:

@@ -168,18 +168,20 @@ class Check:
             gone=gone,
         )
 
-    def _applies(self, attack: Attack) -> bool:
-        """Tell if the attack is possible."""
+    def _why_not(self, attack: Attack) -> str:
+        """Return why the attack is not possible; "" if it is."""
         if attack.enough is None and not self._plan.connections:
-            return False
-        if attack.name == "websocket-silent":
-            return self._facts.websocket
-        if attack.name == "slow-read":
-            return fills(self._facts)
-        return self._plan.target.tls or not attack.needs_tls
+            return "no crowd was asked for"
+        if attack.needs_tls and not self._plan.target.tls:
+            return "the URL is not https"
+        if attack.name == "websocket-silent" and not self._facts.websocket:
+            return "the URL does not speak websocket"
+        if attack.name == "slow-read" and not fills(self._facts):
+            return "the response is too small to fill a server's buffers: give a URL with a larger one"
+        return ""
 
-    def _chosen(self) -> list[Attack]:
-        return [attack for attack in ATTACKS if attack.name in self._plan.names]
+    def _possible(self) -> list[Attack]:
+        return [attack for attack in ATTACKS if attack.name in self._plan.names and not self._why_not(attack)]
 
     def _honest(self) -> Honest:
         """Ask as honest clients do, each on a connection of its own, and say what they felt."""
@@ -197,7 +199,7 @@ class Check:
 
     def watch(self) -> Connection[Any, Any]:
         """Order that all scripts of few connections are followed at once; return where its messages arrive."""
-        names = frozenset(attack.name for attack in self._chosen() if self._applies(attack))
+        names = frozenset(attack.name for attack in self._possible())
         order = attacker.Watch(self._plan.target, scripts(self._facts, names), self._plan.limit)
         self._child.connection.send(order)
         self._watching = monotonic(), self._plan.limit + len(order.scripts) * attacker.SPACING
@@ -218,17 +220,17 @@ class Check:
 
     def attack(self) -> None:
         """Let a crowd make each attack, and honest clients ask meanwhile."""
-        chosen = [attack for attack in self._chosen() if self._applies(attack)] if self._plan.connections else []
+        chosen = self._possible() if self._plan.connections else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
-            felt, standing = self._under(attack)
-            self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
+            felt, stood = self._under(attack)
+            self._felt[attack.name] = felt, stood.opened - sum(stood.failures.values())
             if not self._recovered():
                 self._paralysed = attack.name
                 return
         self._progress("done", len(chosen), len(chosen))
 
-    def _under(self, attack: Attack) -> tuple[Honest, attacker.Standing]:
+    def _under(self, attack: Attack) -> tuple[Honest, attacker.Stood]:
         """Ask while a crowd makes the attack."""
         size = crowd_size(self._facts, attack.name, self._plan.connections)
         script = crowd(self._facts, attack.name)
@@ -237,9 +239,9 @@ class Check:
         sleep(_GATHERING)
         felt = self._honest()
         self._child.connection.send("enough")
-        standing: attacker.Standing = self._child.receive()
-        _need_ports(standing.failures)
-        return felt, standing
+        stood: attacker.Stood = self._child.receive()
+        _need_ports(stood.failures)
+        return felt, stood
 
     def _recovered(self) -> bool:
         """Wait until the server answers again: what the next attack does must not be blamed on this one."""
@@ -264,9 +266,9 @@ class Check:
         """Judge each attack that was asked for."""
         found = deadlines(self._seen)
         troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
-        for attack in self._chosen():
-            if not self._applies(attack):
-                yield Outcome(attack, Deadline(), "not applicable", self._why_not(attack))
+        for attack in (attack for attack in ATTACKS if attack.name in self._plan.names):
+            if why := self._why_not(attack):
+                yield Outcome(attack, Deadline(), "not applicable", why)
                 continue
             honest, crowd = self._felt.get(attack.name, (None, 0))
             deadline = found.get(attack.name, Deadline())
@@ -280,12 +282,3 @@ class Check:
             return ""
         held, _ = held_verdict(outcome.attack, outcome.deadline, self._plan.limit)
         return CROWDED if held == "pass" else advice(server, outcome.attack)
-
-    def _why_not(self, attack: Attack) -> str:
-        if attack.enough is None and not self._plan.connections:
-            return "no crowd was asked for"
-        if attack.needs_tls:
-            return "the URL is not https"
-        if attack.name == "websocket-silent":
-            return "the URL does not speak websocket"
-        return "the response is too small to fill a server's buffers: give a URL with a larger one"

@@ -99,7 +99,7 @@ def test_a_port_at_which_nobody_listens_is_told() -> None:
         opened(nobody, None)
     assert dial.trouble(refused.value) == "Connection refused"
     with pytest.raises(ConnectionRefusedError):
-        dial.blocking(nobody, 1.0)
+        nobody.connect(1.0)
 
 
 @pytest.mark.parametrize("reset", [True, False])

@@ -13,15 +13,16 @@ import pytest
 
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[loadtest]")
 
-from loadtest.check.attacker import follow
+from loadtest.check.attacker import Watch, follow
 from loadtest.check.script import Script, Seen
 from loadtest.check.scripts import Facts, crowd, scripts
 from loadtest.churn.connection import Rules
 from loadtest.churn.crowd import Crowd
 from loadtest.churn.tally import Tally
+from loadtest.loop import Loop
 from loadtest.openloop.client import Client, Load
 from loadtest.openloop.schedule import Schedule
-from loadtest.target import resolve
+from loadtest.target import Target, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -32,14 +33,18 @@ def no_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll")
 
 
+def one(script: Script, target: Target, limit: float) -> Seen:
+    return follow(Watch(target, [script], limit), Loop())[0]
+
+
 def followed(rule: Rule, name: str, limit: float, role: str = "") -> Seen:
     """Follow the script of an attack, or one of a role."""
     with slow_server(rule) as server:
         facts = Facts(resolve(server.url), 200_000, websocket=True, limit=limit)
         script = crowd(facts, name)
         if role:
-            script = next(one for one in scripts(facts, frozenset({name})) if (one.attack, one.role) == (name, role))
-        return follow(script, facts.target, limit)
+            script = next(it for it in scripts(facts, frozenset({name})) if (it.attack, it.role) == (name, role))
+        return one(script, facts.target, limit)
 
 
 @pytest.mark.parametrize("name", ["silent", "slow-header", "slow-body", "stalled-body", "pipelined"])
@@ -83,8 +88,8 @@ def test_no_connection_and_no_honest_answer_are_troubles() -> None:
     with slow_server(Rule(raw=b"")) as server:
         target = resolve(server.url)
         script = Script("idle", "stalled", opening=target.get(), answers=1)
-        assert "before it answered" in follow(script, target, 1.0).trouble
-    assert follow(script, target, 1.0).trouble == "Connection refused"
+        assert "before it answered" in one(script, target, 1.0).trouble
+    assert one(script, target, 1.0).trouble == "Connection refused"
 
 
 def test_an_open_loop_and_a_churn_poll_too() -> None:
