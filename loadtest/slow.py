@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from time import monotonic
-from typing import Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ from .histogram import milliseconds
 from .openloop import run as openloop
 from .openloop.client import Load, Tally
 from .openloop.schedule import Schedule
-from .report import console, quantiles, save, show
+from .report import console, show
 from .servers import Record, Server, deadlined_command, raise_file_limit, running, tool
 from .target import resolve
 
@@ -70,21 +70,20 @@ class Outcome:
     """The result of one attack.
 
     `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the deadline, or more than the
-    tolerance after it. `others`: the reasons of all other connections, which are probes and honest ones.
+    tolerance after it; `elapsed`: their seconds. `others`: the reasons of all other connections, which are probes and
+    honest ones.
     """
 
-    mode: str
-    reason: str
+    mode: Mode
     connections: int
     cut: int
     others: dict[str, int]
     early: int
     late: int
-    elapsed: dict[str, float]
-    lateness: dict[str, float]
+    elapsed: list[float]
     honest: int
     refused: int
-    honest_ms: dict[str, float | None]
+    honest_p99_ms: float
 
     @property
     def good(self) -> bool:
@@ -124,24 +123,22 @@ def _judge(mode: Mode, connections: int, server: Server, felt: Tally) -> Outcome
     others = Counter(record["reason"] for record in server.connections() if record["reason"] != mode.reason)
     elapsed = [record["elapsed"] for record in cut]
     return Outcome(
-        mode=mode.name,
-        reason=mode.reason,
-        connections=connections,
+        mode,
+        connections,
         cut=len(cut),
         others=dict(others),
         # the log rounds to a microsecond
         early=sum(seconds < mode.deadline - 1e-6 for seconds in elapsed),
         late=sum(record["elapsed"] > mode.due(record) + TOLERANCE for record in cut),
-        elapsed=quantiles(elapsed),
-        lateness=quantiles([record["lateness"] for record in cut]),
+        elapsed=elapsed,
         honest=felt.ok,
         refused=felt.errors.total(),
-        honest_ms=milliseconds(felt.latency),
+        honest_p99_ms=milliseconds(felt.latency)["p99"] or 0.0,
     )
 
 
 def run(connections: int) -> bool:
-    """Run all modes, print a table and write slow.json. True if all went well."""
+    """Run all modes and print a table. True if all went well."""
     outcomes = []
     for mode in MODES:
         console.print(f"{mode.name}: {connections} connections, {mode.reason} expected after {mode.deadline:g} s ...")
@@ -151,19 +148,12 @@ def run(connections: int) -> bool:
         ("attack", "reason", "cut", "early", "late", "cut after p50/max", "honest ok/failed", "honest p99"),
         [_row(outcome) for outcome in outcomes],
     )
-    result: dict[str, Any] = {"tolerance": TOLERANCE, "modes": [{**asdict(o), "good": o.good} for o in outcomes]}
-    save("slow", result)
     return all(outcome.good for outcome in outcomes)
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    return (
-        outcome.mode,
-        outcome.reason,
-        str(outcome.cut),
-        str(outcome.early),
-        str(outcome.late),
-        f"{outcome.elapsed['p50']:.3f} / {outcome.elapsed['max']:.3f} s",
-        f"{outcome.honest} / {outcome.refused}",
-        f"{outcome.honest_ms['p99'] or 0.0:.0f} ms",
-    )
+    counts = (str(number) for number in (outcome.cut, outcome.early, outcome.late))
+    seconds = outcome.elapsed or [0.0]
+    after = f"{median(seconds):.3f} / {max(seconds):.3f} s"
+    asked = f"{outcome.honest} / {outcome.refused}"
+    return outcome.mode.name, outcome.mode.reason, *counts, after, asked, f"{outcome.honest_p99_ms:.0f} ms"

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
 
@@ -74,7 +75,7 @@ class Probe(Line):
         """Connect. A failure is reported like an end."""
         self._began = monotonic()
         self.connect(narrow=self.script.gulp is not None)
-        self._loop.at(now + OPENING, self._open_late)
+        self._loop.at(now + OPENING, partial(self._late, State.OPENING, "no connection"))
 
     @property
     def over(self) -> bool:
@@ -98,9 +99,10 @@ class Probe(Line):
 
     # events
 
-    def _open_late(self, now: float) -> None:
-        if self.state is State.OPENING:
-            self.on_trouble(f"no connection within {OPENING:g} s", now)
+    def _late(self, state: State, what: str, now: float) -> None:
+        """Give up if it is still in this state."""
+        if self.state is state:
+            self.on_trouble(f"{what} within {OPENING:g} s", now)
 
     def on_open(self, now: float) -> None:
         """Send the opening, and attack if nothing is awaited."""
@@ -111,7 +113,7 @@ class Probe(Line):
         if not self.script.answers:
             self._attack()
         else:
-            self._loop.at(now + OPENING, self._answer_late)
+            self._loop.at(now + OPENING, partial(self._late, State.WAITING, "no answer to an honest request"))
         self._watch_all()
 
     def on_events(self, mask: int, now: float, wrong: float) -> None:
@@ -125,10 +127,6 @@ class Probe(Line):
         elif over:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._finish("rst" if code else "fin", now - self._began)
-
-    def _answer_late(self, now: float) -> None:
-        if self.state is State.WAITING:
-            self.on_trouble(f"no answer to an honest request within {OPENING:g} s", now)
 
     def _attack(self) -> None:
         """Begin the part of the script that is measured."""
@@ -233,21 +231,11 @@ class Probe(Line):
             seconds = 0.0
         elif ended and (response := self._last_response(seconds)) is not None:
             close, status, seconds = "response", self.answers.status, response
-        self._close(
-            Seen(
-                self.script.attack,
-                self.script.role,
-                self.script.rate,
-                seconds if ended else None,
-                seconds,
-                full=self._full,
-                close=close or "none",
-                status=status,
-                error=self._error if ended else 0.0,
-                sent=self._sent,
-                went=self._received if self.script.gulp else max(0, self._sent - self._before),
-            )
-        )
+        went = self._received if self.script.gulp else max(0, self._sent - self._before)
+        self._close(self.script.seen(
+            seconds if ended else None, seconds, full=self._full, close=close or "none", status=status,
+            error=self._error if ended else 0.0, sent=self._sent, went=went,
+        ))  # fmt: skip
 
     def _last_response(self, seconds: float) -> float | None:
         """Return when the response began that announced the end; None if none did."""
@@ -259,7 +247,7 @@ class Probe(Line):
 
     def on_trouble(self, kind: str, now: float) -> None:
         """Report why the script cannot be followed."""
-        self._close(Seen(self.script.attack, self.script.role, self.script.rate, None, 0.0, trouble=kind))
+        self._close(self.script.seen(None, 0.0, trouble=kind))
 
     def _close(self, seen: Seen) -> None:
         self.state = State.ENDED
