@@ -32,9 +32,19 @@ def file_option(flag: str, text: str) -> Decorator:
 def of_target(verb: str) -> Decorator:
     """Make the argument `url`, and the option that permits it; `verb` says what is done to it."""
     owned = click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
-                         help=f"{verb} this name or address, which is not loopback. It is yours. "
-                         "Can be repeated.")  # fmt: skip
+                         help=f"{verb} this name or address, which is not loopback. It is yours. Can be "
+                         "repeated.")  # fmt: skip
     return lambda command: click.argument("url")(owned(command))
+
+
+def watching(limit: float) -> Decorator:
+    """Make the options `limit`, with this default, and `connections`, of a check."""
+    seconds = click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=limit,
+                           show_default=True,
+                           help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
+    crowds = click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
+                          help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+    return lambda command: seconds(crowds(command))
 
 
 @contextmanager

@@ -8,6 +8,8 @@ Answer     While the clients are waited for, Ctrl-C only sets a flag; then each 
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +40,12 @@ def need_descriptors(connections: int, less: str = "fewer --connections") -> Non
             f"{connections} connections need {wanted} descriptors in a process, and the limit is {limit}: "
             f"raise it (ulimit -n), or give {less}"
         )
+
+
+def need_ports(troubles: Iterable[str]) -> None:
+    """ForbiddenTargetError if one of these failures says that there are no ports."""
+    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
+        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
 
 
 class Crew:

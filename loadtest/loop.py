@@ -23,8 +23,6 @@ from time import monotonic
 OnEvents = Callable[[int, float, float], None]
 OnTime = Callable[[float], None]
 
-_SCHEDSTAT = "/proc/thread-self/schedstat"
-
 
 class Loop:
     """Epoll and timers. The clock is `time.monotonic`."""
@@ -39,7 +37,7 @@ class Loop:
         self._polled = monotonic()
         self._schedstat = -1
         with suppress(OSError):
-            self._schedstat = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+            self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Free the descriptors. What was watched is not closed."""

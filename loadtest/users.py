@@ -11,6 +11,7 @@ import math
 import random
 from argparse import Namespace
 from dataclasses import replace
+from functools import cached_property
 from itertools import cycle
 from threading import Lock
 from time import monotonic
@@ -38,8 +39,6 @@ from .openloop.client import Tally as Asked
 from .openloop.schedule import Schedule
 from .target import PATIENCE, ForbiddenTargetError, Target, UnusableTargetError, ask, resolve
 
-_LOG = logging.getLogger(__name__)
-
 # attacks that need no more than a URL of plain HTTP
 _USUAL = "silent,slow-header,endless-header,slow-body,stalled-body,idle,half-close,pipelined"
 # connections that one Honest user opens at most, and the seconds for which it asks
@@ -62,13 +61,8 @@ def add_options(parser: LocustArgumentParser) -> None:
     add("--limit", type=float, default=30.0, env_var="LOADTEST_LIMIT",
         help="Attacker: seconds for which a connection is held.")  # fmt: skip
     add("--rate", type=float, default=10.0, env_var="LOADTEST_RATE", help="Honest: requests per second of one user.")
-    add(
-        "--churn-profile",
-        default="steady",
-        choices=list(PROFILES),
-        env_var="LOADTEST_PROFILE",
-        help="Churner: when it acts.",
-    )
+    add("--churn-profile", default="steady", choices=list(PROFILES), env_var="LOADTEST_PROFILE",
+        help="Churner: when it acts.")  # fmt: skip
     add("--deadline", type=float, default=0.0, env_var="LOADTEST_DEADLINE",
         help="Churner: the server's keep-alive deadline in seconds; 0 measures it.")  # fmt: skip
     add("--i-own-this-target", default="", env_var="LOADTEST_OWNED", include_in_web_ui=False,
@@ -80,19 +74,17 @@ class Setup:
 
     def __init__(self, host: str, options: Namespace) -> None:
         self.options = options
-        self.names = [name for name in options.attacks.split(",") if name]
-        if unknown := set(self.names).difference(NAMES):
+        names = [name for name in options.attacks.split(",") if name]
+        if unknown := set(names).difference(NAMES):
             raise ForbiddenTargetError(f"{', '.join(sorted(unknown))} is none of {', '.join(NAMES)}")
         if not (options.rate > 0 and options.limit > 0 and 0 <= options.deadline < math.inf):
             raise ForbiddenTargetError("--rate and --limit must be above 0, and --deadline at least 0")
         self.target: Target = resolve(host, [name for name in options.i_own_this_target.split(",") if name])
         self.facts = Facts(self.target, max(ask(self.target).size, 1), websocket=True, limit=options.limit)
-        self.numbers = cycle(range(len(self.names)))
+        self.attacks = cycle(names)
         # the histograms of these are large, and nobody reads them: one for all users
         self.asked, self.churned = Asked(), Churned()
         self._measuring = Lock()
-        self._deadline: float | None = options.deadline or None
-        self._measured = bool(options.deadline)
 
     def script(self, name: str) -> Script:
         """Return what one of many connections of this attack does. One that reads nothing must poke to see its end."""
@@ -108,10 +100,12 @@ class Setup:
     def deadline(self) -> float | None:
         """Return the keep-alive deadline: measured by the first user, for whom the others wait; None for none."""
         with self._measuring:
-            if not self._measured:
-                self._deadline = self.follow(self.script("idle"), self.options.limit).seconds
-                self._measured = True
-        return self._deadline
+            return self._deadline
+
+    @cached_property
+    def _deadline(self) -> float | None:
+        given: float = self.options.deadline
+        return given or self.follow(self.script("idle"), self.options.limit).seconds
 
 
 _setup: dict[str, Setup] = {}
@@ -125,7 +119,7 @@ def prepare(environment: Environment, **_: Any) -> None:
         assert environment.parsed_options is not None
         _setup["now"] = Setup(environment.host or "", environment.parsed_options)
     except (ForbiddenTargetError, UnusableTargetError) as error:
-        _LOG.error("%s", error)
+        logging.getLogger(__name__).error("%s", error)
         environment.process_exit_code = 2 if isinstance(error, ForbiddenTargetError) else 3
         if environment.runner is not None:
             gevent.spawn(environment.runner.quit)
@@ -147,35 +141,30 @@ class _Base(User):
 
     def tell(self, kind: str, name: str, seconds: float, size: int = 0, wrong: str = "") -> None:
         """Count one thing in Locust's statistics."""
+        error = WrongError(wrong) if wrong else None
         self.environment.events.request.fire(
             request_type=kind,
             name=name,
-            response_time=seconds * 1000,
+            response_time=1e3 * seconds,
             response_length=size,
-            exception=WrongError(wrong) if wrong else None,
+            exception=error,
             context={},
         )
 
 
 class Attacker(_Base):
-    """Makes one attack of --attacks after the other, each user beginning with another. The time is until the cut."""
-
-    def on_start(self) -> None:
-        super().on_start()
-        self._number = next(self.setup.numbers, 0)
+    """Makes one attack of --attacks after the other, in turn with all other users. The time is until the cut."""
 
     @task
     def attack(self) -> None:
         """Follow a script. A connection that was held to the limit is a failure of the server."""
-        if not self.setup.names:
+        name = next(self.setup.attacks, None)
+        if name is None:
             raise StopUser
-        name = self.setup.names[self._number % len(self.setup.names)]
-        self._number += 1
         flood = next(attack for attack in ATTACKS if attack.name == name).enough is None
         seen = self.setup.follow(self.setup.script(name), PASSING if flood else self.setup.options.limit)
         held = "" if flood or seen.seconds is not None else f"held for {self.setup.options.limit:g} s"
-        self.tell("ATTACK", name, seen.seconds if seen.seconds is not None else seen.watched, seen.sent,
-                  seen.trouble or held)  # fmt: skip
+        self.tell("ATTACK", name, seen.watched, seen.sent, seen.trouble or held)
 
 
 class Honest(_Base):

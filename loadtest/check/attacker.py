@@ -6,7 +6,6 @@ of one script open. Any further message ends what is being done. All limits are 
 
 from __future__ import annotations
 
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ..loop import Loop
 from ..target import Target
-from .probe import Probe
+from .probe import Ended, Probe
 from .script import Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
@@ -56,21 +55,13 @@ class Crowd:
     """An order: keep `connections` of a script open until the next message, and open a new one for each that ends.
 
     `flood`: close each as soon as it is open, and open the next. The answers: "standing", when all are open or no more
-    can be had, and `Stood` at the end.
+    can be had; at the end the number of all that were opened, and the failures by their text.
     """
 
     target: Target
     script: Script
     connections: int
     flood: bool = False
-
-
-@dataclass(frozen=True)
-class Stood:
-    """The connections that a crowd has opened, and the failures by their text."""
-
-    opened: int
-    failures: dict[str, int]
 
 
 def main(channel: Channel) -> None:
@@ -133,14 +124,14 @@ class _Gathering:
     def __init__(self, order: Crowd, channel: Channel) -> None:
         self._order = order
         self._channel = channel
-        self._context: ssl.SSLContext | None = order.target.context()
+        self._context = order.target.context()
         self._loop = Loop()
         self._told = _Told(self._loop, channel)
         self._probes: set[Probe] = set()
         self._opened = 0
         self._failures: Counter[str] = Counter()
 
-    def hold(self) -> Stood:
+    def hold(self) -> tuple[int, Counter[str]]:
         """Open the connections, report, and hold them until told to stop."""
         begun = monotonic()
         spacing = AGAIN / self._order.connections if self._order.flood else CROWD_SPACING
@@ -151,12 +142,11 @@ class _Gathering:
         self._channel.send("standing")
         while not self._told.stopped:
             self._loop.turn(monotonic() + 60.0)
-        stood = Stood(self._opened, dict(self._failures))
         self._told.stopped = True
         for probe in list(self._probes):
             probe.stop(monotonic())
         self._loop.close()
-        return stood
+        return self._opened, self._failures
 
     def _all_stand(self) -> bool:
         opening = any(not probe.attacks for probe in self._probes)
@@ -172,7 +162,7 @@ class _Gathering:
         self._probes.add(probe)
         probe.start(now)
 
-    def _ended(self, began: float) -> Callable[[Seen], None]:
+    def _ended(self, began: float) -> Ended:
         def ended(seen: Seen) -> None:
             self._probes = {probe for probe in self._probes if not probe.over}
             if seen.trouble:

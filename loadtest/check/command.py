@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ..commands import File, Names, explained, file_option, of_target, progress, write
+from ..commands import File, Names, explained, file_option, of_target, progress, watching, write
 from ..report import console
 from ..target import resolve
 from . import shown
@@ -22,10 +22,7 @@ from .run import check as run_check
 @of_target("Attack")
 @click.argument("more", nargs=-1, metavar="")
 @click.option("--only", metavar="NAME", multiple=True, help="Make only this attack; more names may follow.")
-@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
-              help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
-@click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
-              help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+@watching(limit=90.0)
 @file_option("--json", "Write the report as JSON.")
 @file_option("--html", "Write the report as a page with plots.")
 @file_option("--junit", "Write the report as JUnit's XML.")

@@ -34,6 +34,10 @@ ANNOUNCED = 0.2
 OPENING = 10.0
 
 
+# called with what was seen
+Ended = Callable[[Seen], None]
+
+
 class State(Enum):
     """The states of a probe, in their order."""
 
@@ -50,13 +54,7 @@ class Probe(Line):
     """
 
     def __init__(
-        self,
-        script: Script,
-        target: Target,
-        context: ssl.SSLContext | None,
-        loop: Loop,
-        limit: float,
-        ended: Callable[[Seen], None],
+        self, script: Script, target: Target, context: ssl.SSLContext | None, loop: Loop, limit: float, ended: Ended
     ) -> None:
         super().__init__(target, context if script.shake else None, loop)
         self.script = script

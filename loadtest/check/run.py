@@ -11,10 +11,8 @@ Cost       `limit` seconds, and one to three for each attack.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -23,10 +21,10 @@ from typing import Any
 
 from ..child import Child
 from ..commands import OnProgress
-from ..crew import need_descriptors
+from ..crew import need_descriptors, need_ports
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
-from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..target import Baseline, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
 from .attacks import ATTACKS, Attack, deadlines
@@ -110,12 +108,7 @@ def _need_service(calm: Honest) -> None:
         )
 
 
-def _need_ports(troubles: Iterable[str]) -> None:
-    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
-        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
-
-
-class Check:
+class Check(AbstractContextManager["Check"]):
     """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
     It asks once when it begins: UnusableTargetError if the target does not answer, ForbiddenTargetError if there are
@@ -138,9 +131,6 @@ class Check:
         self._felt: dict[str, tuple[Honest, int]] = {}
         self._watching: tuple[float, float] | None = None
         self._child = Child(attacker.main)
-
-    def __enter__(self) -> Check:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._child.__exit__(*exception)
@@ -215,7 +205,7 @@ class Check:
             return False
         self._watching = None
         self._seen = message
-        _need_ports(seen.trouble for seen in self._seen)
+        need_ports(seen.trouble for seen in self._seen)
         return True
 
     def attack(self) -> None:
@@ -223,15 +213,14 @@ class Check:
         chosen = self._possible() if self._plan.connections else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
-            felt, stood = self._under(attack)
-            self._felt[attack.name] = felt, stood.opened - sum(stood.failures.values())
+            self._felt[attack.name] = self._under(attack)
             if not self._recovered():
                 self._paralysed = attack.name
                 return
         self._progress("done", len(chosen), len(chosen))
 
-    def _under(self, attack: Attack) -> tuple[Honest, attacker.Stood]:
-        """Ask while a crowd makes the attack."""
+    def _under(self, attack: Attack) -> tuple[Honest, int]:
+        """Ask while a crowd makes the attack; return what was felt, and how many connections have attacked."""
         size = crowd_size(self._facts, attack.name, self._plan.connections)
         script = crowd(self._facts, attack.name)
         self._child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
@@ -239,9 +228,9 @@ class Check:
         sleep(_GATHERING)
         felt = self._honest()
         self._child.connection.send("enough")
-        stood: attacker.Stood = self._child.receive()
-        _need_ports(stood.failures)
-        return felt, stood
+        opened, failures = self._child.receive()
+        need_ports(failures)
+        return felt, opened - failures.total()
 
     def _recovered(self) -> bool:
         """Wait until the server answers again: what the next attack does must not be blamed on this one."""

@@ -9,26 +9,18 @@ from ..crew import Crew
 from ..target import UnusableTargetError
 from .admin import Admin, Metrics, opened
 from .connection import Rules, Silent
-from .result import Claim, Compared, claims, listed
+from .result import Audited, claims, listed
 from .tally import Tally
 
-# seconds by which a client's clock and the server's list may differ: the client is busy, too
-_LISTED = 0.1
 # seconds that a server gets to count the last connections
 _COUNTING = 10.0
 
 
 class Audit:
-    """The calls, in this order: `begin`; `ask` and `answer`, again and again; `end`.
-
-    `listed`: idle connections as both sides know them. `claims`: what both have counted. `trouble`: why the server's
-    side is not known, "" if it is.
-    """
+    """The calls, in this order: `begin`; `ask` and `answer`, again and again; `end`. `found`: the result."""
 
     def __init__(self, admin: Admin, rules: Rules) -> None:
-        self.listed = Compared()
-        self.claims: tuple[Claim, ...] = ()
-        self.trouble = ""
+        self.found = Audited()
         self._admin = admin
         self._rules = rules
         self._before: Metrics = {}
@@ -52,7 +44,7 @@ class Audit:
         try:
             self._rows, _ = self._admin.idle()
         except UnusableTargetError as error:
-            self.trouble = str(error)
+            self.found.trouble = str(error)
             return
         self._answered = monotonic()
         self._silent = {}
@@ -63,18 +55,18 @@ class Audit:
         self._silent |= silent
         self._missing -= 1
         if not self._missing:
-            tolerance = max(self._rules.tolerance, _LISTED)
-            deadline = self._rules.deadline
-            self.listed += listed(self._rows, self._silent, self._asked, self._answered, deadline, tolerance)
+            compared, differ = listed(self._rows, self._silent, self._asked, self._answered, self._rules)
+            self.found.compared += compared
+            self.found.differ += differ
 
     def end(self, tally: Tally) -> None:
         """Compare what both sides have counted, when they agree, or when the server has had time to."""
         until = monotonic() + _COUNTING
         try:
             while True:
-                self.claims = tuple(claims(self._before, self._admin.metrics(), tally))
-                if all(claim.agree for claim in self.claims) or monotonic() > until:
+                self.found.claims = list(claims(self._before, self._admin.metrics(), tally))
+                if all(claim.agree for claim in self.found.claims) or monotonic() > until:
                     return
                 sleep(0.2)
         except UnusableTargetError as error:
-            self.trouble = str(error)
+            self.found.trouble = str(error)

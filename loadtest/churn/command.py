@@ -15,7 +15,7 @@ from ..target import resolve
 from . import shown
 from .admin import Admin
 from .profiles import PROFILES
-from .run import Plan
+from .result import Plan
 from .run import churn as run_churn
 
 

@@ -34,6 +34,10 @@ PATIENCE = 10.0
 ENDING = 1.0
 
 
+# called with what happened, its seconds, and what was wrong, or ""
+Tell = Callable[[str, float, str], None]
+
+
 @dataclass(frozen=True)
 class Rules:
     """What all connections of a run have in common.
@@ -82,7 +86,7 @@ class Shared:
     request: bytes
     context: ssl.SSLContext | None
     ended: Callable[[Connection, float], None]
-    tell: Callable[[str, float, str], None]
+    tell: Tell
     finishing: bool = False
 
 

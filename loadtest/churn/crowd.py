@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Channel
@@ -12,7 +12,7 @@ from time import monotonic, thread_time
 from typing import Any
 
 from ..loop import Loop
-from .connection import Connection, Rules, Shared
+from .connection import Connection, Rules, Shared, Tell
 from .profiles import PROFILES
 from .tally import Tally
 
@@ -28,7 +28,8 @@ _REPORT = 0.25
 class Order:
     """What one process does: every `parts`-th of `connections`, from the `part`-th on, for `duration` from `start` on.
 
-    `bytes`: received at most. The answers: `Progress` again and again; for each message "snapshot" what is known of the
+    `bytes`: received at most. The answers: a `Counter` of connections that are open, requests
+    and cuts so far, again and again; for each message "snapshot" what is known of the
     connections that are silent, by their addresses; and at last a `Tally`. Any other message ends the run early.
     """
 
@@ -42,22 +43,9 @@ class Order:
     parts: int = 1
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Connections that are open, requests so far, and cuts so far."""
-
-    open: int
-    requests: int
-    cut: int
-
-
 def main(channel: Channel[Any, Any]) -> None:
     """Be one client process: follow the parent's order."""
     channel.send(_Run(channel.recv(), channel).run())
-
-
-def _untold(what: str, seconds: float, wrong: str) -> None:
-    """Tell nobody."""
 
 
 class Crowd:
@@ -66,9 +54,7 @@ class Crowd:
     `tell` is called with what happens (`Shared`).
     """
 
-    def __init__(
-        self, rules: Rules, chance: random.Random, tally: Tally, tell: Callable[[str, float, str], None] = _untold
-    ) -> None:
+    def __init__(self, rules: Rules, chance: random.Random, tally: Tally, tell: Tell = lambda *_: None) -> None:
         profile = PROFILES[rules.profile](rules.deadline or PERIOD, chance, cuts=rules.deadline is not None)
         target = rules.target
         self.open: dict[int, Connection] = {}
@@ -141,7 +127,8 @@ class _Run:
         now = monotonic()
         if now >= self._reported + _REPORT:
             self._reported = now
-            self._channel.send(Progress(len(self._crowd.open), self._tally.requests, self._tally.cut.total()))
+            tally = self._tally
+            self._channel.send(Counter(open=len(self._crowd.open), requests=tally.requests, cut=tally.cut.total()))
 
     def _told(self, mask: int, now: float, wrong: float) -> None:
         """Follow a message of the parent; EOFError or ConnectionResetError if it has gone."""

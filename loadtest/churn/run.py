@@ -9,11 +9,9 @@ Cost       The deadline once more before the run, and about a second after it.
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -25,19 +23,16 @@ from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..child import Child
 from ..commands import OnProgress
-from ..crew import LEAD, crew, need_descriptors
+from ..crew import LEAD, crew, need_descriptors, need_ports
 from ..dial import PER_ADDRESS
 from ..histogram import together
 from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask
 from . import crowd
-from .admin import Admin
 from .audit import Audit
 from .connection import Rules, Silent
-from .result import Result
+from .result import Plan, Result
 from .tally import Tally
 
-# connections of one client process
-PER_PROCESS = 12_000
 # the shortest deadline whose connections can be moved, closed and cut apart
 _SHORTEST = 0.3
 # bytes that are received at most
@@ -46,26 +41,6 @@ BYTES = 16 * 2**30
 LATE = 2.0
 # parts of the duration after which the server is asked for its connections
 _ASKED = (0.3, 0.6, 0.9)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do. `deadline`: None to measure it, for `limit` seconds at most; `processes`: 0 for as many as needed."""
-
-    target: Target
-    connections: int
-    duration: float
-    profile: str = "steady"
-    deadline: float | None = None
-    limit: float = 90.0
-    processes: int = 0
-    admin: Admin | None = None
-    seed: int = 1
-
-    @property
-    def clients(self) -> int:
-        """The number of processes."""
-        return min(self.connections, self.processes or -(-self.connections // PER_PROCESS))
 
 
 def churn(plan: Plan, progress: OnProgress) -> Result:
@@ -78,11 +53,21 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     _need_ports(plan)
     baseline = ask(plan.target)
     _need_service(plan, baseline)
-    run = _Run(plan, progress)
-    deadline = run.measure()
+    deadline = _measured(plan, progress)
     if deadline.seconds is not None and deadline.seconds < _SHORTEST:
         raise UnusableTargetError(f"the server ends a silent connection after {deadline.seconds:.2f} s: too soon")
-    return run.result(baseline, deadline)
+    rules = _rules(plan, deadline)
+    audit = Audit(plan.admin, rules) if plan.admin else None
+    if audit:
+        audit.begin()
+    tally = _churned(plan, rules, audit, progress)
+    if not tally.opened:
+        need_ports(tally.errors)
+    if audit:
+        audit.end(tally)
+    server = baseline.server or known("", baseline.fields) or "unknown"
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return Result(plan, server, deadline, tally, at, audit.found if audit else None)
 
 
 def _need_service(plan: Plan, baseline: Baseline) -> None:
@@ -114,86 +99,51 @@ def _need_ports(plan: Plan) -> None:
             )
 
 
-class _Run:
-    """A churn while it runs."""
-
-    def __init__(self, plan: Plan, progress: OnProgress) -> None:
-        self._plan = plan
-        self._progress = progress
-        self._at: dict[Child, crowd.Progress] = {}
-
-    def measure(self) -> Deadline:
-        """Return the keep-alive deadline: the given one, or how silent connections end."""
-        plan = self._plan
-        if plan.deadline is not None:
-            return Deadline("absolute", plan.deadline)
-        facts = Facts(plan.target, 1, websocket=False, limit=plan.limit)
-        stalled = [script for script in scripts(facts, frozenset({"idle"})) if script.role == "stalled"]
-        begun = monotonic()
-        with Child(attacker.main) as child:
-            child.connection.send(attacker.Watch(plan.target, stalled, plan.limit))
-            while isinstance(message := child.receive(), int):
-                self._progress("finding the deadline", monotonic() - begun, plan.limit)
-        if troubles := [seen.trouble for seen in message if seen.trouble]:
-            raise UnusableTargetError(f"the keep-alive deadline cannot be measured: {troubles[0]}")
-        return deadlines(message).get("idle", Deadline())
-
-    def result(self, baseline: Baseline, deadline: Deadline) -> Result:
-        """Churn, and return what was found."""
-        plan, rules = self._plan, self._rules(deadline)
-        audit = Audit(plan.admin, rules) if plan.admin else None
-        if audit:
-            audit.begin()
-        tally = self._churn(rules, audit)
-        if tally.errors[os.strerror(errno.EADDRNOTAVAIL)] and not tally.opened:
-            raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or connect less")
-        if audit:
-            audit.end(tally)
-        return Result(
-            target=plan.target.url,
-            server=baseline.server or known("", baseline.fields) or "unknown",
-            profile=plan.profile,
-            connections=plan.connections,
-            duration=plan.duration,
-            processes=plan.clients,
-            deadline=deadline,
-            tally=tally,
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            claims=audit.claims if audit else (),
-            listed=audit.listed if audit else None,
-            trouble=audit.trouble if audit else "",
-        )
-
-    def _rules(self, deadline: Deadline) -> Rules:
-        seconds = deadline.seconds
-        tolerance = max(0.02, deadline.spread, 0.01 * (seconds or 0.0))
-        overdue = (seconds or self._plan.duration + self._plan.limit) * 1.2 + LATE
-        return Rules(self._plan.target, self._plan.profile, seconds, tolerance, overdue, _spreads(self._plan.target))
-
-    def _churn(self, rules: Rules, audit: Audit | None) -> Tally:
-        plan = self._plan
-        with crew(crowd.main, plan.clients) as clients:
-            start = monotonic() + LEAD
-            order = crowd.Order(rules, plan.connections, start, plan.duration, BYTES // plan.clients, plan.seed)
-            clients.order(replace(order, part=part, parts=plan.clients) for part in range(plan.clients))
-            due = [start + part * plan.duration for part in _ASKED]
-
-            def on_turn() -> None:
-                self._progress(_text(list(self._at.values())), monotonic() - start, plan.duration)
-                if audit and due and monotonic() > due[0]:
-                    due.pop(0)
-                    audit.ask(clients)
-
-            def on_message(child: Child, message: crowd.Progress | dict[str, Silent]) -> None:
-                if isinstance(message, crowd.Progress):
-                    self._at[child] = message
-                elif audit:
-                    audit.answer(message)
-
-            tallies: list[Tally] = clients.collect(on_turn, on_message)
-        return together(tallies)
+def _measured(plan: Plan, progress: OnProgress) -> Deadline:
+    """Return the keep-alive deadline: the given one, or how silent connections end."""
+    if plan.deadline is not None:
+        return Deadline("absolute", plan.deadline)
+    facts = Facts(plan.target, 1, websocket=False, limit=plan.limit)
+    stalled = [script for script in scripts(facts, frozenset({"idle"})) if script.role == "stalled"]
+    begun = monotonic()
+    with Child(attacker.main) as child:
+        child.connection.send(attacker.Watch(plan.target, stalled, plan.limit))
+        while isinstance(message := child.receive(), int):
+            progress("finding the deadline", monotonic() - begun, plan.limit)
+    if troubles := [seen.trouble for seen in message if seen.trouble]:
+        raise UnusableTargetError(f"the keep-alive deadline cannot be measured: {troubles[0]}")
+    return deadlines(message).get("idle", Deadline())
 
 
-def _text(at: Sequence[crowd.Progress]) -> str:
-    opened, requests, cut = (sum(getattr(one, name) for one in at) for name in ("open", "requests", "cut"))
-    return f"{opened} open, {requests} requests, {cut} cut"
+def _rules(plan: Plan, deadline: Deadline) -> Rules:
+    seconds = deadline.seconds
+    tolerance = max(0.02, deadline.spread, 0.01 * (seconds or 0.0))
+    overdue = (seconds or plan.duration + plan.limit) * 1.2 + LATE
+    return Rules(plan.target, plan.profile, seconds, tolerance, overdue, _spreads(plan.target))
+
+
+def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress) -> Tally:
+    """Let the client processes churn, and ask the server for its connections meanwhile."""
+    with crew(crowd.main, plan.clients) as clients:
+        start = monotonic() + LEAD
+        order = crowd.Order(rules, plan.connections, start, plan.duration, BYTES // plan.clients, plan.seed)
+        clients.order(replace(order, part=part, parts=plan.clients) for part in range(plan.clients))
+        due = [start + part * plan.duration for part in _ASKED]
+        said: dict[Child, Counter[str]] = {}
+
+        def on_turn() -> None:
+            at = sum(said.values(), Counter())
+            text = f"{at['open']} open, {at['requests']} requests, {at['cut']} cut"
+            progress(text, monotonic() - start, plan.duration)
+            if audit and due and monotonic() > due[0]:
+                due.pop(0)
+                audit.ask(clients)
+
+        def on_message(child: Child, message: Counter[str] | dict[str, Silent]) -> None:
+            if isinstance(message, Counter):
+                said[child] = message
+            elif audit:
+                audit.answer(message)
+
+        tallies: list[Tally] = clients.collect(on_turn, on_message)
+    return together(tallies)

@@ -1,4 +1,4 @@
-"""The contestants, as contestants.toml and the files in configs/ have them: who they are, and how each is started."""
+"""The contestants, as contestants.toml has them: who they are, and how each is started."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from msgspec import Struct
 
 Settings = Literal["defaults", "best"]
 Needs = Literal["python", "program", "go"]
-
-_FOLDER: Final = Path(__file__).parent
 
 
 class Setting(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,20 +56,12 @@ class Contestant:
         return self.server.best if self.settings == "best" else ()
 
 
-def _servers() -> tuple[Server, ...]:
-    """Read the table. msgspec.ValidationError if something of it is unknown, missing or of a wrong type."""
-    table = msgspec.toml.decode((_FOLDER / "contestants.toml").read_bytes(), type=dict[str, tuple[Server, ...]])
-    return tuple(
-        msgspec.structs.replace(server, config=(_FOLDER / "configs" / server.config).read_text(encoding="utf-8"))
-        if server.config
-        else server
-        for server in table["server"]
-    )
-
-
 # the application behind proxies
 UPSTREAM: Final = "@PYTHON@ -m uvicorn @ASGI@ --no-access-log --port @PORT@ --timeout-keep-alive 90"
-SERVERS: Final = _servers()
+# unknown, missing and wrong fields are refused
+SERVERS: Final = msgspec.toml.decode(
+    Path(__file__).with_name("contestants.toml").read_bytes(), type=dict[str, tuple[Server, ...]]
+)["server"]
 CONTESTANTS: Final = {
     contestant.name: contestant
     for server in SERVERS

@@ -55,11 +55,6 @@ class Row:
         """True if it has a grade."""
         return bool(self.grade) and self.grade in GRADES
 
-    @property
-    def cells(self) -> list[str]:
-        """What is said of each attack."""
-        return [self.cell(attack) for attack in _COLUMNS]
-
     def cell(self, attack: Attack) -> str:
         """Return what is said of an attack."""
         return cell(attack, self.attacks[attack.name], self.report["limit"])

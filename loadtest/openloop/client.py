@@ -146,7 +146,7 @@ class Client:
         number, total = 0, len(schedule)
         due = start + schedule.when(0) if total else start
         sweep = start
-        while number < total or self._backlog or self._busy():
+        while number < total or self._backlog or len(self._connections) > len(self._idle):
             now = monotonic()
             while number < total and due <= now:
                 record(self.tally.lag, now - due)
@@ -162,9 +162,6 @@ class Client:
                     self.tally.interrupted = True
                     return
             self.loop.turn(min(sweep, due) if number < total else sweep)
-
-    def _busy(self) -> bool:
-        return len(self._connections) > len(self._idle)
 
     # requests
 

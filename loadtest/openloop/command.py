@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from ..commands import File, Names, explained, file_option, of_target, progress, write
@@ -82,16 +81,12 @@ def command(
 def _run(plan: Plan) -> Result:
     with progress(console, lambda _, done, total: f"{max(0.0, total - done):.0f} s left") as on_progress:
         result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
-    show(console, result)
+    console.print("\n  ".join(_lines(result)), highlight=False)
     return result
 
 
-def show(console: Console, result: Result) -> None:
-    """Print a run."""
-    console.print("\n  ".join(_lines(result)), highlight=False)
-
-
 def _lines(result: Result) -> Iterator[str]:
+    """Say what a run has found."""
     processes = f"{result.processes} process{'es' if result.processes > 1 else ''}"
     yield (f"{result.wanted_rate:g}/s for {result.duration:g} s: {result.ok} of {result.due} answered, "
            f"{result.rate:.1f}/s; {result.connections} connections, {processes}")  # fmt: skip
@@ -112,7 +107,8 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     """Write the figures, say what failed, and return the exit code."""
     interrupted = any(result.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
-    write(json_file, lambda: _document(found or results[-1], results if searching else ()))
+    trials = {"search": [result.as_json() for result in results]} if searching else {}
+    write(json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n")
     if interrupted:
         return 130
     if found is None:
@@ -127,10 +123,3 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
         if condition.true_of(found.figures()):
             click.echo(f"Failed: {condition.text}", err=True)
     return 0 if holds(found, conditions) else 1
-
-
-def _document(result: Result, trials: Sequence[Result]) -> str:
-    document = result.as_json()
-    if trials:
-        document["search"] = [trial.as_json() for trial in trials]
-    return json.dumps(document, indent=2) + "\n"
