@@ -14,7 +14,6 @@ from deadlined.timers import COMPILED
 
 from . import bench, document, slow
 from .bench import runner
-from .bench.contest import Contestant
 from .check.command import command as check_command
 from .churn.command import command as churn_command
 from .grid.command import command as grid_command
@@ -142,21 +141,17 @@ def _refuse_what_there_is_not(names: Sequence[str], plan: runner.Plan) -> None:
     """Exit with 2 for a case or a contestant that these benchmarks do not have, or that cannot be measured."""
     contestants = runner.contestants(names) if plan.only else {}
     _refuse_unknown("--only-contestant", "contestant", plan.only, contestants)
-    _refuse_missing(contestants[name] for name in plan.only)
     _refuse_unknown("--case", "case", plan.cases, runner.cases(names) if plan.cases else ())
+    for contestant in (contestants[name] for name in plan.only):
+        # the others are no answer
+        if contestant.missing is not None:
+            raise click.UsageError(f"{contestant.name} is missing: {contestant.missing}")
 
 
 def _refuse_unknown(parameter: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Exit with 2 if one of `given` is not known."""
     if unknown := set(given).difference(known):
         raise click.BadParameter(f"no {kind} {', '.join(sorted(unknown))} (see --list)", param_hint=parameter)
-
-
-def _refuse_missing(asked: Iterable[Contestant]) -> None:
-    """Exit with 2 if a contestant that was asked for cannot be measured: the others are no answer."""
-    for contestant in asked:
-        if contestant.missing is not None:
-            raise click.UsageError(f"{contestant.name} is missing: {contestant.missing}")
 
 
 @main.command("document", short_help="Rewrite a page's tables from the results.")

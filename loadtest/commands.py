@@ -9,26 +9,42 @@ from pathlib import Path
 from typing import Any
 
 import click
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from .target import ForbiddenTargetError, UnusableTargetError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+# what an option gives that can be repeated, and one that takes a file to write
+Names = tuple[str, ...]
+File = Path | None
 # called with what is being done, the seconds done and the seconds in all of this part
 OnProgress = Callable[[str, float, float], None]
 
 
-def file_option(flag: str, name: str, text: str) -> Decorator:
+def file_option(flag: str, text: str) -> Decorator:
     """Make an option that takes a file to write."""
+    name = f"{flag.strip('-')}_file"
     return click.option(flag, name, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=text)
 
 
-def owned_option(verb: str) -> Decorator:
-    """Make the option that permits a target; `verb` says what is done to it."""
-    return click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
-                        help=f"{verb} this name or address, which is not loopback. It is yours. "
-                        "Can be repeated.")  # fmt: skip
+def of_target(verb: str) -> Decorator:
+    """Make the argument `url`, and the option that permits it; `verb` says what is done to it."""
+    owned = click.option("--i-own-this-target", "owned", metavar="HOST", multiple=True,
+                         help=f"{verb} this name or address, which is not loopback. It is yours. Can be "
+                         "repeated.")  # fmt: skip
+    return lambda command: click.argument("url")(owned(command))
+
+
+def watching(limit: float) -> Decorator:
+    """Make the options `limit`, with this default, and `connections`, of a check."""
+    seconds = click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=limit,
+                           show_default=True,
+                           help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
+    crowds = click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
+                          help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+    return lambda command: seconds(crowds(command))
 
 
 @contextmanager
@@ -64,7 +80,15 @@ def progress(console: Console, left: Callable[[str, float, float], str]) -> Iter
         yield on_progress
 
 
-def write(path: Path | None, text: Callable[[], str]) -> None:
+def rendered(template: Path, **values: Any) -> str:
+    """Return a template of Jinja with its values, which are escaped if it is HTML or XML."""
+    environment = Environment(loader=FileSystemLoader(template.parent), autoescape=select_autoescape(),
+                              undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                              keep_trailing_newline=True)  # fmt: skip
+    return environment.get_template(template.name).render(values)
+
+
+def write(path: File, text: Callable[[], str]) -> None:
     """Write a file, if there is a path. A failure is one line, and exit code 1."""
     if path is None:
         return

@@ -15,7 +15,7 @@ import ssl
 import struct
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from .target import Target
@@ -39,23 +39,27 @@ def bind(endpoint: socket.socket, address: str) -> None:
     endpoint.bind((address, 0))
 
 
-def made(target: Target, address: str = "") -> socket.socket:
-    """Return a socket that does not block and does not delay, for `begin`. It comes from `address`, if one is given."""
+def begin(target: Target, address: str = "", *, narrow: bool = False) -> socket.socket:
+    """Return a socket that does not block and begins to connect; wait for EPOLLOUT, and `proceed`. OSError if it fails.
+
+    It comes from `address`, if one is given. `narrow`: so small a segment and receive buffer that a server's kernel
+    buffers 100 kB for it, and not megabytes.
+    """
     endpoint = socket.socket(target.family, socket.SOCK_STREAM)
     try:
         endpoint.setblocking(False)
         endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if narrow:
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if address:
             bind(endpoint, address)
+        _require(endpoint.connect_ex(target.address), (0, errno.EINPROGRESS))
     except OSError:
         endpoint.close()
         raise
     return endpoint
-
-
-def begin(endpoint: socket.socket, target: Target) -> None:
-    """Begin to connect; wait for EPOLLOUT, and `proceed`. OSError if that fails at once."""
-    _require(endpoint.connect_ex(target.address), (0, errno.EINPROGRESS))
 
 
 def proceed(endpoint: socket.socket, target: Target, context: ssl.SSLContext | None) -> tuple[socket.socket, int]:
@@ -84,20 +88,6 @@ def _require(code: int, good: tuple[int, ...]) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def blocking(target: Target, timeout: float, *, tls: bool = True) -> socket.socket:
-    """Return a connection that blocks for `timeout` seconds at most; with TLS if both the target and `tls` say so."""
-    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
-    try:
-        endpoint.settimeout(timeout)
-        endpoint.connect(target.address)
-        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        context = target.context() if tls else None
-        return endpoint if context is None else context.wrap_socket(endpoint, server_hostname=target.host)
-    except BaseException:
-        endpoint.close()
-        raise
-
-
 def trouble(error: OSError) -> str:
     """Return a short name of an error, the same for all of its kind."""
     if isinstance(error, ssl.SSLError):
@@ -105,9 +95,9 @@ def trouble(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def was_reset(error: OSError) -> bool:
+def how(error: OSError) -> Literal["fin", "rst"]:
     """Tell if the peer has ended the connection by an RST. With EPIPE a FIN had come before it."""
-    return error.errno == errno.ECONNRESET and not isinstance(error, ssl.SSLError)
+    return "rst" if error.errno == errno.ECONNRESET and not isinstance(error, ssl.SSLError) else "fin"
 
 
 def close(endpoint: socket.socket, *, reset: bool = False) -> None:

@@ -1,9 +1,10 @@
-"""Histograms of times, in microseconds with three digits (hdrhistogram): filled, sent to another process, and read."""
+"""Histograms of times, in microseconds with three digits (hdrhistogram), and counts of which they are a part."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
@@ -30,14 +31,47 @@ def milliseconds(of: HdrHistogram, points: Iterable[float] = (50, 90, 99, 99.9))
             "max": of.get_max_value() / 1000}  # fmt: skip
 
 
-class Sent:
-    """An object with histograms that goes to another process: the library's go encoded only."""
+def shown(found: dict[str, float | None], digits: int = 1) -> str:
+    """Return percentiles in milliseconds as a line of text."""
+    return "  ".join(f"{name} {'-' if value is None else f'{value:.{digits}f} ms'}" for name, value in found.items())
+
+
+class Counts:
+    """What one process has counted: numbers, counters and histograms. It can be sent to another process, and added.
+
+    `largest`: names of which the largest counts, not the sum.
+    """
+
+    largest: ClassVar[frozenset[str]] = frozenset()
+
+    def add(self, other: Counts) -> None:
+        """Add what another process has counted."""
+        for name, theirs in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(mine, HdrHistogram):
+                mine.add(theirs)
+            elif isinstance(mine, Counter):
+                mine.update(theirs)
+            else:
+                setattr(self, name, max(mine, theirs) if name in self.largest else mine + theirs)
 
     def __getstate__(self) -> dict[str, Any]:
+        # the library's histograms go encoded only
         return {name: value.encode() if isinstance(value, HdrHistogram) else value
-                for name, value in self.__dict__.items()}  # fmt: skip
+                for name, value in vars(self).items()}  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # nothing else in a tally is bytes
+        # nothing else that is counted is bytes
         for name, value in state.items():
             setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
+
+
+AnyCounts = TypeVar("AnyCounts", bound=Counts)
+
+
+def together(counted: Iterable[AnyCounts]) -> AnyCounts:
+    """Return the counts of several processes as one: the first, to which the others are added."""
+    first, *others = counted
+    for other in others:
+        first.add(other)
+    return first

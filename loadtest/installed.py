@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 # what the extra `loadtest` brings, by the names that are imported
-_EXTRA = {"rich", "hdrh", "httptools", "locust", "gevent", "psutil"}
+_EXTRA = {"rich", "hdrh", "httptools", "jinja2", "locust", "gevent", "psutil"}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

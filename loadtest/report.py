@@ -25,8 +25,6 @@ from rich.table import Table
 import deadlined
 from deadlined.timers import COMPILED
 
-from .histogram import histogram, milliseconds, record
-
 # what is measured, and what it is measured with
 _PEERS = (
     "uvicorn", "hypercorn", "granian", "trio", "uvloop", "h11", "httptools", "websockets", "starlette", "fastapi",
@@ -146,11 +144,3 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Return p50, p90, p99 and max of seconds, to three digits; all are 0 if there are no values."""
-    found = histogram()
-    for value in values:
-        record(found, value)
-    return {name: (value or 0.0) / 1000 for name, value in milliseconds(found, (50, 90, 99)).items()}

@@ -6,36 +6,43 @@ Hazard     The tool's own report shows only what the attacker saw. Counting ever
            the wrong reason.
 Answer     The server's log is checked connection by connection: as many as attack are cut for the mode's reason, none
            early, none later than half a second after its deadline. Every other connection was ended by its peer: the
-           tool's probes.
+           tool's probes, and honest requests, which come in an open loop (openloop/).
 Cost       A kernel may accept a whole answer for a peer that reads nothing; the pipelined next one is cut then.
 """
 
 from __future__ import annotations
 
-import http.client
 import subprocess
-import threading
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 from time import monotonic
-from typing import Any
 
-from .report import console, quantiles, save, show
+import msgspec
+
+from .crew import LEAD, crew
+from .histogram import milliseconds
+from .openloop import run as openloop
+from .openloop.client import Load, Tally
+from .openloop.schedule import Schedule
+from .report import console, show
 from .servers import Record, Server, deadlined_command, raise_file_limit, running, tool
+from .target import resolve
 
 APP = "loadtest.apps:target"
 
 # seconds that a cut may come after its deadline, with 1,000 connections due at once on a shared core
 TOLERANCE = 0.5
-# seconds that an honest request may take
+# honest requests: so many a second, until told to stop; and the seconds that one may take
+HONEST = Schedule(50.0, 3600.0)
 PATIENCE = 10.0
 
 # the reasons of connections that their peer ended
 _BY_PEER = frozenset({"client_closed", "client_reset", "done"})
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One attack: slowhttptest's flags, the server's flags against it, and the expected reason and deadline (seconds).
 
     `rate` in bytes per second extends the deadline by what was received.
@@ -55,19 +62,7 @@ class Mode:
         return self.deadline + received / self.rate
 
 
-MODES = (
-    Mode("slow headers", ("-H",), "/", ("--read-header", "3s"), "header_timeout", 3.0),
-    Mode("slow body", ("-B",), "/", ("--body-grace", "3s", "--body-min-rate", "500"), "body_rate", 3.0, 500.0),
-    Mode(
-        "slow read",
-        ("-X", "-w", "1", "-y", "1", "-n", "5", "-z", "32", "-k", "3"),
-        "/large",
-        # the answer is one send of 1 MiB: at this rate its grace is what counts
-        ("--write-grace", "3s", "--write-min-rate", "1m"),
-        "write_timeout",
-        3.0,
-    ),
-)
+MODES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[Mode, ...]])["mode"]
 
 
 @dataclass(frozen=True)
@@ -75,21 +70,20 @@ class Outcome:
     """The result of one attack.
 
     `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the deadline, or more than the
-    tolerance after it. `others`: the reasons of all other connections, mostly probes.
+    tolerance after it; `elapsed`: their seconds. `others`: the reasons of all other connections, which are probes and
+    honest ones.
     """
 
-    mode: str
-    reason: str
+    mode: Mode
     connections: int
     cut: int
     others: dict[str, int]
     early: int
     late: int
-    elapsed: dict[str, float]
-    lateness: dict[str, float]
+    elapsed: list[float]
     honest: int
     refused: int
-    honest_seconds: dict[str, float]
+    honest_p99_ms: float
 
     @property
     def good(self) -> bool:
@@ -98,57 +92,19 @@ class Outcome:
         return cut_rightly and self.others.keys() <= _BY_PEER and self.honest > 0 and not self.refused
 
 
-class HonestClient:
-    """A thread that makes one small request after another, each on its own connection, while the block runs."""
-
-    def __init__(self, port: int) -> None:
-        self.seconds: list[float] = []
-        self.failures: list[str] = []
-        self.peers: set[str] = set()
-        self._port = port
-        self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> HonestClient:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._enough.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        # a pause between two requests: this client must not be a load
-        while not self._enough.wait(0.02):
-            try:
-                self.seconds.append(self._ask())
-            except (OSError, http.client.HTTPException) as error:
-                self.failures.append(repr(error))
-
-    def _ask(self) -> float:
-        began = monotonic()
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
-        try:
-            connection.connect()
-            self.peers.add("{}:{}".format(*connection.sock.getsockname()))
-            connection.request("GET", "/honest")
-            response = connection.getresponse()
-            if (response.status, response.read()) != (200, b"alive"):
-                raise http.client.HTTPException(f"answered {response.status}")
-        finally:
-            connection.close()
-        return monotonic() - began
-
-
 def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
     """Start a server, attack it in this mode, and judge its log."""
     raise_file_limit(2 * connections + 1000)
     program = tool("slowhttptest")
-    with running(deadlined_command(APP, *mode.defence)) as server, HonestClient(server.port) as honest:
+    with running(deadlined_command(APP, *mode.defence)) as server, crew(openloop.main, 1) as honest:
+        # each on a connection of its own, until told to stop
+        honest.order([(Load(resolve(f"{server.url}/honest"), HONEST, 100, PATIENCE, reuse=False), monotonic() + LEAD)])
         attack(program, mode, server.url, connections)
         server.wait_for(lambda self: len(_cut(self, mode)) >= connections, mode.deadline + 5.0)
+        honest.tell("enough")
+        (felt,) = honest.collect(lambda: None, lambda *_: None)
     # the server has ended: its log is complete
-    return _judge(mode, connections, server, honest)
+    return _judge(mode, connections, server, felt)
 
 
 def attack(program: str, mode: Mode, url: str, connections: int) -> None:
@@ -162,33 +118,27 @@ def _cut(server: Server, mode: Mode) -> list[Record]:
     return [record for record in server.connections() if record["reason"] == mode.reason]
 
 
-def _judge(mode: Mode, connections: int, server: Server, honest: HonestClient) -> Outcome:
+def _judge(mode: Mode, connections: int, server: Server, felt: Tally) -> Outcome:
     cut = _cut(server, mode)
-    others = Counter(
-        record["reason"]
-        for record in server.connections()
-        if record["reason"] != mode.reason and record["peer"] not in honest.peers
-    )
+    others = Counter(record["reason"] for record in server.connections() if record["reason"] != mode.reason)
     elapsed = [record["elapsed"] for record in cut]
     return Outcome(
-        mode=mode.name,
-        reason=mode.reason,
-        connections=connections,
+        mode,
+        connections,
         cut=len(cut),
         others=dict(others),
         # the log rounds to a microsecond
         early=sum(seconds < mode.deadline - 1e-6 for seconds in elapsed),
         late=sum(record["elapsed"] > mode.due(record) + TOLERANCE for record in cut),
-        elapsed=quantiles(elapsed),
-        lateness=quantiles([record["lateness"] for record in cut]),
-        honest=len(honest.seconds),
-        refused=len(honest.failures),
-        honest_seconds=quantiles(honest.seconds),
+        elapsed=elapsed,
+        honest=felt.ok,
+        refused=felt.errors.total(),
+        honest_p99_ms=milliseconds(felt.latency)["p99"] or 0.0,
     )
 
 
 def run(connections: int) -> bool:
-    """Run all modes, print a table and write slow.json. True if all went well."""
+    """Run all modes and print a table. True if all went well."""
     outcomes = []
     for mode in MODES:
         console.print(f"{mode.name}: {connections} connections, {mode.reason} expected after {mode.deadline:g} s ...")
@@ -198,19 +148,12 @@ def run(connections: int) -> bool:
         ("attack", "reason", "cut", "early", "late", "cut after p50/max", "honest ok/failed", "honest p99"),
         [_row(outcome) for outcome in outcomes],
     )
-    result: dict[str, Any] = {"tolerance": TOLERANCE, "modes": [{**asdict(o), "good": o.good} for o in outcomes]}
-    save("slow", result)
     return all(outcome.good for outcome in outcomes)
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    return (
-        outcome.mode,
-        outcome.reason,
-        str(outcome.cut),
-        str(outcome.early),
-        str(outcome.late),
-        f"{outcome.elapsed['p50']:.3f} / {outcome.elapsed['max']:.3f} s",
-        f"{outcome.honest} / {outcome.refused}",
-        f"{outcome.honest_seconds['p99'] * 1000:.0f} ms",
-    )
+    counts = (str(number) for number in (outcome.cut, outcome.early, outcome.late))
+    seconds = outcome.elapsed or [0.0]
+    after = f"{median(seconds):.3f} / {max(seconds):.3f} s"
+    asked = f"{outcome.honest} / {outcome.refused}"
+    return outcome.mode.name, outcome.mode.reason, *counts, after, asked, f"{outcome.honest_p99_ms:.0f} ms"

@@ -21,7 +21,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
-from . import dial
 from .wire import Answers
 
 # seconds for the first, honest request
@@ -72,8 +71,16 @@ class Target:
         return context
 
     def connect(self, timeout: float = PATIENCE) -> socket.socket:
-        """Return a blocking connection, with TLS if the URL says so."""
-        return dial.blocking(self, timeout)
+        """Return a connection that blocks for `timeout` seconds at most, with TLS if the URL says so."""
+        endpoint = socket.socket(self.family, socket.SOCK_STREAM)
+        try:
+            endpoint.settimeout(timeout)
+            endpoint.connect(self.address)
+            context = self.context()
+            return endpoint if context is None else context.wrap_socket(endpoint, server_hostname=self.host)
+        except BaseException:
+            endpoint.close()
+            raise
 
 
 def parse(url: str) -> SplitResult:
@@ -185,18 +192,8 @@ def refusal(target: Target, patience: float = PATIENCE) -> bytes:
 
 
 def _exchange(target: Target, patience: float) -> Baseline:
-    answers = Answers()
-    received = 0
     try:
-        with target.connect(patience) as connection:
-            connection.sendall(target.get())
-            while not answers.complete and received < MOST:
-                data = connection.recv(65536)
-                if not data:
-                    answers.end()
-                    break
-                received += len(data)
-                answers.feed(data, 0.0)
+        answers, received = _answer(target, target.get(), patience)
     except TimeoutError as error:
         raise UnusableTargetError(f"{target.url} accepts and does not answer within {patience:g} s") from error
     except ssl.SSLError as error:
@@ -213,6 +210,21 @@ def _exchange(target: Target, patience: float) -> Baseline:
     return Baseline(answers.status, answers.fields.get("server", ""), answers.fields, received, answers.keeps_alive)
 
 
+def _answer(target: Target, request: bytes, patience: float) -> tuple[Answers, int]:
+    """Return what the server answers to a request, and the bytes of it."""
+    answers, received = Answers(), 0
+    with target.connect(patience) as connection:
+        connection.sendall(request)
+        while not answers.complete and received < MOST:
+            data = connection.recv(65536)
+            if not data:
+                answers.end()
+                break
+            received += len(data)
+            answers.feed(data, 0.0)
+    return answers, received
+
+
 def _tls_trouble(error: ssl.SSLError) -> str:
     reason = str(error.reason or error)
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
@@ -226,15 +238,10 @@ def _tls_trouble(error: ssl.SSLError) -> str:
 
 def speaks_websocket(target: Target) -> bool:
     """Ask for a websocket. False if the answer is anything but 101."""
-    answers = Answers()
     try:
-        with target.connect() as connection:
-            connection.sendall(upgrade(target))
-            while not answers.complete and (data := connection.recv(65536)):
-                answers.feed(data, 0.0)
+        return _answer(target, upgrade(target), PATIENCE)[0].status == 101
     except (OSError, httptools.HttpParserError):
         return False
-    return answers.status == 101
 
 
 def upgrade(target: Target) -> bytes:

@@ -6,7 +6,6 @@ of one script open. Any further message ends what is being done. All limits are 
 
 from __future__ import annotations
 
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from select import EPOLLIN
 from time import monotonic
 from typing import Any, TypeAlias
 
+from ..loop import Loop
 from ..target import Target
-from .loop import Loop
-from .probe import Probe
+from .probe import Ended, Probe
 from .script import Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
@@ -55,8 +54,8 @@ class Watch:
 class Crowd:
     """An order: keep `connections` of a script open until the next message, and open a new one for each that ends.
 
-    `flood`: close each as soon as it is open, and open the next. The answers: `Standing`, when all are open or no more
-    can be had, and `Standing` at the end.
+    `flood`: close each as soon as it is open, and open the next. The answers: "standing", when all are open or no more
+    can be had; at the end the number of all that were opened, and the failures by their text.
     """
 
     target: Target
@@ -65,55 +64,53 @@ class Crowd:
     flood: bool = False
 
 
-@dataclass(frozen=True)
-class Standing:
-    """The connections of a crowd: open now, opened so far, cut by the server so far, and the failures by their text."""
-
-    open: int
-    opened: int
-    cut: int
-    failures: dict[str, int]
-
-
 def main(channel: Channel) -> None:
     """Follow the parent's orders until it has gone."""
     while True:
         order = channel.recv()
         if isinstance(order, Watch):
-            channel.send(watch(order, channel))
+            loop = Loop()
+            channel.send(follow(order, loop, _Told(loop, channel).report))
         elif isinstance(order, Crowd):
             channel.send(_Gathering(order, channel).hold())
 
 
-def watch(order: Watch, channel: Channel) -> list[Seen]:
-    """Return what was seen of each script."""
+def follow(order: Watch, loop: Loop, stopped: Callable[[int], bool] = lambda left: False) -> list[Seen]:
+    """Return what was seen of each script. `stopped` is called with the number of connections that are not over.
+
+    Where there is no epoll (loop.py), a script that neither reads nor sends shows no end. The loop is closed.
+    """
     seen: list[Seen] = []
-    loop, context = Loop(), order.target.context()
+    context = order.target.context()
     probes = [Probe(script, order.target, context, loop, order.limit, seen.append) for script in order.scripts]
-    told = _Told(loop, channel)
     begun = monotonic()
     for number, probe in enumerate(probes):
         loop.at(begun + number * SPACING, probe.start)
-    report = 0.0
-    while len(seen) < len(probes) and not told.stopped:
-        now = monotonic()
-        if now >= report:
-            report = now + REPORT
-            channel.send(len(probes) - len(seen))
-        loop.turn(report)
-    for probe in probes:
-        probe.stop(monotonic())
-    loop.close()
+    try:
+        while len(seen) < len(probes) and not stopped(len(probes) - len(seen)):
+            loop.turn(monotonic() + REPORT)
+    finally:
+        for probe in probes:
+            probe.stop(monotonic())
+        loop.close()
     return seen
 
 
 class _Told:
-    """Tells if the parent has sent anything, or has gone."""
+    """Tells if the parent has sent anything, or has gone; and the parent what is open."""
 
     def __init__(self, loop: Loop, channel: Channel) -> None:
         self.stopped = False
         self._channel = channel
+        self._reported = 0.0
         loop.watch(channel.fileno(), EPOLLIN, self._on_message)
+
+    def report(self, left: int) -> bool:
+        """Tell the parent, now and then, that so many are open; True if it has told to stop."""
+        if monotonic() >= self._reported + REPORT:
+            self._reported = monotonic()
+            self._channel.send(left)
+        return self.stopped
 
     def _on_message(self, mask: int, now: float, error: float) -> None:
         if not self.stopped:
@@ -127,15 +124,14 @@ class _Gathering:
     def __init__(self, order: Crowd, channel: Channel) -> None:
         self._order = order
         self._channel = channel
-        self._context: ssl.SSLContext | None = order.target.context()
+        self._context = order.target.context()
         self._loop = Loop()
         self._told = _Told(self._loop, channel)
         self._probes: set[Probe] = set()
         self._opened = 0
-        self._cut = 0
         self._failures: Counter[str] = Counter()
 
-    def hold(self) -> Standing:
+    def hold(self) -> tuple[int, Counter[str]]:
         """Open the connections, report, and hold them until told to stop."""
         begun = monotonic()
         spacing = AGAIN / self._order.connections if self._order.flood else CROWD_SPACING
@@ -143,22 +139,18 @@ class _Gathering:
             self._loop.at(begun + number * spacing, self._open)
         while not self._told.stopped and not self._all_stand() and monotonic() < begun + STANDING:
             self._loop.turn(monotonic() + 0.1)
-        self._channel.send(self._standing())
+        self._channel.send("standing")
         while not self._told.stopped:
             self._loop.turn(monotonic() + 60.0)
-        standing = self._standing()
         self._told.stopped = True
         for probe in list(self._probes):
             probe.stop(monotonic())
         self._loop.close()
-        return standing
+        return self._opened, self._failures
 
     def _all_stand(self) -> bool:
         opening = any(not probe.attacks for probe in self._probes)
         return self._order.flood or (self._opened >= self._order.connections and not opening)
-
-    def _standing(self) -> Standing:
-        return Standing(len(self._probes), self._opened, self._cut, dict(self._failures))
 
     def _open(self, now: float) -> None:
         if self._told.stopped or self._opened >= self._order.connections * REOPENED:
@@ -170,13 +162,11 @@ class _Gathering:
         self._probes.add(probe)
         probe.start(now)
 
-    def _ended(self, began: float) -> Callable[[Seen], None]:
+    def _ended(self, began: float) -> Ended:
         def ended(seen: Seen) -> None:
             self._probes = {probe for probe in self._probes if not probe.over}
             if seen.trouble:
                 self._failures[seen.trouble] += 1
-            elif seen.seconds is not None:
-                self._cut += 1
             if not self._told.stopped:
                 self._loop.at(max(monotonic(), began + AGAIN), self._open)
 

@@ -1,84 +1,50 @@
-"""The attacks: their names, what they do, and what a good server makes of them."""
+"""The attacks (attacks.toml), and the deadline of each, from what was seen of its connections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
-from .kinds import OUTLIVED, Deadline, Kind, of_dripped, of_stalled
+import msgspec
+
+from .kinds import OUTLIVED, Deadline, Kind, measured, none, of_dripped, of_stalled
 from .script import Seen
 from .scripts import PRIMED
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
 
-# seconds by which a good server has ended each; several times the usual defaults' median would be weak
-PROMPT = 5.0
-BEFORE_REQUEST = 60.0
-IN_REQUEST = 120.0
-BETWEEN_REQUESTS = 180.0
 # seconds in which one byte finds out that a connection had ended
 FOUND = 1.0
 
 
-@dataclass(frozen=True)
-class Attack:
-    """One attack.
-
-    `enough`: the kinds of deadline that end it; None if it is no question of a deadline, and only honest clients are
-    asked. `within`: seconds by which a good server has ended it. `setting`: what to look for in a server's options.
-    """
+class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One attack, as attacks.toml describes it. `enough`: None if it is no question of a deadline."""
 
     name: str
     does: str
-    enough: tuple[Kind, ...] | None
-    within: float
     setting: str
+    enough: tuple[Kind, ...] | None = None
+    within: float = 0.0
     needs_tls: bool = False
 
 
-_ANY: tuple[Kind, ...] = ("absolute", "idle", "min-rate")
-_TOTAL: tuple[Kind, ...] = ("absolute", "min-rate")
-
-ATTACKS = (
-    Attack("silent", "connects and says nothing", _ANY, BEFORE_REQUEST, "a time for the first request"),
-    Attack("tls-silent", "says nothing after the TLS handshake", _ANY, BEFORE_REQUEST, "a time for the first request",
-           needs_tls=True),
-    Attack("slow-header", "sends its head byte by byte", _TOTAL, BEFORE_REQUEST, "a time for the whole head"),
-    Attack("endless-header", "sends header lines without end", _TOTAL, BEFORE_REQUEST,
-           "a time and a size for the whole head"),
-    Attack("slow-body", "sends its body byte by byte", _TOTAL, IN_REQUEST, "a least rate, or a time, for bodies"),
-    Attack("stalled-body", "stops in its body", _ANY, IN_REQUEST, "a time between two pieces of a body"),
-    Attack("slow-read", "does not read its response", _ANY, IN_REQUEST, "a time for sending"),
-    Attack("idle", "keeps its connection and asks nothing more", _ANY, BETWEEN_REQUESTS, "a time for keep-alive"),
-    Attack("half-close", "ends its side in the middle of a head", _ANY, PROMPT, "nothing: it is a matter of the code"),
-    Attack("pipelined", "stops in the head of a second request", _ANY, BEFORE_REQUEST,
-           "a time for the head of each request"),
-    Attack("websocket-silent", "never answers a ping", _ANY, IN_REQUEST, "a time for the answer to a ping"),
-    Attack("connection-flood", "opens and closes connections", None, 0.0, "a limit of connections per address"),
-    Attack("handshake-flood", "begins TLS handshakes and leaves", None, 0.0, "a limit of connections per address",
-           needs_tls=True),
-)  # fmt: skip
+ATTACKS = msgspec.toml.decode(
+    Path(__file__).with_name("attacks.toml").read_bytes(), type=dict[Literal["attack"], tuple[Attack, ...]]
+)["attack"]
 NAMES = tuple(attack.name for attack in ATTACKS)
 
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
     """Return the deadline of each attack that was measured. Pure."""
-    found = {
-        key: list(group)
-        for key, group in groupby(sorted(seen, key=_key), key=_key)
-    }  # fmt: skip
 
     def of(attack: str, role: str) -> list[Seen]:
-        return [one for one in found.get((attack, role), []) if not one.trouble]
+        return [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
 
-    measured = {name: rule(of) for name, rule in _RULES.items()}
-    return {name: deadline for name, deadline in measured.items() if deadline.connections}
-
-
-def _key(seen: Seen) -> tuple[str, str]:
-    return seen.attack, seen.role
+    found = {name: rule(of) for name, rule in _RULES.items()}
+    return {name: deadline for name, deadline in found.items() if deadline.connections}
 
 
 def _slow_read(of: Seen_) -> Deadline:
@@ -92,11 +58,8 @@ def _slow_read(of: Seen_) -> Deadline:
     lived = max((when for when in moments if when not in dead), default=0.0)
     later = {when: one for when, one in dead.items() if when > lived}
     end = deadline.seconds
-    if end is not None and lived > end * OUTLIVED:
-        # the pokes were taken for a slow head, and caused the end
-        deadline = _at(later, moments)
-    elif end is None and len(later) > 1:
-        # the pokes put it off
+    # the pokes were taken for a slow head, and caused the end; or they put it off
+    if (lived > end * OUTLIVED) if end is not None else (len(later) > 1):
         deadline = _at(later, moments)
     if deadline.close == "rst" and not any(one.close == "rst" for one in of("slow-read", "stalled")):
         return replace(deadline, close="fin")
@@ -106,11 +69,8 @@ def _slow_read(of: Seen_) -> Deadline:
 def _at(dead: dict[float, Seen], moments: dict[float, Seen]) -> Deadline:
     """Return the deadline of those that stall, by the first that was found dead; none if all were alive."""
     if not dead:
-        return Deadline(connections=len(moments), watched=min(one.watched for one in moments.values()))
-    first = dead[min(dead)]
-    assert first.seconds is not None
-    return Deadline("idle", first.seconds, 0.0, first.error, close=first.close, status=first.status,
-                    connections=len(dead), watched=first.seconds)  # fmt: skip
+        return none(moments.values())
+    return replace(measured("idle", [dead[min(dead)]]), connections=len(dead))
 
 
 def _slow_body(of: Seen_) -> Deadline:
@@ -118,10 +78,10 @@ def _slow_body(of: Seen_) -> Deadline:
     deadline = of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped"))
     if deadline.seconds is None:
         return deadline
-    due = deadline.seconds + (PRIMED / deadline.rate[0] if deadline.rate else 0.0)
+    due = deadline.seconds + (PRIMED / deadline.min_rate[0] if deadline.min_rate else 0.0)
     primed = of("slow-body", "primed")
     if primed and all(one.watched > due * OUTLIVED for one in primed):
-        return replace(deadline, kind="idle", rate=None)
+        return replace(deadline, kind="idle", min_rate=None)
     return deadline
 
 

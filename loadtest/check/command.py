@@ -4,48 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import click
 
-from ..commands import explained, file_option, owned_option, progress, write
+from ..commands import File, Names, explained, file_option, of_target, progress, watching, write
 from ..report import console
 from ..target import resolve
 from . import shown
 from .attacks import NAMES
 from .grade import GRADES, below
-from .junit import junit
-from .page import page
+from .page import junit, page
 from .run import Plan
 from .run import check as run_check
 
 
 @click.command("check", short_help="Grade how any HTTP server treats slow clients.")
-@click.argument("url")
+@of_target("Attack")
 @click.argument("more", nargs=-1, metavar="")
-@click.option("--only", metavar="NAME", multiple=True,
-              help="Make only this attack; more names may follow.")  # fmt: skip
-@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
-              help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
-@click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
-              help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
-@file_option("--json", "json_file", "Write the report as JSON.")
-@file_option("--html", "html_file", "Write the report as a page with plots.")
-@file_option("--junit", "junit_file", "Write the report as JUnit's XML.")
-@click.option("--fail-below", metavar="GRADE", type=click.Choice(list(GRADES), case_sensitive=False),
+@click.option("--only", metavar="NAME", multiple=True, help="Make only this attack; more names may follow.")
+@watching(limit=90.0)
+@file_option("--json", "Write the report as JSON.")
+@file_option("--html", "Write the report as a page with plots.")
+@file_option("--junit", "Write the report as JUnit's XML.")
+@click.option("--fail-below", "least", metavar="GRADE", type=click.Choice(list(GRADES), case_sensitive=False),
               help="Exit with 1 if the grade is worse.")  # fmt: skip
-@owned_option("Attack")
 def command(
-    url: str,
-    more: tuple[str, ...],
-    only: tuple[str, ...],
-    limit: float,
-    connections: int,
-    json_file: Path | None,
-    html_file: Path | None,
-    junit_file: Path | None,
-    fail_below: str | None,
-    owned: tuple[str, ...],
+    url: str, owned: Names, more: Names, only: Names, limit: float, connections: int, least: str | None, **files: File
 ) -> None:
     """Measure when, how and by which rule a server ends slow clients, and grade it from A to F.
 
@@ -72,17 +56,17 @@ def command(
         with progress(console, shown.left) as on_progress:
             report = run_check(plan, on_progress)
     shown.show(console, report)
-    write(json_file, lambda: json.dumps(report.as_json(), indent=2) + "\n")
-    write(html_file, lambda: page(report))
-    write(junit_file, lambda: junit(report))
+    write(files["json_file"], lambda: json.dumps(report.as_json(), indent=2) + "\n")
+    write(files["html_file"], lambda: page(report))
+    write(files["junit_file"], lambda: junit(report))
     if report.interrupted:
         sys.exit(130)
-    if fail_below is not None and below(report.grade, fail_below.upper()):
-        click.echo(f"The grade {report.grade} is below {fail_below.upper()}.", err=True)
+    if least is not None and below(report.grade, least.upper()):
+        click.echo(f"The grade {report.grade} is below {least.upper()}.", err=True)
         sys.exit(1)
 
 
-def _names(only: tuple[str, ...], more: tuple[str, ...]) -> frozenset[str]:
+def _names(only: Names, more: Names) -> frozenset[str]:
     """Return the chosen attacks. `more` are names that follow the one of --only, as shells' users write them."""
     if more and not only:
         raise click.UsageError(f"one URL at a time: {' '.join(more)}")

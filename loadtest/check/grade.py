@@ -7,6 +7,7 @@ meanwhile. The worse of both is the verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from .attacks import ATTACKS, Attack
 from .kinds import Deadline
@@ -21,26 +22,23 @@ WEAK_TIMES = 5.0
 
 GRADES = "ABCDEF"
 
-_TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
-RULES = f"""\
-Each attack passes if the server ends it, by a rule that the attacker cannot put off for ever, within the time that
-its name has below; it is weak up to {WEAK_TIMES:g} times that; it fails otherwise. An idle timeout ends what stalls,
-and never what drips. Honest clients: it is a pass if {PASS_OK:.0%} are answered within a second, and p99 is at most
-{PASS_P99:g} ms, or {PASS_TIMES:g} times that before the attacks; it is weak if {WEAK_OK:.0%} are answered; else
-it fails. The worse of both is the verdict.
-  {_TIMES}
-  A  every attack passes
-  B  no failure, one or two weak
-  C  no failure; or one failure, and at most two weak
-  D  up to a quarter of the attacks fail
-  E  up to half of them fail
-  F  more fail, or an attack takes the server away from half of its honest clients, or for good
-Attacks that do not apply do not count. A check that was stopped early has no grade: "-"."""
+# a verdict, and why, in one sentence
+Judged = tuple[Verdict, str]
+
+TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
+# the rules as text, with these numbers
+RULES = (
+    Path(__file__)
+    .with_name("rules.txt")
+    .read_text(encoding="utf-8")
+    .rstrip()
+    .format(
+        PASS_OK=PASS_OK, WEAK_OK=WEAK_OK, PASS_P99=PASS_P99, PASS_TIMES=PASS_TIMES, WEAK_TIMES=WEAK_TIMES, TIMES=TIMES
+    )
+)
 
 
-def verdict(
-    attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float
-) -> tuple[Verdict, str]:
+def verdict(attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float) -> Judged:
     """Return the verdict on an attack, and why, in one sentence."""
     if attack.enough is None and honest is None:
         return "unfinished", "no honest client has asked yet"
@@ -50,7 +48,7 @@ def verdict(
     return min((held, felt), key=lambda one: order.index(one[0]))
 
 
-def held_verdict(attack: Attack, deadline: Deadline, limit: float) -> tuple[Verdict, str]:
+def held_verdict(attack: Attack, deadline: Deadline, limit: float) -> Judged:
     """Judge for how long the attack holds a connection, whatever honest clients feel."""
     if attack.enough is None:
         return "pass", "honest clients are served"
@@ -71,7 +69,7 @@ def _text(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
 
 
-def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
+def _felt(honest: Honest | None, calm: Honest) -> Judged:
     """Judge what honest clients felt."""
     if honest is None or not honest.ok + honest.failed:
         return "pass", ""
@@ -87,7 +85,7 @@ def _felt(honest: Honest | None, calm: Honest) -> tuple[Verdict, str]:
 def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
     """Return the grade; "-" if an attack is unfinished, or none applies. `gone`: the server answers no more."""
     counted = [outcome for outcome in outcomes if outcome.verdict != "not applicable"]
-    if gone or any(_taken_away(outcome.honest) for outcome in counted):
+    if gone or any(one.honest is not None and one.honest.failed > one.honest.ok for one in counted):
         return "F"
     if not counted or any(outcome.verdict == "unfinished" for outcome in counted):
         return "-"
@@ -100,10 +98,6 @@ def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
     if fails == 1 and weak <= 2:
         return "C"
     return "D" if fails * 4 <= len(counted) else "E"
-
-
-def _taken_away(honest: Honest | None) -> bool:
-    return honest is not None and honest.failed > honest.ok
 
 
 def below(grade: str, least: str) -> bool:

@@ -11,7 +11,7 @@ Cost       A rate that is checked in windows gives no such line. Then R is only 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import linear_regression, median
 from typing import Literal
@@ -37,8 +37,8 @@ class Deadline:
     """How a server ends the connections of an attack.
 
     `seconds`: until the end, the median of those that the client has timed well; None for none. `spread`: the latest of
-    them minus the earliest; `error`: the largest error of the client's clock. `rate`: with min-rate, the bytes per
-    second that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle`: with
+    them minus the earliest; `clock_error`: the largest error of the client's clock. `min_rate`: the bytes per second
+    that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle_seconds`: with
     absolute, what a connection gets that stalls, if that is less. `bytes`: what was sent when the server refused the
     size; None if it was cut for its time. `connections` were measured, for `watched` seconds.
     """
@@ -46,9 +46,9 @@ class Deadline:
     kind: Kind = "none"
     seconds: float | None = None
     spread: float = 0.0
-    error: float = 0.0
-    rate: tuple[float, float] | None = None
-    idle: float | None = None
+    clock_error: float = 0.0
+    min_rate: tuple[float, float] | None = None
+    idle_seconds: float | None = None
     close: Close = "none"
     status: int | None = None
     bytes: int | None = None
@@ -60,67 +60,52 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     """Return the deadline of an attack that stalls; `others` go on, and tell its kind."""
     ends = _ended(stalled)
     if not ends or len(ends) < len(stalled):
-        return _none(stalled)
+        return none(stalled)
     when = median(_seconds(ends))
     if when <= SAME:
-        return _measured("absolute", ends)  # at once: no other could go on
+        return measured("absolute", ends)  # at once: no other could go on
     same = _same(ends)
     cut = [other for other in _ended(others) if abs(_when(other) - when) <= same]
     alive = _lived(others, when)
     faster = [end for end in _ended(others) if _when(end) > when + same]
     if others and len(cut) < len(others) and (alive or faster):
         fit = None if _at_once(others) else _rates(ends, others, when)
-        return _measured("min-rate" if fit else "idle", ends, rate=fit)
-    return _measured("absolute", ends)
+        return replace(measured("min-rate" if fit else "idle", ends), min_rate=fit)
+    return measured("absolute", ends)
 
 
 def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
     """Return the deadline of an attack that goes on slowly; `stalled` ones are its twins that stop."""
     ends = _ended(dripped)
     if ends and all(end.status in TOO_LARGE for end in ends) and len(ends) == len(dripped):
-        return _measured("absolute", ends, size=max(end.sent for end in ends))
+        return replace(measured("absolute", ends), bytes=max(end.sent for end in ends))
     if not _ended(stalled) or len(_ended(stalled)) < len(stalled):
         # nothing ends those that stall
-        return _measured("absolute", ends) if dripped and len(ends) == len(dripped) else _none(dripped)
+        return measured("absolute", ends) if dripped and len(ends) == len(dripped) else none(dripped)
     deadline = of_stalled(stalled, dripped)
     if deadline.kind == "idle" and ends and (len(ends) == len(dripped) or _at_once(dripped)):
         # in the end all were cut: an absolute deadline above an idle timeout
-        above = _measured("absolute", ends, idle=deadline.seconds)
+        above = replace(measured("absolute", ends), idle_seconds=deadline.seconds)
         # a minimum rate may have put it off, up to a bound
         return above if _at_once(dripped) else replace(above, seconds=max(_seconds(ends)))
     if deadline.kind == "absolute" and ends:
-        return _measured("absolute", ends)
+        return measured("absolute", ends)
     return deadline
 
 
-def _none(seen: Sequence[Seen]) -> Deadline:
+def none(seen: Collection[Seen]) -> Deadline:
+    """Return what is known of those that were never ended."""
     return Deadline(connections=len(seen), watched=min((one.watched for one in seen), default=0.0))
 
 
-def _measured(
-    kind: Kind,
-    ends: Sequence[Seen],
-    rate: tuple[float, float] | None = None,
-    idle: float | None = None,
-    size: int | None = None,
-) -> Deadline:
+def measured(kind: Kind, ends: Sequence[Seen]) -> Deadline:
+    """Return the deadline that these ends show."""
     # on a busy machine some times are not exact: then those count that are, if there are any
     exact = [end for end in ends if end.error <= EXACT] or list(ends)
-    seconds = _seconds(exact)
+    seconds, error = _seconds(exact), max(end.error for end in exact)
     (close, status), _ = Counter((end.close, end.status) for end in ends).most_common(1)[0]
-    return Deadline(
-        kind,
-        median(seconds),
-        max(seconds) - min(seconds),
-        max(end.error for end in exact),
-        rate,
-        idle,
-        close,
-        status,
-        size,
-        len(ends),
-        max(seconds),
-    )
+    return Deadline(kind, median(seconds), max(seconds) - min(seconds), error, close=close, status=status,
+                    connections=len(ends), watched=max(seconds))  # fmt: skip
 
 
 def _ended(seen: Sequence[Seen]) -> list[Seen]:

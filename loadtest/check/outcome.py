@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from .attacks import Attack
@@ -19,10 +19,6 @@ class Honest:
     failed: int
     p99_ms: float | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the fixed names."""
-        return {"ok": self.ok, "failed": self.failed, "p99_ms": self.p99_ms}
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -36,26 +32,20 @@ class Outcome:
     crowd: int = 0
     advice: str = ""
 
+    @property
+    def judged(self) -> bool:
+        """True if the attack applies and was measured."""
+        return self.verdict in ("pass", "weak", "fail")
+
     def as_json(self) -> dict[str, Any]:
         """Return the fixed names, and more."""
-        found = self.deadline
         return {
             "name": self.attack.name,
-            "kind": found.kind,
-            "seconds": _rounded(found.seconds),
-            "close": found.close,
-            "status": found.status,
-            "honest": (self.honest or Honest(0, 0, None)).as_json(),
+            **{name: _rounded(value) for name, value in asdict(self.deadline).items()},
+            "honest": asdict(self.honest or Honest(0, 0, None)),
             "verdict": self.verdict,
             "why": self.why,
             "advice": self.advice,
-            "spread": _rounded(found.spread),
-            "clock_error": _rounded(found.error),
-            "connections": found.connections,
-            "watched": _rounded(found.watched),
-            "min_rate": [round(rate, 1) for rate in found.rate] if found.rate else None,
-            "idle_seconds": _rounded(found.idle),
-            "bytes": found.bytes,
             "crowd": self.crowd,
         }
 
@@ -80,19 +70,21 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fixed names, and more."""
-        return {
-            "target": self.target,
-            "server": self.server,
-            "grade": self.grade,
-            "limit": self.limit,
-            "interrupted": self.interrupted,
-            "gone": self.gone,
-            "at": self.at,
-            "seconds": round(self.seconds, 1),
-            "calm": self.calm.as_json(),
-            "attacks": [outcome.as_json() for outcome in self.outcomes],
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "outcomes"}
+        attacks = [outcome.as_json() for outcome in self.outcomes]
+        return {**facts, "seconds": round(self.seconds, 1), "calm": asdict(self.calm), "attacks": attacks}
+
+    def advice(self) -> dict[str, list[str]]:
+        """Return each piece of advice with the attacks that it is for."""
+        found: dict[str, list[str]] = {}
+        for outcome in self.outcomes:
+            if outcome.advice:
+                found.setdefault(outcome.advice, []).append(outcome.attack.name)
+        return found
 
 
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 4)
+def _rounded(value: Any) -> Any:
+    """Return seconds to a tenth of a millisecond, and both bounds of a rate to a tenth; anything else as it is."""
+    if isinstance(value, tuple):
+        return [round(rate, 1) for rate in value]
+    return round(value, 4) if isinstance(value, float) else value

@@ -15,15 +15,16 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
 
 import httptools
 
 from .. import dial
+from ..line import Line
+from ..loop import Loop
 from ..target import Target
-from ..wire import Answers
-from .loop import Loop
 from .script import Close, Script, Seen
 
 # Seconds between a response and the end that it announces. A server that lets a close linger ends its own side at once;
@@ -32,9 +33,9 @@ ANNOUNCED = 0.2
 # seconds for connect and handshake; then the probe is a failure, not a finding
 OPENING = 10.0
 
-# a segment and a receive buffer so small that a server's kernel buffers 100 kB for this client, and not megabytes
-_SEGMENT = 1400
-_BUFFER = 8192
+
+# called with what was seen
+Ended = Callable[[Seen], None]
 
 
 class State(Enum):
@@ -46,53 +47,33 @@ class State(Enum):
     ENDED = auto()
 
 
-class Probe:
+class Probe(Line):
     """A connection that follows a script, in a loop. `ended` is called once, with what was seen.
 
     It is over after `limit` seconds of attack. `stop` ends it before.
     """
 
     def __init__(
-        self,
-        script: Script,
-        target: Target,
-        context: ssl.SSLContext | None,
-        loop: Loop,
-        limit: float,
-        ended: Callable[[Seen], None],
+        self, script: Script, target: Target, context: ssl.SSLContext | None, loop: Loop, limit: float, ended: Ended
     ) -> None:
+        super().__init__(target, context if script.shake else None, loop)
         self.script = script
         self.state = State.OPENING
-        self._target = target
-        self._context = context if script.shake else None
-        self._loop = loop
         self._limit = limit
         self._report = ended
-        self._answers = Answers()
         self._out = b""
         self._sent = self._received = self._before = 0
         self._error = 0.0
         self._full: float | None = None
-        self._reset = False
+        self._broken: Close | None = None  # how a write has failed
         self._ticks = 0
         self._began = monotonic()
-        self._socket = dial.made(target)
-        self._mask = 0
 
     def start(self, now: float) -> None:
         """Connect. A failure is reported like an end."""
-        if self.script.gulp is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._began = monotonic()
-        try:
-            dial.begin(self._socket, self._target)
-        except OSError as error:
-            self._fail(dial.trouble(error))
-            return
-        self._watch(EPOLLOUT)
-        self._loop.at(now + OPENING, self._open_late)
+        self.connect(narrow=self.script.gulp is not None)
+        self._loop.at(now + OPENING, partial(self._late, State.OPENING, "no connection"))
 
     @property
     def over(self) -> bool:
@@ -104,6 +85,11 @@ class Probe:
         """True while the part of the script runs that is measured."""
         return self.state is State.ATTACKING
 
+    @property
+    def _reads(self) -> bool:
+        """True while it reads all that comes."""
+        return self.script.gulp is None or self.state is State.WAITING
+
     def stop(self, now: float) -> None:
         """End the probe as still open."""
         if self.state is not State.ENDED:
@@ -111,44 +97,34 @@ class Probe:
 
     # events
 
-    def _on_events(self, mask: int, now: float, error: float) -> None:
-        if self.state is State.OPENING:
-            self._proceed(now)
-        else:
-            self._error = error
-            self._exchange(mask, now)
+    def _late(self, state: State, what: str, now: float) -> None:
+        """Give up if it is still in this state."""
+        if self.state is state:
+            self.on_trouble(f"{what} within {OPENING:g} s", now)
 
-    def _proceed(self, now: float) -> None:
-        try:
-            self._socket, wanted = dial.proceed(self._socket, self._target, self._context)
-        except OSError as error:
-            self._fail(dial.trouble(error))
-            return
-        if wanted:
-            self._watch(wanted)
-            return
+    def on_open(self, now: float) -> None:
+        """Send the opening, and attack if nothing is awaited."""
         if self._context is not None:
             self._began = monotonic()
-        self._open(now)
-
-    def _open_late(self, now: float) -> None:
-        if self.state is State.OPENING:
-            self._fail(f"no connection within {OPENING:g} s")
-
-    def _open(self, now: float) -> None:
-        """Send the opening, and attack if nothing is awaited."""
         self.state = State.WAITING
         self._send(self.script.opening)
         if not self.script.answers:
             self._attack()
         else:
-            self._loop.at(now + OPENING, self._answer_late)
-        if self.state is not State.ENDED:
-            self._watch_all()
+            self._loop.at(now + OPENING, partial(self._late, State.WAITING, "no answer to an honest request"))
+        self._watch_all()
 
-    def _answer_late(self, now: float) -> None:
-        if self.state is State.WAITING:
-            self._fail(f"no answer to an honest request within {OPENING:g} s")
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Go on with what is sent; read, or see the end."""
+        self._error = wrong
+        if mask & EPOLLOUT:
+            self._send(b"")
+        over = mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+        if self._reads and (over or mask & EPOLLIN):
+            self._read(now)
+        elif over:
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._finish("rst" if code else "fin", now - self._began)
 
     def _attack(self) -> None:
         """Begin the part of the script that is measured."""
@@ -157,8 +133,6 @@ class Probe:
         self.state = State.ATTACKING
         self._send(self.script.then)
         self._before = self._sent + len(self._out)
-        if self.state is State.ENDED:
-            return
         if self.script.half_close:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
@@ -172,6 +146,8 @@ class Probe:
             return
         if self.script.gulp is not None:
             self._gulp(now)
+            if self._broken and self.state is State.ATTACKING:
+                self._finish(self._broken, now - self._began)  # where no event has told it
         if self.state is State.ATTACKING and self.script.piece and not self._out:
             self._send_piece(now)
         if self.state is State.ATTACKING:
@@ -197,14 +173,14 @@ class Probe:
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
-            self._finish(self._how(error), now - self._began)
+            self._finish(dial.how(error), now - self._began)
 
     # bytes
 
     def _send(self, data: bytes) -> None:
         """Send what can be sent at once; the rest follows when there is room."""
         self._out += data
-        while self._out and self.state is not State.ENDED:
+        while self._out:
             try:
                 sent = self._socket.send(self._out)
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -212,115 +188,75 @@ class Probe:
             except OSError as error:
                 # the end is read, so that a response before it is not lost; but an error is told once only
                 self._out = b""
-                self._reset = self._reset or dial.was_reset(error)
+                self._broken = "rst" if self._broken == "rst" else dial.how(error)
                 break
             self._sent += sent
             self._out = self._out[sent:]
-        if self._mask:
-            self._watch_all()
-
-    def _exchange(self, mask: int, now: float) -> None:
-        if mask & EPOLLOUT:
-            self._send(b"")
-        reads = self.script.gulp is None or self.state is State.WAITING
-        if reads and mask & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
-            self._read(now)
-        elif mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
-            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            self._finish("rst" if code else "fin", now - self._began)
+        self._watch_all()
 
     def _read(self, now: float) -> None:
-        """Read what there is; end at the end."""
-        while self.state is not State.ENDED:
-            try:
-                data = self._socket.recv(65536)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except OSError as error:
-                self._finish(self._how(error), now - self._began)
-                return
-            if not data:
+        try:
+            if self.read(now):
                 self._finish("fin", now - self._began)
-                return
-            self._take(data, now)
+        except OSError as error:
+            self._finish(dial.how(error), now - self._began)
 
-    def _take(self, data: bytes, now: float) -> None:
+    def on_data(self, data: bytes, now: float) -> None:
+        """Take a part of an answer, and attack when those have come that are awaited."""
         self._received += len(data)
-        upgraded = self._answers.upgraded
+        upgraded = self.answers.upgraded
         with suppress(httptools.HttpParserError):  # the end tells; what was said is then unknown
-            self._answers.feed(data, now)
-        if self.script.pongs and self._answers.upgraded:
-            self._send(pongs(data if upgraded else self._answers.rest))
-        if self.state is State.WAITING and self._answers.count >= self.script.answers:
+            self.answers.feed(data, now)
+        if self.script.pongs and self.answers.upgraded:
+            self._send(pongs(data if upgraded else self.answers.rest))
+        if self.state is State.WAITING and self.answers.count >= self.script.answers:
             self._attack()
-
-    def _how(self, error: OSError) -> Close:
-        return "rst" if dial.was_reset(error) else "fin"
 
     # the end
 
     def _finish(self, close: Close | None, seconds: float) -> None:
         """Report the end; None: it is open still."""
-        close = "rst" if self._reset and close == "fin" else close
+        close = "rst" if self._broken == "rst" and close == "fin" else close
         # what happened while the process worked has the time at which it looked, perhaps before the attack began
         seconds = max(0.0, seconds)
         ended = close is not None
         status = None
         if self.state is State.WAITING and ended:
-            if self._answers.status is None:
-                self._fail("the server ended the connection before it answered an honest request")
+            if self.answers.status is None:
+                self.on_trouble("the server ended the connection before it answered an honest request", 0.0)
                 return
             # it ended with the response that was awaited: the connection was not kept
             seconds = 0.0
         elif ended and (response := self._last_response(seconds)) is not None:
-            close, status, seconds = "response", self._answers.status, response
-        self._close(
-            Seen(
-                self.script.attack,
-                self.script.role,
-                self.script.rate,
-                seconds if ended else None,
-                seconds,
-                full=self._full,
-                close=close or "none",
-                status=status,
-                error=self._error if ended else 0.0,
-                sent=self._sent,
-                went=self._received if self.script.gulp else max(0, self._sent - self._before),
-            )
-        )
+            close, status, seconds = "response", self.answers.status, response
+        went = self._received if self.script.gulp else max(0, self._sent - self._before)
+        self._close(self.script.seen(
+            seconds if ended else None, seconds, full=self._full, close=close or "none", status=status,
+            error=self._error if ended else 0.0, sent=self._sent, went=went,
+        ))  # fmt: skip
 
     def _last_response(self, seconds: float) -> float | None:
         """Return when the response began that announced the end; None if none did."""
-        status, began = self._answers.status, self._answers.began - self._began
+        status, began = self.answers.status, self.answers.began - self._began
         if status is None or began <= 0 or seconds - began > ANNOUNCED:
             return None
         # a client that makes requests gets responses, which announce nothing
         return None if status < 400 and self.script.role == "fed" else began
 
-    def _fail(self, trouble: str) -> None:
-        self._close(Seen(self.script.attack, self.script.role, self.script.rate, None, 0.0, trouble=trouble))
+    def on_trouble(self, kind: str, now: float) -> None:
+        """Report why the script cannot be followed."""
+        self._close(self.script.seen(None, 0.0, trouble=kind))
 
     def _close(self, seen: Seen) -> None:
         self.state = State.ENDED
-        if self._mask:
-            self._loop.forget(self._socket.fileno())
         # no TIME_WAIT: the next attack needs the port
-        dial.close(self._socket, reset=True)
+        self.close(reset=True)
         self._report(seen)
 
     def _watch_all(self) -> None:
-        if self.state is State.ENDED:
-            return
-        mask = EPOLLRDHUP | (EPOLLOUT if self._out else 0)
-        if self.script.gulp is None or self.state is State.WAITING:
-            mask |= EPOLLIN
-        self._watch(mask)
-
-    def _watch(self, mask: int) -> None:
-        if mask != self._mask:
-            self._mask = mask
-            self._loop.watch(self._socket.fileno(), mask, self._on_events)
+        """Watch for the end, for room while there is something to send, and for what is to be read."""
+        if self.state is not State.ENDED:
+            self.watch(EPOLLRDHUP | (EPOLLOUT if self._out else 0) | (EPOLLIN if self._reads else 0))
 
 
 def pongs(data: bytes) -> bytes:

@@ -11,11 +11,8 @@ Cost       `limit` seconds, and one to three for each attack.
 
 from __future__ import annotations
 
-import errno
-import os
-import resource
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -24,10 +21,10 @@ from typing import Any
 
 from ..child import Child
 from ..commands import OnProgress
+from ..crew import need_descriptors, need_ports
 from ..openloop.client import Client, Load
 from ..openloop.schedule import Schedule
-from ..servers import raise_file_limit
-from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..target import Baseline, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from . import attacker
 from .advice import CROWDED, advice, known
 from .attacks import ATTACKS, Attack, deadlines
@@ -47,8 +44,6 @@ CROWD_PART, CROWD_LEAST, CROWD_MOST = 0.05, 0.6, 2.0
 _GATHERING = 0.2
 # seconds that a server gets after a crowd to serve again
 RECOVERY = 15.0
-# descriptors of a process beside its connections
-_SPARE = 100
 # seconds that a server gets to refuse what is no HTTP
 _REFUSAL_PATIENCE = 1.0
 
@@ -113,22 +108,7 @@ def _need_service(calm: Honest) -> None:
         )
 
 
-def _need_ports(troubles: Iterable[str]) -> None:
-    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
-        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
-
-
-def _need_descriptors(plan: Plan) -> None:
-    wanted = max(plan.connections, _HONEST_CONNECTIONS) + _SPARE
-    limit = raise_file_limit(max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-    if limit < wanted:
-        raise ForbiddenTargetError(
-            f"{plan.connections} connections need {wanted} descriptors, and the limit is {limit}: "
-            "raise it (ulimit -n), or give fewer --connections"
-        )
-
-
-class Check:
+class Check(AbstractContextManager["Check"]):
     """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
     It asks once when it begins: UnusableTargetError if the target does not answer, ForbiddenTargetError if there are
@@ -139,7 +119,7 @@ class Check:
         self._begun = monotonic()
         self._baseline = ask(plan.target)
         self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
-        _need_descriptors(plan)
+        need_descriptors(max(plan.connections, _HONEST_CONNECTIONS))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
         self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
         self._plan = plan
@@ -151,9 +131,6 @@ class Check:
         self._felt: dict[str, tuple[Honest, int]] = {}
         self._watching: tuple[float, float] | None = None
         self._child = Child(attacker.main)
-
-    def __enter__(self) -> Check:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._child.__exit__(*exception)
@@ -181,18 +158,20 @@ class Check:
             gone=gone,
         )
 
-    def _applies(self, attack: Attack) -> bool:
-        """Tell if the attack is possible."""
+    def _why_not(self, attack: Attack) -> str:
+        """Return why the attack is not possible; "" if it is."""
         if attack.enough is None and not self._plan.connections:
-            return False
-        if attack.name == "websocket-silent":
-            return self._facts.websocket
-        if attack.name == "slow-read":
-            return fills(self._facts)
-        return self._plan.target.tls or not attack.needs_tls
+            return "no crowd was asked for"
+        if attack.needs_tls and not self._plan.target.tls:
+            return "the URL is not https"
+        if attack.name == "websocket-silent" and not self._facts.websocket:
+            return "the URL does not speak websocket"
+        if attack.name == "slow-read" and not fills(self._facts):
+            return "the response is too small to fill a server's buffers: give a URL with a larger one"
+        return ""
 
-    def _chosen(self) -> list[Attack]:
-        return [attack for attack in ATTACKS if attack.name in self._plan.names]
+    def _possible(self) -> list[Attack]:
+        return [attack for attack in ATTACKS if attack.name in self._plan.names and not self._why_not(attack)]
 
     def _honest(self) -> Honest:
         """Ask as honest clients do, each on a connection of its own, and say what they felt."""
@@ -210,7 +189,7 @@ class Check:
 
     def watch(self) -> Connection[Any, Any]:
         """Order that all scripts of few connections are followed at once; return where its messages arrive."""
-        names = frozenset(attack.name for attack in self._chosen() if self._applies(attack))
+        names = frozenset(attack.name for attack in self._possible())
         order = attacker.Watch(self._plan.target, scripts(self._facts, names), self._plan.limit)
         self._child.connection.send(order)
         self._watching = monotonic(), self._plan.limit + len(order.scripts) * attacker.SPACING
@@ -226,23 +205,22 @@ class Check:
             return False
         self._watching = None
         self._seen = message
-        _need_ports(seen.trouble for seen in self._seen)
+        need_ports(seen.trouble for seen in self._seen)
         return True
 
     def attack(self) -> None:
         """Let a crowd make each attack, and honest clients ask meanwhile."""
-        chosen = [attack for attack in self._chosen() if self._applies(attack)] if self._plan.connections else []
+        chosen = self._possible() if self._plan.connections else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
-            felt, standing = self._under(attack)
-            self._felt[attack.name] = felt, standing.opened - sum(standing.failures.values())
+            self._felt[attack.name] = self._under(attack)
             if not self._recovered():
                 self._paralysed = attack.name
                 return
         self._progress("done", len(chosen), len(chosen))
 
-    def _under(self, attack: Attack) -> tuple[Honest, attacker.Standing]:
-        """Ask while a crowd makes the attack."""
+    def _under(self, attack: Attack) -> tuple[Honest, int]:
+        """Ask while a crowd makes the attack; return what was felt, and how many connections have attacked."""
         size = crowd_size(self._facts, attack.name, self._plan.connections)
         script = crowd(self._facts, attack.name)
         self._child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
@@ -250,9 +228,9 @@ class Check:
         sleep(_GATHERING)
         felt = self._honest()
         self._child.connection.send("enough")
-        standing: attacker.Standing = self._child.receive()
-        _need_ports(standing.failures)
-        return felt, standing
+        opened, failures = self._child.receive()
+        need_ports(failures)
+        return felt, opened - failures.total()
 
     def _recovered(self) -> bool:
         """Wait until the server answers again: what the next attack does must not be blamed on this one."""
@@ -277,9 +255,9 @@ class Check:
         """Judge each attack that was asked for."""
         found = deadlines(self._seen)
         troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
-        for attack in self._chosen():
-            if not self._applies(attack):
-                yield Outcome(attack, Deadline(), "not applicable", self._why_not(attack))
+        for attack in (attack for attack in ATTACKS if attack.name in self._plan.names):
+            if why := self._why_not(attack):
+                yield Outcome(attack, Deadline(), "not applicable", why)
                 continue
             honest, crowd = self._felt.get(attack.name, (None, 0))
             deadline = found.get(attack.name, Deadline())
@@ -293,12 +271,3 @@ class Check:
             return ""
         held, _ = held_verdict(outcome.attack, outcome.deadline, self._plan.limit)
         return CROWDED if held == "pass" else advice(server, outcome.attack)
-
-    def _why_not(self, attack: Attack) -> str:
-        if attack.enough is None and not self._plan.connections:
-            return "no crowd was asked for"
-        if attack.needs_tls:
-            return "the URL is not https"
-        if attack.name == "websocket-silent":
-            return "the URL does not speak websocket"
-        return "the response is too small to fill a server's buffers: give a URL with a larger one"

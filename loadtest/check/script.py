@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Close = Literal["fin", "rst", "response", "none"]
 
@@ -33,6 +33,10 @@ class Script:
     rate: float = 0.0
     half_close: bool = False
     pongs: bool = False
+
+    def seen(self, seconds: float | None, watched: float, **more: Any) -> Seen:
+        """Return what was seen of it; `more` are other fields of `Seen`."""
+        return Seen(self.attack, self.role, self.rate, seconds, watched, **more)
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,12 @@ def _stalled_and_dripped(start: Script, cap: int) -> Iterator[Script]:
     yield from [start] * STALLED
     for number, rate in enumerate(RATES):
         if rate <= cap:
-            drip = replace(start, role="dripped", piece=b"a" * round(rate * DRIP), interval=DRIP, rate=rate, cap=cap)
-            yield from [drip] * (1 if number else DRIPPED)
+            yield from [_dripping(start, cap, rate)] * (1 if number else DRIPPED)
+
+
+def _dripping(start: Script, cap: int, rate: float = 1 / DRIP) -> Script:
+    """Return one that goes on at a rate: a byte for each piece, if no other is given."""
+    return replace(start, role="dripped", piece=b"a" * round(rate * DRIP), interval=DRIP, rate=rate, cap=cap)
 
 
 def _partial_head(target: Target) -> bytes:
@@ -136,13 +140,18 @@ def _slow_body(facts: Facts) -> Iterator[Script]:
     opening = facts.target.head("POST", kind, f"Content-Length: {_BODY}") + b"\r\n"
     start = Script("slow-body", "stalled", opening=opening)
     yield from _stalled_and_dripped(start, len(opening) + _BODY - 1)
-    primed = replace(start, role="primed", opening=opening + b"a" * PRIMED, piece=b"a", interval=DRIP, rate=1 / DRIP)
-    yield replace(primed, cap=len(opening) + _BODY - 1)
+    drip = _dripping(replace(start, opening=opening + b"a" * PRIMED), len(opening) + _BODY - 1)
+    yield replace(drip, role="primed")
+
+
+def _short(target: Target) -> bytes:
+    """Return a head that is as short as it may be, without the blank line that ends it."""
+    return f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n".encode("latin-1")
 
 
 def _slow_read(facts: Facts) -> Iterator[Script]:
     """Ask for more than buffers hold, and read nothing, or slowly."""
-    short = f"GET {facts.target.path} HTTP/1.1\r\nHost: {facts.target.authority}\r\n".encode("latin-1")
+    short = _short(facts.target)
     request = short + b"\r\n"
     number = min(math.ceil(FILLING / facts.size), PIPELINE // len(request)) + 1
     start = Script("slow-read", "stalled", opening=request * number, gulp=0, interval=POKE)
@@ -163,8 +172,7 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
 
 def fills(facts: Facts) -> bool:
     """Tell if enough can be asked for to fill a server's buffers."""
-    request = f"GET {facts.target.path} HTTP/1.1\r\nHost: {facts.target.authority}\r\n\r\n"
-    return PIPELINE // len(request) * facts.size >= FILLING
+    return PIPELINE // (len(_short(facts.target)) + 2) * facts.size >= FILLING
 
 
 def _idle(facts: Facts) -> Iterator[Script]:
@@ -183,15 +191,13 @@ def _pipelined(facts: Facts) -> Iterator[Script]:
     opening = facts.target.get() + _partial_head(facts.target)
     start = Script("pipelined", "stalled", opening=opening, answers=1)
     yield from [start] * 3
-    yield replace(start, role="dripped", piece=b"a", interval=DRIP, rate=1 / DRIP, cap=HEAD)
+    yield _dripping(start, HEAD)
 
 
 def _tls_silent(facts: Facts) -> Iterator[Script]:
     start = Script("tls-silent", "stalled", since="connect")
     yield from [start] * 3
-    yield replace(
-        start, role="dripped", opening=_partial_head(facts.target), piece=b"a", interval=DRIP, rate=1 / DRIP, cap=HEAD
-    )
+    yield _dripping(replace(start, opening=_partial_head(facts.target)), HEAD)
 
 
 def _websocket_silent(facts: Facts) -> Iterator[Script]:

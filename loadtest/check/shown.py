@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .grade import RULES
-from .outcome import Outcome, Report
+from .outcome import Honest, Outcome, Report
 
 _COLOURS = {"pass": "green", "weak": "yellow", "fail": "red", "not applicable": "dim", "unfinished": "dim"}
 
@@ -26,13 +26,11 @@ def show(console: Console, report: Report) -> None:
         table.add_column(column, justify="left" if column in ("verdict", "why", "kind", "end") else "right")
     for outcome in report.outcomes:
         colour = _COLOURS[outcome.verdict]
-        table.add_row(
-            outcome.attack.name, f"[{colour}]{outcome.verdict}[/]", *(escape(text) for text in cells(outcome))
-        )
+        table.add_row(outcome.attack.name, f"[{colour}]{outcome.verdict}[/]", *map(escape, cells(outcome)))
     console.print(table)
-    for text, names in advice_of(report):
+    for text, names in report.advice().items():
         console.print(f"[bold]{', '.join(names)}[/]: {escape(text)}", highlight=False)
-    error = max((outcome.deadline.error for outcome in report.outcomes), default=0.0)
+    error = max((outcome.deadline.clock_error for outcome in report.outcomes), default=0.0)
     console.print(f"The client's clock was wrong by at most {error * 1000:.1f} ms. {report.seconds:.0f} s in all.")
     console.print(escape(RULES), style="dim", highlight=False)
     if report.gone:
@@ -42,29 +40,19 @@ def show(console: Console, report: Report) -> None:
     console.print(f"Grade: [bold]{report.grade}[/]")
 
 
-def advice_of(report: Report) -> list[tuple[str, list[str]]]:
-    """Return each piece of advice with the attacks that it is for."""
-    found: dict[str, list[str]] = {}
-    for outcome in report.outcomes:
-        if outcome.advice:
-            found.setdefault(outcome.advice, []).append(outcome.attack.name)
-    return list(found.items())
-
-
 def cells(outcome: Outcome) -> tuple[str, str, str, str, str]:
     """Return the kind, the seconds, the end, what honest clients felt, and why, as text."""
     if outcome.verdict == "not applicable":
         return "", "", "", "", outcome.why
-    honest = "" if outcome.honest is None else _honest_text(outcome)
-    return kind_text(outcome), seconds_text(outcome), end_text(outcome), honest, outcome.why
+    return kind_text(outcome), seconds_text(outcome), end_text(outcome), _honest_text(outcome.honest), outcome.why
 
 
-def _honest_text(outcome: Outcome) -> str:
-    assert outcome.honest is not None
-    if outcome.honest.p99_ms is None:
-        return f"none, {outcome.honest.failed} failed"
-    failed = f", {outcome.honest.failed} failed" if outcome.honest.failed else ""
-    return f"{outcome.honest.p99_ms:.1f} ms{failed}"
+def _honest_text(honest: Honest | None) -> str:
+    if honest is None:
+        return ""
+    if honest.p99_ms is None:
+        return f"none, {honest.failed} failed"
+    return f"{honest.p99_ms:.1f} ms" + (f", {honest.failed} failed" if honest.failed else "")
 
 
 def kind_text(outcome: Outcome) -> str:
@@ -72,9 +60,9 @@ def kind_text(outcome: Outcome) -> str:
     deadline = outcome.deadline
     if outcome.attack.enough is None:
         return ""
-    if deadline.rate is None:
+    if deadline.min_rate is None:
         return deadline.kind
-    low, high = deadline.rate
+    low, high = deadline.min_rate
     return f"{deadline.kind} {low:.0f} B/s" if low == high else f"{deadline.kind} {low:.0f} to {high:.0f} B/s"
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..commands import explained, file_option, owned_option, progress, write
+from ..commands import File, Names, explained, file_option, of_target, progress, write
 from ..report import console
 from ..target import resolve
 from . import shown
 from .admin import Admin
 from .profiles import PROFILES
-from .run import Plan
+from .result import Plan
 from .run import churn as run_churn
 
 
 @click.command("churn", short_help="Move, expire and reset keep-alive connections.")
-@click.argument("url")
+@of_target("Churn at")
 @click.option("--connections", metavar="N", type=click.IntRange(1, 200_000), default=1000, show_default=True)
 @click.option("--duration", metavar="SECONDS", type=click.FloatRange(0.5, 86_400), default=30.0, show_default=True)
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="steady", show_default=True,
@@ -28,30 +29,18 @@ from .run import churn as run_churn
               help="The server's keep-alive deadline.  [default: it is measured]")  # fmt: skip
 @click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
               help="Measure the deadline for so long before saying that there is none.")  # fmt: skip
-@click.option("--admin", "admin_url", metavar="URL", help="The server's admin listener: compare with what it says.")
-@click.option("--admin-token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.option("--admin", "admin_url", metavar="URL", default="",
+              help="The server's admin listener: compare with what it says.")  # fmt: skip
+@click.option("--admin-token-file", "token_file", metavar="FILE",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A file whose first line is the admin listener's token.")  # fmt: skip
-@click.option(
-    "--processes", type=click.IntRange(1, 64), help="Client processes.  [default: one per 12,000 connections]"
-)
+@click.option("--processes", type=click.IntRange(0, 64), default=0,
+              help="Client processes.  [default: one per 12,000 connections]")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="What the connections' choices are drawn from.")
-@file_option("--json", "json_file", "Write the figures as JSON.")
-@file_option("--html", "html_file", "Write the tables as a page.")
-@owned_option("Churn at")
+@file_option("--json", "Write the figures as JSON.")
+@file_option("--html", "Write the tables as a page.")
 def command(
-    url: str,
-    connections: int,
-    duration: float,
-    profile: str,
-    deadline: float | None,
-    limit: float,
-    admin_url: str | None,
-    admin_token_file: Path | None,
-    processes: int | None,
-    seed: int,
-    json_file: Path | None,
-    html_file: Path | None,
-    owned: tuple[str, ...],
+    url: str, owned: Names, admin_url: str, token_file: File, json_file: File, html_file: File, **plan: Any
 ) -> None:
     """Keep many connections to an HTTP server that ask, fall silent, are cut, leave, and come back.
 
@@ -72,11 +61,10 @@ def command(
     """
     try:
         with explained():
-            admin = _admin(admin_url, admin_token_file, owned)
-            target = resolve(url, owned)
-            plan = Plan(target, connections, duration, profile, deadline, limit, processes or 0, admin, seed)
+            admin = _admin(admin_url, token_file, owned)
+            whole = Plan(resolve(url, owned), **plan, admin=admin)
             with progress(console, shown.left) as on_progress:
-                result = run_churn(plan, on_progress)
+                result = run_churn(whole, on_progress)
     except KeyboardInterrupt:
         click.echo("Interrupted before anything was measured.", err=True)
         sys.exit(130)
@@ -86,9 +74,9 @@ def command(
     sys.exit(130 if result.tally.interrupted else 4 if result.invalid else 1 if result.problems else 0)
 
 
-def _admin(url: str | None, token_file: Path | None, owned: tuple[str, ...]) -> Admin | None:
+def _admin(url: str, token_file: File, owned: Names) -> Admin | None:
     """Return the admin listener, if there is one."""
-    if url is None:
+    if not url:
         if token_file is not None:
             raise click.UsageError("--admin-token-file needs --admin")
         return None

@@ -1,7 +1,7 @@
 """One keep-alive connection: it asks, is silent, and asks again, leaves, or is cut.
 
 Facts      The client sees a response a moment after the server's deadline began, and the end a moment after it passed.
-           If this process was busy, either moment may have been earlier than the time that it read (check/loop.py).
+           If this process was busy, either moment may have been earlier than the time that it read (loop.py).
 Hazard     A response that was read late makes the silence after it look short, and a cut at its deadline look early.
 Answer     A cut is early only if it is so with the largest error of the time at which the response was read.
 Cost       A busy client misses small errors of the server. How wrong it may have been is in the report.
@@ -9,24 +9,22 @@ Cost       A busy client misses small errors of the server. How wrong it may hav
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
 from typing import NamedTuple
 
 import httptools
 
 from .. import dial
-from ..check.loop import Loop
 from ..histogram import record
+from ..line import Line
+from ..loop import Loop
 from ..target import Target
-from ..wire import Answers
 from .profiles import Act, Steady
 from .tally import Tally
 
@@ -35,7 +33,9 @@ PATIENCE = 10.0
 # seconds before its deadline in which a connection is not closed at the end of a run: the server is about to end it
 ENDING = 1.0
 
-_READ = EPOLLIN | EPOLLRDHUP
+
+# called with what happened, its seconds, and what was wrong, or ""
+Tell = Callable[[str, float, str], None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,11 @@ class State(Enum):
 
 @dataclass
 class Shared:
-    """What the connections of one process use. `finishing`: none does anything new. `ended` is called by each, once."""
+    """What the connections of one process use. `finishing`: none does anything new. `ended` is called by each, once.
+
+    `tell` is called with each "request" and each "cut", its seconds (those after the deadline of a cut), and what was
+    wrong, or "".
+    """
 
     rules: Rules
     loop: Loop
@@ -82,47 +86,36 @@ class Shared:
     request: bytes
     context: ssl.SSLContext | None
     ended: Callable[[Connection, float], None]
+    tell: Tell
     finishing: bool = False
 
 
-class Connection:
+class Connection(Line):
     """One connection, from `start` to the call of `ended`.
 
     `peer`: its own address as the server sees it; `refused`: the server did not want it, or it has failed.
     """
 
-    __slots__ = (
-        "_answers", "_asked", "_shared", "_since", "_socket", "_state", "_turn", "_wrong", "number", "peer", "refused",
-    )  # fmt: skip
-
     def __init__(self, number: int, shared: Shared) -> None:
+        super().__init__(shared.rules.target, shared.context, shared.loop)
         self.number = number
-        self._state = State.OPENING
         self.peer = ""
         self.refused = False
+        self._state = State.OPENING
         # when the last response was read, and by how much earlier it may have come; 0 before the first
         self._since = self._wrong = 0.0
-        self._asked = 0.0
+        self._asked = monotonic()
         self._turn = 0  # makes timers of an earlier state harmless
-        self._answers = Answers()
         self._shared = shared
-        self._socket: socket.socket | None = None
 
     def silent(self) -> Silent | None:
         """Return what is known of this connection while it is silent; None while it is not."""
-        return Silent(self._answers.count, self._since, self._wrong) if self._state is State.SILENT else None
+        return Silent(self.answers.count, self._since, self._wrong) if self._state is State.SILENT else None
 
     def start(self, now: float) -> None:
         """Connect. A failure ends the connection."""
-        target = self._shared.rules.target
-        try:
-            self._socket = dial.made(target, dial.source(self.number) if self._shared.rules.spread else "")
-            dial.begin(self._socket, target)
-        except OSError as error:
-            self._fail(dial.trouble(error), now)
-            return
-        self._shared.loop.watch(self._socket.fileno(), EPOLLOUT, self._on_events)
-        self._later(now + PATIENCE, partial(self._fail, "no connection in time"))
+        self._later(now + PATIENCE, partial(self.on_trouble, "no connection in time"))
+        self.connect(dial.source(self.number) if self._shared.rules.spread else "")
 
     def finish(self, now: float) -> None:
         """Leave, or let the server end the connection if it is about to. What waits for an answer goes on waiting."""
@@ -141,26 +134,45 @@ class Connection:
 
     # events
 
-    def _on_events(self, mask: int, now: float, wrong: float) -> None:
-        if self._state is State.OPENING:
-            self._open(now)
-        else:
-            self._read(now, wrong)
-
-    def _open(self, now: float) -> None:
-        """Go on with connecting, and with the handshake."""
-        shared = self._shared
+    def on_open(self, now: float) -> None:
+        """Note the own address, and ask."""
         try:
-            self._socket, wanted = dial.proceed(self._endpoint(), shared.rules.target, shared.context)
             host, port = self._socket.getsockname()[:2]
         except OSError as error:
-            self._fail(dial.trouble(error), now)
+            self.on_trouble(dial.trouble(error), now)
             return
-        shared.loop.watch(self._socket.fileno(), wanted or _READ, self._on_events)
-        if not wanted:
-            self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            shared.tally.opened += 1
-            self._speak(now)
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._shared.tally.opened += 1
+        self._speak(now)
+
+    def on_data(self, data: bytes, now: float) -> None:
+        """Take a part of a response."""
+        self._shared.tally.received += len(data)
+        super().on_data(data, now)
+
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Read: a response, or the end, or both."""
+        before, end = self.answers.count, ""
+        try:
+            if self.read(now):
+                end = "fin"
+        except httptools.HttpParserError:
+            self.on_trouble("no HTTP", now)
+            return
+        except OSError as error:
+            end = dial.how(error)
+        answered = self.answers.count > before
+        if self._state is State.ASKING and answered:
+            self._answered(now, wrong)
+        if end and self._state is not State.ENDED:
+            self._ended_by_server("response" if answered and end == "fin" else end, now, wrong)
+
+    def on_trouble(self, kind: str, now: float) -> None:
+        """Count an error, and end."""
+        self._shared.tally.errors[kind] += 1
+        self._shared.tell("request", now - self._asked, kind)
+        self.refused = True
+        self._end(now, reset=True)
 
     def _speak(self, now: float) -> None:
         """Ask; when all is to end, leave."""
@@ -168,46 +180,27 @@ class Connection:
             self._leave(Act.CLOSE, now)
             return
         self._state = State.ASKING
-        self._later(now + PATIENCE, partial(self._fail, "no answer in time"))
+        self._later(now + PATIENCE, partial(self.on_trouble, "no answer in time"))
         self._asked = monotonic()
         self._shared.tally.requests += 1
         with suppress(ConnectionError):  # the end is read, and counted, like any
             try:
-                self._endpoint().send(self._shared.request)
+                self._socket.send(self._shared.request)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                self._fail("a request could not be sent", now)
-
-    def _read(self, now: float, wrong: float) -> None:
-        tally, endpoint, before = self._shared.tally, self._endpoint(), self._answers.count
-        try:
-            while data := endpoint.recv(65536):
-                tally.received += len(data)
-                self._answers.feed(data, now)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            if self._state is State.ASKING and self._answers.count > before:
-                self._answered(now, wrong)
-            return
-        except httptools.HttpParserError:
-            self._fail("no HTTP", now)
-            return
-        except OSError as error:
-            self._ended_by_server("rst" if dial.was_reset(error) else "fin", now, wrong)
-            return
-        if self._state is State.ASKING and self._answers.count > before:
-            self._answered(now, wrong)
-        if self._state is not State.ENDED:
-            self._ended_by_server("response" if self._answers.count > before else "fin", now, wrong)
+                self.on_trouble("a request could not be sent", now)
 
     # what a connection does
 
     def _answered(self, now: float, wrong: float) -> None:
         """Be silent, and decide for how long."""
         tally = self._shared.tally
+        status = self.answers.status or 0
         record(tally.latency, now - self._asked)
-        tally.answered[self._answers.status or 0] += 1
+        tally.answered[status] += 1
+        self._shared.tell("request", now - self._asked, "" if status < 400 else f"status {status}")
         self._state = State.SILENT
         self._since, self._wrong = now, wrong
-        if not self._answers.keeps_alive:
+        if not self.answers.keeps_alive:
             tally.announced += 1
             self.refused = True
             self._end(now)
@@ -239,38 +232,37 @@ class Connection:
         """Judge an end that the server has made."""
         tally, rules = self._shared.tally, self._shared.rules
         silent = (now if self._state is State.SILENT else self._asked) - self._since
-        early = rules.deadline is not None and silent + self._wrong < rules.deadline - rules.tolerance
+        deadline = rules.deadline or 0.0
+        early = silent + self._wrong < deadline - rules.tolerance
         if self._state is State.SILENT:
             tally.cut[how] += 1
-            record(tally.lateness, silent - (rules.deadline or 0.0))
+            record(tally.lateness, silent - deadline)
             record(tally.wrong, max(wrong, self._wrong))
-            if early and rules.deadline is not None:
+            if early:
                 tally.early += 1
-                tally.early_by = max(tally.early_by, rules.deadline - silent)
-        elif not self._answers.count:
-            tally.errors["closed without an answer"] += 1
-            self.refused = True
+                tally.early_by = max(tally.early_by, deadline - silent)
+            self._shared.tell(
+                "cut", silent - deadline, f"{deadline - silent:.1f} s before the deadline" if early else ""
+            )
+        elif not self.answers.count:
+            self.on_trouble("closed without an answer", now)
+            return
         elif early or rules.deadline is None:
             tally.lost += 1
+            self._shared.tell("request", now - self._asked, "lost to a cut")
         else:
             tally.raced += 1
         self._end(now)
 
     def _overdue(self, now: float) -> None:
         self._shared.tally.overdue += 1
-        self._end(now, reset=True)
-
-    def _fail(self, kind: str, now: float) -> None:
-        self._shared.tally.errors[kind] += 1
-        self.refused = True
+        self._shared.tell("cut", now - self._since - (self._shared.rules.deadline or 0.0), "not cut")
         self._end(now, reset=True)
 
     def _end(self, now: float, *, reset: bool = False) -> None:
         self._state = State.ENDED
         self._turn += 1
-        if self._socket is not None:
-            self._shared.loop.forget(self._socket.fileno())
-            dial.close(self._socket, reset=reset)
+        self.close(reset=reset)
         self._shared.ended(self, now)
 
     def _later(self, when: float, call: Callable[[float], None]) -> None:
@@ -283,7 +275,3 @@ class Connection:
                 call(now)
 
         self._shared.loop.at(when, on_time)
-
-    def _endpoint(self) -> socket.socket:
-        assert self._socket is not None
-        return self._socket

@@ -1,8 +1,9 @@
-"""All connections of one process, from the first to the last, and what the parent asks of them meanwhile."""
+"""All connections of one process, which come back; and the process that follows its parent's order."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Channel
@@ -10,8 +11,8 @@ from select import EPOLLIN
 from time import monotonic, thread_time
 from typing import Any
 
-from ..check.loop import Loop
-from .connection import Connection, Rules, Shared, Silent
+from ..loop import Loop
+from .connection import Connection, Rules, Shared, Tell
 from .profiles import PROFILES
 from .tally import Tally
 
@@ -27,8 +28,9 @@ _REPORT = 0.25
 class Order:
     """What one process does: every `parts`-th of `connections`, from the `part`-th on, for `duration` from `start` on.
 
-    `bytes`: received at most. The answers: `Progress` again and again, a `Snapshot` for each message "snapshot", and at
-    last a `Tally`. Any other message ends the run early.
+    `bytes`: received at most. The answers: a `Counter` of connections that are open, requests
+    and cuts so far, again and again; for each message "snapshot" what is known of the
+    connections that are silent, by their addresses; and at last a `Tally`. Any other message ends the run early.
     """
 
     rules: Rules
@@ -41,115 +43,98 @@ class Order:
     parts: int = 1
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Connections that are open, requests so far, and cuts so far."""
-
-    open: int
-    requests: int
-    cut: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The connections that were silent at a moment: by their address, what is known of each."""
-
-    silent: dict[str, Silent]
-
-
 def main(channel: Channel[Any, Any]) -> None:
-    """Be one client process: follow the parent's orders until it has gone."""
-    while True:
-        order = channel.recv()
-        if isinstance(order, Order):
-            channel.send(_Crowd(order, channel).run())
+    """Be one client process: follow the parent's order."""
+    channel.send(_Run(channel.recv(), channel).run())
 
 
-class _Crowd:
-    """The connections of an order. `run` does all."""
+class Crowd:
+    """Connections in a loop that come back when they have ended. `open`: those that have not, by their numbers.
+
+    `tell` is called with what happens (`Shared`).
+    """
+
+    def __init__(self, rules: Rules, chance: random.Random, tally: Tally, tell: Tell = lambda *_: None) -> None:
+        profile = PROFILES[rules.profile](rules.deadline or PERIOD, chance, cuts=rules.deadline is not None)
+        target = rules.target
+        self.open: dict[int, Connection] = {}
+        self.loop = Loop()
+        self.shared = Shared(rules, self.loop, tally, profile, target.get(), target.context(), self._ended, tell)
+
+    def connect(self, number: int, now: float) -> None:
+        """Open a connection."""
+        if not self.shared.finishing:
+            self.open[number] = connection = Connection(number, self.shared)
+            self.shared.tally.most = max(self.shared.tally.most, len(self.open))
+            connection.start(now)
+
+    def finish(self) -> None:
+        """Do nothing new, and let each connection end: every wait has a limit."""
+        self.shared.finishing = True
+        for connection in list(self.open.values()):
+            connection.finish(monotonic())
+
+    def close(self) -> None:
+        """Close what is open, and count nothing."""
+        self.shared.finishing = True
+        for connection in list(self.open.values()):
+            connection.stop(monotonic())
+        self.loop.close()
+
+    def _ended(self, connection: Connection, now: float) -> None:
+        del self.open[connection.number]
+        if not self.shared.finishing:
+            back = max(self.shared.profile.back(now), now + AGAIN * connection.refused)
+            self.loop.at(back, partial(self.connect, connection.number))
+
+
+class _Run:
+    """An order while it is followed. `run` does all."""
 
     def __init__(self, order: Order, channel: Channel[Any, Any]) -> None:
-        rules = order.rules
-        profile = PROFILES[rules.profile]
-        chance = random.Random(order.seed + order.part)
-        self.tally = Tally()
+        self._tally = Tally()
+        self._crowd = Crowd(order.rules, random.Random(order.seed + order.part), self._tally)
         self._order = order
         self._channel = channel
-        self._loop = Loop()
-        self._open: dict[int, Connection] = {}
         self._end = order.start + order.duration
         self._reported = 0.0
-        self._shared = Shared(
-            rules,
-            self._loop,
-            self.tally,
-            profile(rules.deadline or PERIOD, chance, cuts=rules.deadline is not None),
-            rules.target.get(),
-            rules.target.context(),
-            self._ended,
-        )
 
     def run(self) -> Tally:
         """Open, hold and end the connections."""
-        order = self._order
-        self._loop.watch(self._channel.fileno(), EPOLLIN, self._told)
+        order, crowd, tally = self._order, self._crowd, self._tally
+        crowd.loop.watch(self._channel.fileno(), EPOLLIN, self._told)
         for number in range(order.part, order.connections, order.parts):
-            opening = self._shared.profile.opening(number, order.connections, order.duration)
-            self._loop.at(order.start + opening, partial(self._connect, number))
+            opening = crowd.shared.profile.opening(number, order.connections, order.duration)
+            crowd.loop.at(order.start + opening, partial(crowd.connect, number))
         cpu = thread_time()
-        while not self._shared.finishing:
-            self._turn(self._end)
-            if monotonic() >= self._end or self.tally.received > order.bytes:
-                self._finish()
-        self.tally.seconds = max(monotonic() - order.start, 1e-9)
-        self.tally.busy = (thread_time() - cpu) / self.tally.seconds
-        # every wait has a limit, so each connection ends
-        while self._open:
-            self._turn(monotonic() + _REPORT)
-        self._loop.close()
-        return self.tally
+        try:
+            while not crowd.shared.finishing:
+                self._turn(self._end)
+                if tally.received > order.bytes:
+                    tally.stopped = f"{order.bytes / 2**30:g} GiB were received, which is the limit"
+                if monotonic() >= self._end or tally.stopped:
+                    crowd.finish()
+            tally.seconds = max(monotonic() - order.start, 1e-9)
+            tally.busy = (thread_time() - cpu) / tally.seconds
+            while crowd.open:
+                self._turn(monotonic() + _REPORT)
+        finally:
+            crowd.close()
+        return tally
 
     def _turn(self, limit: float) -> None:
-        self._loop.turn(min(limit, self._reported + _REPORT))
+        self._crowd.loop.turn(min(limit, self._reported + _REPORT))
         now = monotonic()
         if now >= self._reported + _REPORT:
             self._reported = now
-            tally = self.tally
-            self._channel.send(Progress(len(self._open), tally.requests, tally.cut.total()))
-
-    def _connect(self, number: int, now: float) -> None:
-        if not self._shared.finishing:
-            self._open[number] = connection = Connection(number, self._shared)
-            self.tally.most = max(self.tally.most, len(self._open))
-            connection.start(now)
-
-    def _ended(self, connection: Connection, now: float) -> None:
-        del self._open[connection.number]
-        if not self._shared.finishing:
-            back = max(self._shared.profile.back(now), now + AGAIN * connection.refused)
-            self._loop.at(back, partial(self._connect, connection.number))
+            tally = self._tally
+            self._channel.send(Counter(open=len(self._crowd.open), requests=tally.requests, cut=tally.cut.total()))
 
     def _told(self, mask: int, now: float, wrong: float) -> None:
-        """Follow a message of the parent; upon its end, stop at once."""
-        try:
-            message = self._channel.recv()
-        except (EOFError, ConnectionResetError):
-            self._shared.finishing = True
-            for connection in list(self._open.values()):
-                connection.stop(now)
-            self._loop.forget(self._channel.fileno())
-            raise
-        if message == "snapshot":
-            found = ((one.peer, one.silent()) for one in self._open.values())
-            self._channel.send(Snapshot({peer: silent for peer, silent in found if silent is not None}))
-        elif not self._shared.finishing:
-            self.tally.interrupted = True
-            self._finish()
-
-    def _finish(self) -> None:
-        if self.tally.received > self._order.bytes:
-            self.tally.stopped = f"{self._order.bytes / 2**30:g} GiB were received, which is the limit"
-        self._shared.finishing = True
-        now = monotonic()
-        for connection in list(self._open.values()):
-            connection.finish(now)
+        """Follow a message of the parent; EOFError or ConnectionResetError if it has gone."""
+        if self._channel.recv() == "snapshot":
+            found = ((one.peer, one.silent()) for one in self._crowd.open.values())
+            self._channel.send({peer: silent for peer, silent in found if silent is not None})
+        elif not self._crowd.shared.finishing:
+            self._tally.interrupted = True
+            self._crowd.finish()

@@ -94,9 +94,9 @@ class Herd(Steady):
         began = self._cycle(now)
         phase, number = (now - began) / self.period, self.chance.random()
         if phase < 0.75:
-            return (
-                (Act.SPEAK, began + 0.8 * self.period) if number < 0.92 else self._leave(now, 0.6 + 5 * (number - 0.92))
-            )
+            if number < 0.92:
+                return Act.SPEAK, began + 0.8 * self.period
+            return self._leave(now, 0.6 + 5 * (number - 0.92))
         if phase < 1.4 and (number < 0.1 or not self.cuts):
             return Act.SPEAK, began + 1.6 * self.period  # moved out of the herd
         return (Act.WAIT, math.inf) if self.cuts else (Act.SPEAK, now + 0.5 * self.period)

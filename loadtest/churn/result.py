@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..check.kinds import Deadline
 from ..histogram import milliseconds
 from ..openloop.result import bottleneck
-from .admin import Metrics, change
-from .connection import Silent
+from ..target import Target
+from .admin import Admin, Metrics, change
+from .connection import Rules, Silent
 from .tally import Tally
+
+# connections of one client process
+PER_PROCESS = 12_000
+# seconds by which a client's clock and the server's list may differ: the client is busy, too
+LISTED = 0.1
+
+# a connection in the server's list
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,35 +32,51 @@ class Claim:
     server: float
     agree: bool
 
-    def as_json(self) -> dict[str, Any]:
-        """Return its fields."""
-        return {"what": self.what, "client": self.client, "server": self.server, "agree": self.agree}
-
 
 @dataclass(frozen=True)
-class Compared:
-    """Idle connections as the server lists them beside what their clients know. `differ`: one line for each."""
+class Plan:
+    """What to do. `deadline`: None to measure it, for `limit` seconds at most; `processes`: 0 for as many as needed."""
 
-    connections: int = 0
-    differ: tuple[str, ...] = ()
+    target: Target
+    connections: int
+    duration: float
+    profile: str = "steady"
+    deadline: float | None = None
+    limit: float = 90.0
+    processes: int = 0
+    admin: Admin | None = None
+    seed: int = 1
+
+    @property
+    def clients(self) -> int:
+        """The number of processes."""
+        return min(self.connections, self.processes or -(-self.connections // PER_PROCESS))
+
+
+@dataclass
+class Audited:
+    """What a server says of itself, beside what its clients know.
+
+    `claims`: what both have counted. `compared`: idle connections that both know; `differ`: of these, a line for each
+    of which they know different things. `trouble`: why the server's side is not known, "" if it is.
+    """
+
+    claims: list[Claim] = field(default_factory=list)
+    compared: int = 0
+    differ: list[str] = field(default_factory=list)
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A run. `deadline` is what `check` has found, or was told; `claims` and `listed` need an admin listener."""
+    """A run. `deadline` is what `check` has found, or was told; `admin` is there if the server's listener was asked."""
 
-    url: str
+    plan: Plan
     server: str
-    profile: str
-    connections: int
-    duration: float
-    processes: int
     deadline: Deadline
     tally: Tally
     at: str
-    claims: tuple[Claim, ...] = ()
-    listed: Compared | None = None
-    trouble: str = ""
+    admin: Audited | None = None
 
     @property
     def invalid(self) -> str:
@@ -71,55 +96,41 @@ class Result:
             **dict(tally.errors.most_common()),
         }
         lines = [f"{number} {text}" for text, number in found.items() if number]
-        lines += [_disagree(claim) for claim in self.claims if not claim.agree]
-        if self.listed:
-            lines += [f"/connections: {line}" for line in self.listed.differ[:10]]
-        return lines + ([f"the admin listener: {self.trouble}"] if self.trouble else [])
+        if admin := self.admin:
+            lines += [f"{one.what}: the client says {one.client:g}, the server {one.server:g}"
+                      for one in admin.claims if not one.agree]  # fmt: skip
+            lines += [f"/connections: {line}" for line in admin.differ[:10]]
+            lines += [f"the admin listener: {admin.trouble}"] if admin.trouble else []
+        return lines
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures; seconds are seconds, and `_ms` are milliseconds."""
-        tally = self.tally
+        plan, tally = self.plan, self.tally
+        counts = ("interrupted", "stopped", "opened", "requests", "overdue", "announced", "closed", "reset")
         return {
-            "target": self.url,
+            "target": plan.target.url,
             "server": self.server,
             "at": self.at,
-            "profile": self.profile,
-            "connections": self.connections,
-            "duration": self.duration,
+            **{name: getattr(plan, name) for name in ("profile", "connections", "duration")},
+            **{name: getattr(tally, name) for name in counts},
             "seconds": round(tally.seconds, 3),
-            "interrupted": tally.interrupted,
-            "stopped": tally.stopped,
             "deadline": {"kind": self.deadline.kind, "seconds": self.deadline.seconds, "spread": self.deadline.spread},
-            "opened": tally.opened,
             "open_most": tally.most,
-            "requests": tally.requests,
             "answered": {str(status): number for status, number in sorted(tally.answered.items())},
             "latency_ms": milliseconds(tally.latency),
             "cut": {"number": tally.cut.total(), "close": dict(tally.cut), "early": tally.early,
                     "early_by_ms": round(tally.early_by * 1000, 3), "lateness_ms": milliseconds(tally.lateness),
                     "clock_error_ms": milliseconds(tally.wrong)},
-            "overdue": tally.overdue,
             "lost_requests": tally.lost,
             "raced_requests": tally.raced,
-            "announced": tally.announced,
-            "closed": tally.closed,
-            "reset": tally.reset,
             "errors": dict(tally.errors),
             "received_bytes": tally.received,
-            "client": {"processes": self.processes, "busy": round(tally.busy, 3), "late_ms": milliseconds(tally.late)},
-            "admin": {
-                "claims": [claim.as_json() for claim in self.claims],
-                "compared": self.listed.connections,
-                "differ": list(self.listed.differ),
-            } if self.listed else None,
+            "client": {"processes": plan.clients, "busy": round(tally.busy, 3), "late_ms": milliseconds(tally.late)},
+            "admin": self.admin and asdict(self.admin),
             "problems": self.problems,
             "valid": not self.invalid,
             "invalid": self.invalid,
         }  # fmt: skip
-
-
-def _disagree(claim: Claim) -> str:
-    return f"{claim.what}: the client says {claim.client:g}, the server {claim.server:g}"
 
 
 def claims(before: Metrics, after: Metrics, tally: Tally) -> Iterable[Claim]:
@@ -154,18 +165,15 @@ def _bounds(buckets: Mapping[str, float], part: float) -> tuple[float, float]:
 
 
 def listed(
-    rows: Iterable[Mapping[str, Any]],
-    silent: Mapping[str, Silent],
-    asked: float,
-    answered: float,
-    deadline: float | None,
-    tolerance: float,
-) -> Compared:
+    rows: Iterable[Row], silent: Mapping[str, Silent], asked: float, answered: float, rules: Rules
+) -> tuple[int, list[str]]:
     """Compare the server's list with connections that were silent from before it was asked for until after it came.
 
-    `asked` and `answered`: when. `silent`: what is known of each, by its address.
+    `asked` and `answered`: when. `silent`: what is known of each, by its address. Return how many are known to both,
+    and a line for each of which the two know different things.
     """
-    found, differ = 0, []
+    found, differ, deadline = 0, list[str](), rules.deadline
+    tolerance = max(rules.tolerance, LISTED)
     for row in rows:
         mine = silent.get(row["peer"])
         if mine is None or mine.since >= asked:
@@ -177,7 +185,6 @@ def listed(
         elif deadline is not None and row["left"] is not None:
             least, most = since - wrong + deadline - answered - tolerance, since + deadline - asked + tolerance
             if not least <= row["left"] <= most:
-                differ.append(
-                    f"{row['peer']} has {least:.3f} to {most:.3f} s left, and the server says {row['left']:.3f}"
-                )
-    return Compared(found, tuple(differ))
+                told = f"{row['left']:.3f}"
+                differ.append(f"{row['peer']} has {least:.3f} to {most:.3f} s left, and the server says {told}")
+    return found, differ

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..histogram import milliseconds
-from .result import Result
+from ..histogram import milliseconds, shown
+from .result import Audited, Result
 
 _PAGE = 110  # the page's width in letters
 
@@ -30,14 +30,14 @@ def page(result: Result) -> str:
 def show(console: Console, result: Result) -> None:
     """Print the result."""
     tally = result.tally
-    table = Table(title=escape(f"{result.url} ({result.server}): {result.profile}"), show_header=False)
+    table = Table(title=escape(f"{result.plan.target.url} ({result.server}): {result.plan.profile}"), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column()
     for name, text in _rows(result):
         table.add_row(name, escape(text))
     console.print(table)
-    if result.claims:
-        _show_claims(console, result)
+    if result.admin:
+        _show_admin(console, result.admin)
     for line in result.problems:
         console.print(f"[red]Wrong:[/] {escape(line)}", highlight=False)
     if result.invalid:
@@ -49,18 +49,18 @@ def show(console: Console, result: Result) -> None:
 
 
 def _rows(result: Result) -> Iterator[tuple[str, str]]:
-    tally, deadline = result.tally, result.deadline
+    plan, tally, deadline = result.plan, result.tally, result.deadline
     seconds = f"after {deadline.seconds:.3f} s" if deadline.seconds is not None else "not found: nothing is cut"
     yield "keep-alive deadline", seconds
-    yield "connections", f"{result.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
+    yield "connections", f"{plan.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
     answered = ", ".join(f"{number} of {status}" for status, number in sorted(tally.answered.items()))
     yield "requests", f"{tally.requests}, {tally.requests / tally.seconds:.0f}/s; answered: {answered or 'none'}"
-    yield "latency", _quantiles(milliseconds(tally.latency))
+    yield "latency", shown(milliseconds(tally.latency))
     ends = ", ".join(f"{number} by {how}" for how, number in tally.cut.most_common())
     yield "cut in silence", f"{tally.cut.total()} ({ends or 'none'}); {tally.early} early, {tally.overdue} not in time"
     if deadline.seconds is not None:
-        yield "  after the deadline", _quantiles(milliseconds(tally.lateness))
-        yield "  error of the clock", _quantiles(milliseconds(tally.wrong))
+        yield "  after the deadline", shown(milliseconds(tally.lateness))
+        yield "  error of the clock", shown(milliseconds(tally.wrong))
     raced = f"; {tally.raced} more, which this client sent too late" if tally.raced else ""
     yield "requests lost to a cut", f"{tally.lost}{raced}"
     yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
@@ -68,24 +68,16 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
         yield "ended by a response", f"{tally.announced}"
     late = milliseconds(tally.late)["p99"] or 0.0
     used = f"{tally.busy:.0%} of a processor"
-    yield "the client", f"{result.processes} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
+    yield "the client", f"{plan.clients} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
 
 
-def _quantiles(found: dict[str, float | None]) -> str:
-    return "  ".join(f"{name} {'-' if value is None else f'{value:.1f} ms'}" for name, value in found.items())
-
-
-def _show_claims(console: Console, result: Result) -> None:
+def _show_admin(console: Console, found: Audited) -> None:
     table = Table("", title="What both sides count")
     for side in ("client", "server", ""):
         table.add_column(side, justify="right")
-    for claim in result.claims:
+    for claim in found.claims:
         verdict = "[green]agree[/]" if claim.agree else "[red]differ[/]"
         table.add_row(claim.what, f"{claim.client:.10g}", f"{claim.server:.10g}", verdict)
     console.print(table)
-    if result.listed is not None:
-        found = result.listed
-        console.print(
-            f"/connections: {found.connections} silent connections compared, {len(found.differ)} differ",
-            highlight=False,
-        )
+    compared = f"{found.compared} silent connections compared, {len(found.differ)} differ"
+    console.print(f"/connections: {compared}", highlight=False)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
-from ..histogram import Sent, histogram
+from ..histogram import Counts, histogram
 
 
 @dataclass
-class Tally(Sent):
+class Tally(Counts):
     """The counts of a run.
 
     `opened`: connections that were established, `most` of them at once. `cut`: by the server while they were silent, by
@@ -22,6 +22,8 @@ class Tally(Sent):
     response that said so. `closed` and `reset`: by this client. `latency` of requests, `lateness` of cuts after their
     deadline, `wrong`: the largest error of the client's clock for each cut, `late`: how late the client was to act.
     """
+
+    largest: ClassVar = frozenset({"early_by", "seconds", "busy", "interrupted", "stopped"})
 
     opened: int = 0
     most: int = 0
@@ -46,21 +48,3 @@ class Tally(Sent):
     busy: float = 0.0
     interrupted: bool = False
     stopped: str = ""
-
-
-_LARGEST = ("early_by", "seconds", "busy", "interrupted", "stopped")
-
-
-def together(tallies: Iterable[Tally]) -> Tally:
-    """Add the counts of several processes."""
-    total = Tally()
-    for tally in tallies:
-        for name in (one.name for one in fields(Tally)):
-            mine, theirs = getattr(total, name), getattr(tally, name)
-            if isinstance(mine, HdrHistogram):
-                mine.add(theirs)
-            elif isinstance(mine, Counter):
-                mine.update(theirs)
-            else:
-                setattr(total, name, max(mine, theirs) if name in _LARGEST else mine + theirs)
-    return total

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..commands import watching
 from ..report import console
 from ..servers import ROOT
 from .contestants import CONTESTANTS, Contestant
@@ -15,19 +16,15 @@ from .run import Grid, measure, remarks, results
 from .starting import missing, version
 
 _PAGE = ROOT / "docs" / "grid.md"
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command("grid", short_help="Check deadlined and its peers, and write the page.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
-@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=330.0, show_default=True,
-              help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
-@click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
-              help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
+@watching(limit=330.0)
 @click.option("--side", type=click.IntRange(1, 100), default=14, show_default=True,
               help="How many contestants wait side by side. Crowds always attack one after the other.")  # fmt: skip
-@click.option("--results", "directory", metavar="DIR", type=_DIRECTORY, default=_PAGE.with_suffix(""),
-              help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip
+@click.option("--results", "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+              default=_PAGE.with_suffix(""), help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip
 @click.option("--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default=_PAGE,
               help="The page that is written from them.  [default: docs/grid.md]")  # fmt: skip
 @click.option("--write", "only_write", is_flag=True, help="Write the page from the files; measure nothing.")

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..check.attacks import ATTACKS
 from ..check.run import Check, Plan, collect
@@ -124,7 +126,7 @@ class _Group:
             "server": server.name,
             "settings": contestant.settings,
             "version": "" if missing(server) else version(server),
-            "options": [asdict(option) for option in contestant.options],
+            "options": msgspec.to_builtins(contestant.options),
             "note": server.note,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "limit": self._grid.limit,

@@ -21,8 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ..bench import golang
@@ -85,17 +85,16 @@ class Running:
         """Return when it answers; StartError if it has ended, or answers nothing within START."""
         until = time.monotonic() + START
         while True:
-            reason = "no answer"
+            reason = ""
             try:
                 self.target = resolve(f"http://127.0.0.1:{self._port}/")
                 ask(self.target)
             except UnusableTargetError as error:
                 reason = str(error)
-            else:
-                if not self.died():
-                    return
             if died := self.died():
                 raise StartError(died)
+            if not reason:
+                return
             if time.monotonic() > until:
                 raise StartError(f"not within {START:g} s: {reason} {self._said()}".rstrip())
             time.sleep(_LOOK)
@@ -133,28 +132,22 @@ def started(contestant: Contestant) -> Iterator[Running]:
     server = contestant.server
     if reason := missing(server):
         raise StartError(reason)
-    if not server.proxy:
-        with _run(server.command, server.config, contestant.options, 0) as running:
-            yield running
-        return
-    upstream = free_port()
-    with (
-        _run(UPSTREAM.replace("@PORT@", str(upstream)), "", (), 0, port=upstream),
-        _run(server.command, server.config, contestant.options, upstream) as running,
-    ):
-        yield running
+    with ExitStack() as stack:
+        upstream = free_port() if server.proxy else 0
+        if upstream:
+            stack.enter_context(_run(UPSTREAM, upstream))
+        settings = [option.text for option in contestant.options]
+        yield stack.enter_context(_run(server.command, free_port(), server.config, settings, upstream))
 
 
 @contextmanager
 def _run(
-    command: str, config: str, options: tuple[object, ...], upstream: int, port: int | None = None
+    command: str, port: int, config: str = "", settings: Sequence[str] = (), upstream: int = 0
 ) -> Iterator[Running]:
-    port = free_port() if port is None else port
     with tempfile.TemporaryDirectory(prefix="loadtest-grid-") as name:
         directory = Path(name)
         # some servers' workers are other users
         directory.chmod(0o755)
-        texts = [str(getattr(option, "text", option)) for option in options]
         values = {
             "PYTHON": sys.executable,
             "HERE": str(Path(__file__).parent),
@@ -162,7 +155,9 @@ def _run(
             "CONFIG": str(directory / "config"),
             "PORT": str(port),
             "UPSTREAM": str(upstream),
-            "OPTIONS": ("\n" if config else " ").join(texts),
+            "ASGI": "loadtest.grid.served:asgi",
+            "WSGI": "loadtest.grid.served:wsgi",
+            "OPTIONS": ("\n" if config else " ").join(settings),
             "GO": golang.program("slow") if "@GO@" in command else "",
         }
         (directory / "config").write_text(filled(config, values), encoding="utf-8")

@@ -11,27 +11,24 @@ Cost       One process asks some 10,000 times a second.
 
 from __future__ import annotations
 
-import select
-import socket
-import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, thread_time
+from typing import ClassVar
 
 import httptools
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
 from .. import dial
-from ..histogram import Sent, histogram, record
+from ..histogram import Counts, histogram, record
+from ..line import Line
+from ..loop import Loop
 from ..target import Target
-from ..wire import Answers
 from .schedule import Schedule
 
 # seconds between two looks for requests that have waited too long
 _SWEEP = 0.05
-
-_READ = select.EPOLLIN | select.EPOLLRDHUP
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,15 @@ class Load:
 
 
 @dataclass
-class Tally(Sent):
+class Tally(Counts):
     """The counts of one process, complete when its run is over.
 
     `errors` by kind. `latency`: of all requests that were answered, or waited until the patience was over; `lag`: how
     late the process noticed that a request was due; both in microseconds. `seconds` from the start to the last answer;
-    `cpu`: seconds of processor time, of these.
+    `busy`: the part of a processor that was used in them.
     """
+
+    largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
 
     due: int = 0
     sent: int = 0
@@ -64,32 +63,66 @@ class Tally(Sent):
     latency: HdrHistogram = field(default_factory=histogram)
     lag: HdrHistogram = field(default_factory=histogram)
     seconds: float = 0.0
-    cpu: float = 0.0
+    busy: float = 0.0
     interrupted: bool = False
 
 
-class _Connection:
+class _Connection(Line):
     """A connection, and the request that it carries: `due` is None while there is none."""
 
-    __slots__ = ("answers", "due", "open", "socket")
-
-    def __init__(self, endpoint: socket.socket, due: float) -> None:
-        self.socket = endpoint
+    def __init__(self, client: Client, due: float) -> None:
+        super().__init__(client.load.target, client.context, client.loop)
         self.due: float | None = due
-        self.answers = Answers()
-        self.open = False  # connected, and past the handshake
+        self._client = client
+
+    def on_open(self, now: float) -> None:
+        """Ask."""
+        self.send(self._client.request)
+
+    def send(self, request: bytes) -> None:
+        """Send a request; what does not fit at once is an error."""
+        try:
+            self._socket.send(request)
+        except OSError as error:
+            self._client.fail(self, dial.trouble(error))
+        else:
+            self._client.tally.sent += 1
+
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Read. Without a request the server has closed the connection, or has sent what was not asked for."""
+        if self.due is None:
+            self._client.fail(self, "")
+            return
+        before = self.answers.count
+        try:
+            ended = self.read(now)
+        except httptools.HttpParserError:
+            self._client.fail(self, "no HTTP")
+        except OSError as error:
+            self._client.fail(self, dial.trouble(error))
+        else:
+            if ended:
+                self.answers.end()
+            if self.answers.count > before:
+                self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
+            elif ended:
+                self._client.fail(self, "closed without an answer")
+
+    def on_trouble(self, kind: str, now: float) -> None:
+        """Count an error."""
+        self._client.fail(self, kind)
 
 
 class Client:
-    """One process's open loop. `run` does all."""
+    """An open loop. `run` does all; the connections use the rest. `tally`: where to count."""
 
-    def __init__(self, load: Load) -> None:
-        self.tally = Tally()
-        self._load = load
-        self._request = load.target.get(*([] if load.reuse else ["Connection: close"]))
-        self._context = load.target.context()
-        self._epoll = select.epoll()
-        self._connections: dict[int, _Connection] = {}
+    def __init__(self, load: Load, tally: Tally | None = None) -> None:
+        self.tally = tally or Tally()
+        self.load = load
+        self.loop = Loop()
+        self.request = load.target.get(*([] if load.reuse else ["Connection: close"]))
+        self.context = load.target.context()
+        self._connections: set[_Connection] = set()
         self._idle: list[_Connection] = []
         self._backlog: deque[float] = deque()
 
@@ -97,23 +130,23 @@ class Client:
         """Ask from `start` on, on the clock of `time.monotonic`, until all is answered or `stopped` says so."""
         cpu = thread_time()
         try:
-            self._loop(start, stopped)
+            self._ask(start, stopped)
         except KeyboardInterrupt:
             self.tally.interrupted = True
         finally:
-            for connection in list(self._connections.values()):
+            for connection in list(self._connections):
                 self._drop(connection)
-            self._epoll.close()
+            self.loop.close()
         self.tally.seconds = max(monotonic() - start, 1e-9)
-        self.tally.cpu = thread_time() - cpu
+        self.tally.busy = (thread_time() - cpu) / self.tally.seconds
         return self.tally
 
-    def _loop(self, start: float, stopped: Callable[[], bool]) -> None:
-        schedule = self._load.schedule
+    def _ask(self, start: float, stopped: Callable[[], bool]) -> None:
+        schedule = self.load.schedule
         number, total = 0, len(schedule)
         due = start + schedule.when(0) if total else start
         sweep = start
-        while number < total or self._backlog or self._busy():
+        while number < total or self._backlog or len(self._connections) > len(self._idle):
             now = monotonic()
             while number < total and due <= now:
                 record(self.tally.lag, now - due)
@@ -128,17 +161,7 @@ class Client:
                 if stopped():
                     self.tally.interrupted = True
                     return
-            self._poll(min(sweep, due) if number < total else sweep)
-
-    def _busy(self) -> bool:
-        return len(self._connections) > len(self._idle)
-
-    def _poll(self, until: float) -> None:
-        # epoll's own timeout counts in milliseconds and is rounded up, which latency would show; that of select is not
-        select.select([self._epoll], [], [], max(0.0, until - monotonic()))
-        for descriptor, mask in self._epoll.poll(0):
-            if connection := self._connections.get(descriptor):
-                self._on_event(connection, mask)
+            self.loop.turn(min(sweep, due) if number < total else sweep)
 
     # requests
 
@@ -148,115 +171,56 @@ class Client:
             if self._idle:
                 connection = self._idle.pop()
                 connection.due = self._backlog.popleft()
-                self._send(connection)
-            elif len(self._connections) < self._load.connections:
-                self._connect(self._backlog.popleft())
+                connection.send(self.request)
+            elif len(self._connections) < self.load.connections:
+                connection = _Connection(self, self._backlog.popleft())
+                self._connections.add(connection)
+                connection.connect()
             else:
                 return
 
-    def _send(self, connection: _Connection) -> None:
-        try:
-            connection.socket.send(self._request)
-        except OSError as error:
-            self._fail(connection, dial.trouble(error))
-        else:
-            self.tally.sent += 1
-
-    def _answered(self, connection: _Connection, now: float) -> None:
+    def answered(self, connection: _Connection, now: float, *, reuse: bool) -> None:
+        """Count a response; keep the connection for another request, if it may be."""
         assert connection.due is not None
-        record(self.tally.latency, now - connection.due)
         status = connection.answers.status or 0
-        if 200 <= status < 400:
-            self.tally.ok += 1
-        else:
-            self.tally.errors[f"status {status}"] += 1
+        self.count(now - connection.due, "" if 200 <= status < 400 else f"status {status}")
         connection.due = None
-        if self._load.reuse and connection.answers.keeps_alive:
+        if self.load.reuse and reuse:
             self._idle.append(connection)
         else:
             self._drop(connection)
 
-    def _fail(self, connection: _Connection, kind: str) -> None:
+    def fail(self, connection: _Connection, kind: str) -> None:
+        """Drop a connection, and count an error if it carried a request."""
         if connection.due is not None:
-            self.tally.errors[kind] += 1
+            self.count(monotonic() - connection.due, kind, waited=False)
         else:
             self._idle.remove(connection)
-        connection.due = None
         self._drop(connection)
+
+    def count(self, seconds: float, wrong: str, *, waited: bool = True) -> None:
+        """Count a request that is over, so many seconds after it was due.
+
+        `wrong`: why it has no proper response, "" if it has. `waited`: the seconds say something of the server.
+        """
+        if waited:
+            record(self.tally.latency, seconds)
+        if wrong:
+            self.tally.errors[wrong] += 1
+        else:
+            self.tally.ok += 1
 
     def _sweep(self, now: float) -> None:
         """Give up what has waited too long. It counts with the time that it waited."""
-        oldest = now - self._load.patience
-        for connection in list(self._connections.values()):
+        oldest = now - self.load.patience
+        for connection in list(self._connections):
             if connection.due is not None and connection.due < oldest:
-                record(self.tally.latency, now - connection.due)
-                self._fail(connection, "no answer in time")
+                self.count(now - connection.due, "no answer in time")
+                self._drop(connection)
         while self._backlog and self._backlog[0] < oldest:
-            record(self.tally.latency, now - self._backlog.popleft())
-            self.tally.errors["not sent in time"] += 1
-
-    # connections
-
-    def _connect(self, due: float) -> None:
-        try:
-            endpoint = dial.made(self._load.target)
-        except OSError as error:
-            self.tally.errors[dial.trouble(error)] += 1
-            return
-        connection = _Connection(endpoint, due)
-        self._connections[endpoint.fileno()] = connection
-        self._epoll.register(endpoint.fileno(), select.EPOLLOUT)
-        try:
-            dial.begin(endpoint, self._load.target)
-        except OSError as error:
-            self._fail(connection, dial.trouble(error))
-
-    def _on_event(self, connection: _Connection, mask: int) -> None:
-        if not connection.open:
-            self._continue_opening(connection)
-        elif connection.due is None:
-            # the server has closed it between two requests, or has sent what was not asked for
-            self._idle.remove(connection)
-            self._drop(connection)
-        else:
-            self._read(connection)
-
-    def _continue_opening(self, connection: _Connection) -> None:
-        try:
-            connection.socket, wanted = dial.proceed(connection.socket, self._load.target, self._context)
-        except OSError as error:
-            self._fail(connection, dial.trouble(error))
-            return
-        self._epoll.modify(connection.socket.fileno(), wanted or _READ)
-        if not wanted:
-            connection.open = True
-            self._send(connection)
-
-    def _read(self, connection: _Connection) -> None:
-        now = monotonic()
-        answers = connection.answers
-        try:
-            while data := connection.socket.recv(65536):
-                before = answers.count
-                answers.feed(data, now)
-                if answers.count > before:
-                    self._answered(connection, now)
-                    return
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return
-        except httptools.HttpParserError:
-            self._fail(connection, "no HTTP")
-            return
-        except OSError as error:
-            self._fail(connection, dial.trouble(error))
-            return
-        answers.end()
-        if answers.complete and not answers.keeps_alive:
-            self._answered(connection, now)
-        else:
-            self._fail(connection, "closed without an answer")
+            self.count(now - self._backlog.popleft(), "not sent in time")
 
     def _drop(self, connection: _Connection) -> None:
-        self._connections.pop(connection.socket.fileno(), None)
+        self._connections.discard(connection)
         # no TIME_WAIT: a connection per request would use up the ports
-        dial.close(connection.socket, reset=True)
+        connection.close(reset=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..histogram import milliseconds
+from ..histogram import milliseconds, together
 from .client import Tally
 
 # A request that this client was late to notice says something of the client. One in a hundred may be late by so many
@@ -19,94 +18,64 @@ BUSY = 0.95
 
 @dataclass(frozen=True)
 class Result:
-    """A run. `rate`: responses that were proper, per second of the schedule; latencies and `late_ms` in milliseconds.
+    """A run. `rate`: responses that were proper, per second of the schedule; latencies and lateness in milliseconds.
 
-    `due`: requests of the schedule; `late_ms`: the 99th percentile of how late the client was to notice one; `busy`:
-    the part of a processor that the busiest process used. `invalid`: why the figures are the client's; "" if they are
-    the server's.
+    `due`: requests of the schedule; `errors`: those without a proper response; `client_late_ms_p99`: the 99th
+    percentile of how late the client was to notice one; `client_busy`: the part of a processor that the busiest process
+    used. `invalid`: why the figures are the client's; "" if they are the server's.
     """
 
-    url: str
-    wanted: float
+    target: str
+    wanted_rate: float
     duration: float
     processes: int
     connections: int
     due: int
     sent: int
     ok: int
-    errors: dict[str, int]
+    errors: int
+    error_kinds: dict[str, int]
     rate: float
     latency_ms: dict[str, float | None]
-    late_ms: float
-    busy: float
+    client_late_ms_p99: float
+    client_busy: float
     invalid: str
     interrupted: bool
-
-    @property
-    def failed(self) -> int:
-        """Requests without a proper response."""
-        return sum(self.errors.values())
 
     def figures(self) -> dict[str, float]:
         """Return what conditions compare. Without any response every latency is infinite."""
         latencies = {name: float("inf") if value is None else value for name, value in self.latency_ms.items()}
-        part = self.failed / self.due if self.due else 0.0
-        return {**latencies, "errors": float(self.failed), "error part": part, "rate": self.rate}
+        part = self.errors / self.due if self.due else 0.0
+        return {**latencies, "errors": float(self.errors), "error part": part, "rate": self.rate}
 
     def as_json(self) -> dict[str, Any]:
         """Return the fixed names, and more."""
-        return {
-            "target": self.url,
-            "sent": self.sent,
-            "ok": self.ok,
-            "errors": self.failed,
-            "rate": round(self.rate, 3),
-            "latency_ms": self.latency_ms,
-            "wanted_rate": self.wanted,
-            "duration": self.duration,
-            "due": self.due,
-            "error_kinds": self.errors,
-            "connections": self.connections,
-            "processes": self.processes,
-            "client_late_ms_p99": self.late_ms,
-            "client_busy": round(self.busy, 3),
-            "valid": not self.invalid,
-            "invalid": self.invalid,
-            "interrupted": self.interrupted,
-        }
+        return {**asdict(self), "valid": not self.invalid}
 
 
-def together(url: str, wanted: float, duration: float, connections: int, tallies: Sequence[Tally]) -> Result:
+def summary(url: str, wanted: float, duration: float, connections: int, tallies: Sequence[Tally]) -> Result:
     """Add the counts of the processes of one run."""
-    first, *others = tallies
-    latency, lag = first.latency, first.lag
-    errors: Counter[str] = Counter(first.errors)
-    for tally in others:
-        latency.add(tally.latency)
-        lag.add(tally.lag)
-        errors.update(tally.errors)
-    interrupted = any(tally.interrupted for tally in tallies)
-    seconds = max(tally.seconds for tally in tallies) if interrupted else duration
-    ok = sum(tally.ok for tally in tallies)
-    latencies = milliseconds(latency, (50, 90, 99, 99.9, 99.99))
-    late = milliseconds(lag)["p99"] or 0.0
-    busy = max(tally.cpu / tally.seconds for tally in tallies)
+    total = together(tallies)
+    seconds = total.seconds if total.interrupted else duration
+    latencies = milliseconds(total.latency, (50, 90, 99, 99.9, 99.99))
+    late = milliseconds(total.lag)["p99"] or 0.0
     return Result(
-        url=url,
-        wanted=wanted,
+        target=url,
+        wanted_rate=wanted,
         duration=duration,
         processes=len(tallies),
         connections=connections,
-        due=sum(tally.due for tally in tallies),
-        sent=sum(tally.sent for tally in tallies),
-        ok=ok,
-        errors=dict(errors.most_common()),
-        rate=ok / max(seconds, 1e-9),
+        due=total.due,
+        sent=total.sent,
+        ok=total.ok,
+        errors=total.errors.total(),
+        error_kinds=dict(total.errors.most_common()),
+        rate=round(total.ok / max(seconds, 1e-9), 3),
         latency_ms=latencies,
-        late_ms=late,
-        busy=busy,
-        invalid=bottleneck(late, busy, latencies["p50"] or 0.0),
-        interrupted=interrupted,
+        client_late_ms_p99=late,
+        client_busy=round(total.busy, 3),
+        invalid=bottleneck(late, total.busy, latencies["p50"] or 0.0),
+        interrupted=total.interrupted,
     )
 
 

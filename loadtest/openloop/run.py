@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
-from ..child import Child
-from ..servers import raise_file_limit
-from ..target import ForbiddenTargetError, Target
-from .client import Client, Load, Tally
+from ..crew import LEAD, crew, need_descriptors
+from ..target import Target
+from .client import Client, Load
 from .condition import Condition
-from .result import Result, together
+from .result import Result, summary
 from .schedule import Schedule
 
 # requests per second that one process asks with half of a processor
 PER_PROCESS = 8000.0
-# seconds from the order to the first request, so that all processes have begun
-_LEAD = 0.3
-# descriptors of a process beside its connections
-_SPARE = 50
 # the search ends when the highest rate that holds and the lowest that does not differ by this part
 CLOSE_ENOUGH = 0.05
 _TRIALS = 20
@@ -49,59 +42,30 @@ class Plan:
         wanted = self.processes or min(os.cpu_count() or 1, math.ceil(self.rate / PER_PROCESS))
         return max(1, min(wanted, self.connections))
 
+    def share(self, part: int) -> Load:
+        """Return what the process of this number does."""
+        schedule = Schedule(self.rate, self.duration, self.ramp, part, self.clients)
+        connections = self.connections // self.clients + (part < self.connections % self.clients)
+        return Load(self.target, schedule, connections, self.patience)
+
 
 def main(channel: Connection[Any, Any]) -> None:
-    """Be one client process: run each load that the parent sends, until it has gone."""
-    while True:
-        load, start = channel.recv()
-        tally = Client(load).run(start, channel.poll)
-        if tally.interrupted:
-            channel.recv()
-        channel.send(tally)
+    """Be one client process: run the load that the parent sends. Any further message ends it early."""
+    load, start = channel.recv()
+    channel.send(Client(load).run(start, channel.poll))
 
 
-def run(plan: Plan, progress: Callable[[float], None]) -> Result:
+def run(plan: Plan, progress: Callable[[float], object]) -> Result:
     """Run the plan; `progress` is called with the seconds so far. Ctrl-C ends it early, and the result says so.
 
     ForbiddenTargetError if there are too few descriptors.
     """
-    share = math.ceil(plan.connections / plan.clients)
-    limit = raise_file_limit(max(share + _SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-    if limit < share + _SPARE:
-        raise ForbiddenTargetError(
-            f"{share} connections per process need {share + _SPARE} descriptors, and the limit is {limit}: "
-            "raise it (ulimit -n), or give fewer --connections"
-        )
-    with ExitStack() as stack:
-        children = [stack.enter_context(Child(main)) for _ in range(plan.clients)]
-        start = monotonic() + _LEAD
-        for part, child in enumerate(children):
-            connections = plan.connections // plan.clients + (part < plan.connections % plan.clients)
-            schedule = Schedule(plan.rate, plan.duration, plan.ramp, part, plan.clients)
-            child.connection.send((Load(plan.target, schedule, connections, plan.patience), start))
-        tallies = _collect(children, start, progress)
-    return together(plan.target.url, plan.rate, plan.duration, plan.connections, tallies)
-
-
-def _collect(children: Sequence[Child], start: float, progress: Callable[[float], None]) -> list[Tally]:
-    """Wait for all. At Ctrl-C tell those that still run to stop."""
-    tallies: dict[int, Tally] = {}
-
-    def wait() -> None:
-        for number, child in enumerate(children):
-            while number not in tallies:
-                if child.connection.poll(0.25):
-                    tallies[number] = child.receive()
-                progress(monotonic() - start)
-
-    try:
-        wait()
-    except KeyboardInterrupt:
-        for number, child in enumerate(children):
-            if number not in tallies and not child.connection.poll(0):
-                child.connection.send("enough")
-        wait()
-    return list(tallies.values())
+    need_descriptors(math.ceil(plan.connections / plan.clients))
+    with crew(main, plan.clients) as clients:
+        start = monotonic() + LEAD
+        clients.order((plan.share(part), start) for part in range(plan.clients))
+        tallies = clients.collect(lambda: progress(monotonic() - start), lambda *_: None)
+    return summary(plan.target.url, plan.rate, plan.duration, plan.connections, tallies)
 
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:
@@ -134,4 +98,4 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
 def best(results: Sequence[Result], conditions: Sequence[Condition]) -> Result | None:
     """Return the run with the highest rate that holds; None if none does."""
     good = [result for result in results if not result.interrupted and holds(result, conditions)]
-    return max(good, key=lambda result: result.wanted, default=None)
+    return max(good, key=lambda result: result.wanted_rate, default=None)

@@ -201,11 +201,11 @@ def test_a_target_that_wants_a_client_certificate(version: ssl.TLSVersion) -> No
 
 
 def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.check.run.raise_file_limit", lambda wanted: 1000)
+    monkeypatch.setattr("loadtest.crew.raise_file_limit", lambda wanted: 1000)
     with slow_server(Rule()) as server:
         done = run(server.url, "--connections", "4000")
     assert done.exit_code == 2
-    assert "4000 connections need 4100 descriptors, and the limit is 1000" in " ".join(done.output.split())
+    assert "4000 connections need 4100 descriptors in a process, and the limit is 1000" in " ".join(done.output.split())
 
 
 @contextmanager

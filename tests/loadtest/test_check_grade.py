@@ -17,10 +17,9 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.check.advice import _OPTIONS, advice, known
 from loadtest.check.attacks import ATTACKS, NAMES, Attack
 from loadtest.check.grade import GRADES, RULES, below, grade, verdict
-from loadtest.check.junit import junit
 from loadtest.check.kinds import Deadline, Kind
 from loadtest.check.outcome import Honest, Outcome, Report, Verdict
-from loadtest.check.page import page
+from loadtest.check.page import junit, page
 from loadtest.check.shown import kind_text, seconds_text, show
 
 CALM = Honest(50, 0, 4.0)
@@ -287,6 +286,6 @@ def test_the_table_shows_all_and_keeps_brackets() -> None:
 
 def test_rates_between_two_bounds_and_spreads_are_shown() -> None:
     outcome = outcomes(1)[0]
-    bounds = replace(outcome, deadline=Deadline("min-rate", 5.0, 0.02, rate=(200.0, 300.0)))
+    bounds = replace(outcome, deadline=Deadline("min-rate", 5.0, 0.02, min_rate=(200.0, 300.0)))
     assert kind_text(bounds) == "min-rate 200 to 300 B/s"
     assert seconds_text(bounds) == "5.000 s ± 10 ms"

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from loadtest.check.loop import Loop
 from loadtest.check.probe import Probe
 from loadtest.check.script import Script, Seen
+from loadtest.loop import Loop
 from loadtest.target import resolve
 
 
@@ -28,7 +28,7 @@ def test_the_error_of_an_event_that_came_while_the_process_worked_is_the_time_si
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    monkeypatch.setattr("loadtest.loop.monotonic", clock)
     seen: list[tuple[float, float]] = []
     one, other = socket.socketpair()
     with one, other:
@@ -88,7 +88,7 @@ def test_a_late_client_sends_what_was_due_meanwhile() -> None:
 
 def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("loadtest.check.loop.monotonic", clock)
+    monkeypatch.setattr("loadtest.loop.monotonic", clock)
     loop, ran = Loop(), []
     for when in (103.0, 101.0, 102.0, 105.0):
         loop.at(when, lambda now, when=when: ran.append((when, now)))  # type: ignore[misc]

@@ -18,15 +18,17 @@ import pytest
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.check.kinds import Deadline
-from loadtest.check.loop import Loop
-from loadtest.churn.connection import Silent
+from loadtest.churn.connection import Rules, Silent
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
-from loadtest.churn.result import Claim, Compared, Result, claims, listed
-from loadtest.churn.tally import Tally, together
+from loadtest.churn.result import Audited, Claim, Plan, Result, claims, listed
+from loadtest.churn.tally import Tally
 from loadtest.dial import source
-from loadtest.histogram import milliseconds, record
+from loadtest.histogram import milliseconds, record, together
+from loadtest.loop import Loop
+from loadtest.target import Target
 
 PERIOD = 5.0
+TARGET = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -179,22 +181,23 @@ def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() 
     ]
     silent = {f"127.0.0.1:{number}": Silent(3, 7.0, 0.0) for number in (1, 2, 3)}
     silent["127.0.0.1:4"] = Silent(3, 10.05, 0.0)
-    found = listed(rows, silent, asked=10.0, answered=10.1, deadline=5.0, tolerance=0.02)
-    assert found.connections == 3
-    assert [line.split()[0] for line in found.differ] == ["127.0.0.1:2", "127.0.0.1:3"]
+    compared, differ = listed(rows, silent, 10.0, 10.1, rules())
+    assert compared == 3
+    assert [line.split()[0] for line in differ] == ["127.0.0.1:2", "127.0.0.1:3"]
     # a client that may have read its response late knows less
-    assert (
-        len(listed([rows[0] | {"left": 1.5}], {"127.0.0.1:1": Silent(3, 7.0, 0.6)}, 10.0, 10.1, 5.0, 0.02).differ) == 0
-    )
-    assert (
-        len(listed([rows[0] | {"left": 1.5}], {"127.0.0.1:1": Silent(3, 7.0, 0.3)}, 10.0, 10.1, 5.0, 0.02).differ) == 1
-    )
+    later = [rows[0] | {"left": 1.5}]
+    assert not listed(later, {"127.0.0.1:1": Silent(3, 7.0, 0.6)}, 10.0, 10.1, rules())[1]
+    assert len(listed(later, {"127.0.0.1:1": Silent(3, 7.0, 0.2)}, 10.0, 10.1, rules())[1]) == 1
     # without a deadline only the requests count
-    assert len(listed(rows, silent, 10.0, 10.1, None, 0.02).differ) == 1
+    assert len(listed(rows, silent, 10.0, 10.1, rules(None))[1]) == 1
+
+
+def rules(deadline: float | None = 5.0) -> Rules:
+    return Rules(TARGET, "steady", deadline, 0.02, 10.0, spread=False)
 
 
 def result(found: Tally) -> Result:
-    return Result("http://127.0.0.1:1/", "x", "steady", 10, 5.0, 1, Deadline("absolute", 5.0), found, "now")
+    return Result(Plan(TARGET, 10, 5.0), "x", Deadline("absolute", 5.0), found, "now")
 
 
 def test_a_good_run_has_no_problems() -> None:
@@ -220,9 +223,9 @@ def test_what_is_wrong_is_told(wrong: dict[str, object], text: str) -> None:
 def test_disagreements_are_problems() -> None:
     found = replace(
         result(tally(seconds=5.0)),
-        claims=(Claim("connections opened", 4, 5, False), Claim("x", 1, 1, True)),
-        listed=Compared(2, ("127.0.0.1:1 has 3",)),
-        trouble="gone",
+        admin=Audited(
+            [Claim("connections opened", 4, 5, False), Claim("x", 1, 1, True)], 2, ["127.0.0.1:1 has 3"], "gone"
+        ),
     )
     assert found.problems == [
         "connections opened: the client says 4, the server 5",

@@ -190,10 +190,10 @@ def test_an_admin_listener_that_is_none() -> None:
 
 def test_too_few_descriptors_and_ports_are_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_server(Rule()) as server, monkeypatch.context() as patch:
-        patch.setattr("loadtest.churn.run.raise_file_limit", lambda wanted: 500)
+        patch.setattr("loadtest.crew.raise_file_limit", lambda wanted: 500)
         done = command(server.url, "--connections", "20000")
         assert done.exit_code == 2
-        assert "20000 connections of 2 processes need 10100 descriptors in each" in " ".join(done.output.split())
+        assert "10000 connections need 10100 descriptors in a process" in " ".join(done.output.split())
         patch.undo()
         patch.setattr("loadtest.churn.run._spreads", lambda target: False)
         done = command(server.url, "--connections", "80000", "--processes", "50")

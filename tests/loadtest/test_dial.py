@@ -42,9 +42,8 @@ def accepting(serve: Callable[[socket.socket], object]) -> Iterator[Target]:
 
 def opened(target: Target, context: ssl.SSLContext | None, address: str = "") -> socket.socket:
     """Open a connection as the clients do; it is closed if that fails."""
-    endpoint = dial.made(target, address)
+    endpoint = dial.begin(target, address)
     try:
-        dial.begin(endpoint, target)
         wanted = select.EPOLLOUT
         while wanted:
             with select.epoll() as poll:
@@ -100,7 +99,7 @@ def test_a_port_at_which_nobody_listens_is_told() -> None:
         opened(nobody, None)
     assert dial.trouble(refused.value) == "Connection refused"
     with pytest.raises(ConnectionRefusedError):
-        dial.blocking(nobody, 1.0)
+        nobody.connect(1.0)
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -111,7 +110,7 @@ def test_a_connection_is_closed_with_a_reset_or_without(reset: bool) -> None:
         try:
             ends.append("fin" if connection.recv(1) == b"" else "data")
         except OSError as error:
-            ends.append("rst" if dial.was_reset(error) else "?")
+            ends.append(dial.how(error))
 
     with accepting(serve) as target:
         dial.close(opened(target, None), reset=reset)
@@ -127,4 +126,4 @@ def test_a_connection_is_closed_with_a_reset_or_without(reset: bool) -> None:
     ],
 )
 def test_a_reset_is_told_from_other_ends(error: OSError, reset: bool) -> None:
-    assert dial.was_reset(error) is reset
+    assert dial.how(error) == ("rst" if reset else "fin")

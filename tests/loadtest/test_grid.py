@@ -72,7 +72,7 @@ def listens(port: int) -> bool:
 @pytest.mark.parametrize("name", CONTESTANTS)
 def test_every_template_can_be_filled_and_every_setting_has_a_reason(name: str) -> None:
     contestant = CONTESTANTS[name]
-    known = dict.fromkeys(["PYTHON", "HERE", "DIRECTORY", "CONFIG", "PORT", "OPTIONS", "GO"], "1")
+    known = dict.fromkeys(["PYTHON", "HERE", "DIRECTORY", "CONFIG", "PORT", "OPTIONS", "GO", "ASGI", "WSGI"], "1")
     for template in (contestant.server.command, contestant.server.config):
         filled(template, known | ({"UPSTREAM": "2"} if contestant.server.proxy else {}))
     # what takes options has a place for them, and so does the port

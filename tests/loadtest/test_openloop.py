@@ -16,7 +16,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.openloop.client import Tally
 from loadtest.openloop.condition import Condition
-from loadtest.openloop.result import Result, bottleneck, together
+from loadtest.openloop.result import Result, bottleneck, summary
 from loadtest.openloop.run import Plan, best, holds, search
 from loadtest.openloop.schedule import Schedule
 from loadtest.target import Target
@@ -86,8 +86,8 @@ def test_conditions_compare(text: str, value: float, true: bool) -> None:
     assert Condition.parse(text).true_of({"p99": value}) is true
 
 
-def tally(*milliseconds: float, errors: dict[str, int] | None = None, lag: float = 0.1, cpu: float = 0.1) -> Tally:
-    one = Tally(due=len(milliseconds), sent=len(milliseconds), errors=Counter(errors or {}), seconds=1.0, cpu=cpu)
+def tally(*milliseconds: float, errors: dict[str, int] | None = None, lag: float = 0.1, busy: float = 0.1) -> Tally:
+    one = Tally(due=len(milliseconds), sent=len(milliseconds), errors=Counter(errors or {}), seconds=1.0, busy=busy)
     one.ok = one.due - sum(one.errors.values())
     for value in milliseconds:
         one.latency.record_value(round(value * 1000))
@@ -96,13 +96,13 @@ def tally(*milliseconds: float, errors: dict[str, int] | None = None, lag: float
 
 
 def result(*tallies: Tally, rate: float = 100.0, duration: float = 1.0) -> Result:
-    return together("http://127.0.0.1/", rate, duration, 64, tallies)
+    return summary("http://127.0.0.1/", rate, duration, 64, tallies)
 
 
 def test_the_counts_of_processes_are_added() -> None:
     one, other = tally(*[1.0] * 90), tally(*[1.0] * 9, 500.0, errors={"no answer in time": 1})
     found = result(*pickle.loads(pickle.dumps([one, other])))
-    assert (found.sent, found.ok, found.failed, found.rate, found.processes) == (100, 99, 1, 99.0, 2)
+    assert (found.sent, found.ok, found.errors, found.rate, found.processes) == (100, 99, 1, 99.0, 2)
     latency = found.latency_ms
     assert latency["p50"] == latency["p99"] == pytest.approx(1.0, rel=0.01)
     assert latency["p99.9"] == latency["max"] == pytest.approx(500.0, rel=0.01)
@@ -156,7 +156,7 @@ def test_the_search_finds_the_highest_rate_that_holds(highest: float) -> None:
     results = search(Plan(TARGET, 100.0, 1.0, 64, 10.0), conditions, server(highest))
     found = best(results, conditions)
     assert found is not None
-    assert 0.94 * highest <= found.wanted <= highest
+    assert 0.94 * highest <= found.wanted_rate <= highest
     assert len(results) < 20
 
 

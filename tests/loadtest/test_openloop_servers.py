@@ -192,11 +192,11 @@ def test_a_server_that_closes_is_told(tmp_path: Path) -> None:
 
 
 def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.openloop.run.raise_file_limit", lambda wanted: 100)
+    monkeypatch.setattr("loadtest.crew.raise_file_limit", lambda wanted: 100)
     with slow_server(Rule()) as server:
         done = command(server.url, "--rate", "5", "--connections", "500", "--processes", "1")
     assert done.exit_code == 2
-    assert "500 connections per process need 550 descriptors" in " ".join(done.output.split())
+    assert "500 connections need 600 descriptors in a process" in " ".join(done.output.split())
 
 
 def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("loadtest.openloop.client.socket.socket", full)
+    monkeypatch.setattr("loadtest.dial.socket.socket", full)
     tally = Client(Load(target, Schedule(50, 0.2), 10, 5.0)).run(monotonic())
     assert dict(tally.errors) == {"Too many open files": 10}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loadtest.bench.crowd import STALLED, Crowd, Quiet
-from loadtest.report import quantiles
+from loadtest.histogram import histogram, milliseconds, record
 from loadtest.servers import deadlined_command, raise_file_limit, running
 
 APP = "loadtest.apps:hello"
@@ -63,3 +64,11 @@ def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) ->
         after=quantiles(crowd.cut_after),
         lateness=quantiles([record["lateness"] for record in records]),
     )
+
+
+def quantiles(values: Iterable[float]) -> dict[str, float]:
+    """Return p50, p90, p99 and max of seconds, to three digits; all are 0 if there are no values."""
+    found = histogram()
+    for value in values:
+        record(found, value)
+    return {name: (value or 0.0) / 1000 for name, value in milliseconds(found, (50, 90, 99)).items()}
