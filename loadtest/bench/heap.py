@@ -14,55 +14,36 @@ Memory is the growth of the process, including the timer object and the referenc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
-from . import golang, processes
-from .builds import INSTALLED, PURE, contestants, environment
-from .contest import Benchmark, Contestant, Metric, Target
-
-TUPLES = "heapq of tuples, lazy cancel"
-ASYNCIO = "asyncio call_at, lazy cancel"
-GO = "Go AfterFunc"
-
-_QUEUES = {INSTALLED: "deadlined", PURE: "deadlined", TUPLES: "tuples", ASYNCIO: "asyncio"}
-
-_METRICS: Mapping[str, Metric] = {
-    "start": Metric("ns", "less"),
-    "move later": Metric("ns", "less"),
-    "move earlier": Metric("ns", "less"),
-    "stop": Metric("ns", "less"),
-    "fire": Metric("ns", "less"),
-    "start and fire": Metric("ns", "less"),
-    "memory": Metric("bytes", "less"),
-}
+from .builds import INSTALLED, environment
+from .contest import Metric, Target
+from .processes import run
+from .programs import Programs
 
 
-def _many(number: int) -> str:
-    return f"{number:,} timers"
-
-
-@dataclass(frozen=True)
-class Heap(Benchmark):
+class Heap(Programs):
     """The benchmark `heap`, of `many` timers."""
 
     name = "heap"
     title = "Timers in one heap, per timer"
-    metrics = _METRICS
-    targets = (Target(_many(1_000_000), "start and fire", INSTALLED, GO, at_most=0.7),)
+    metrics: Mapping[str, Metric] = {
+        **{
+            phase: Metric("ns", "less")
+            for phase in ("start", "move later", "move earlier", "stop", "fire", "start and fire")
+        },
+        "memory": Metric("bytes", "less"),
+    }
+    targets = (Target("1,000,000 timers", "start and fire", INSTALLED, "Go AfterFunc", at_most=0.7),)
 
-    many: int = 1_000_000
-
-    def contestants(self) -> Sequence[Contestant]:
-        return (*contestants(), Contestant(TUPLES), Contestant(ASYNCIO), golang.contestant(GO))
+    def __init__(self, many: int = 1_000_000) -> None:
+        self._many = many
 
     def cases(self) -> Sequence[str]:
-        return (_many(self.many),)
+        return (f"{self._many:,} timers",)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        if contestant == GO:
-            return processes.run([golang.program("heap"), str(self.many)])
-        return processes.run(processes.python("heap_child", _QUEUES[contestant], self.many), environment(contestant))
+        return run(self.command(contestant, self._many), environment(contestant))
 
     def quick(self) -> Self:
         return type(self)(many=2_000)

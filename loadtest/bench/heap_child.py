@@ -13,24 +13,25 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..schemes.baselines import Alarm, LazyHeapq
+from ..schemes.baseline import Alarm, LazyHeapq
 from .measured import Timings, finish, resident, spread_times
 
 # added to a timeout when a timer is started, as programs do: the sum is an object of its own and takes memory
 NOW = 0.0
+# after all timers
+LATE = 1e5
 
 
 def _nothing(*_: object) -> None:
     """Do nothing: the timers' callback."""
 
 
-class Timed:
-    """A queue and what its phases take. `make` makes a timer of a callback."""
+class Queue:
+    """A queue with the interface of `Timers`, and its phases. `make` makes a timer of a callback."""
 
     def __init__(self, queue: Any, make: Callable[[Callable[..., object]], Any]) -> None:
         self._queue = queue
         self._make = make
-        self.timings = Timings(loops=1, values=1)
 
     def start(self, times: Sequence[float]) -> list[Any]:
         """Start a new timer for each time."""
@@ -54,37 +55,26 @@ class Timed:
         for timer in timers:
             stop(timer)
 
-    def fire(self, now: float) -> None:
-        """Run all that are due, and see to it that what remains is later."""
-        assert self._queue.check(now) > now
-
-    def phase(self, name: str, operations: int, action: Callable[..., object], *arguments: Any) -> None:
-        """Time an action of so many operations."""
-
-        def seconds(_: int) -> float:
-            began = time.perf_counter()
-            action(*arguments)
-            return time.perf_counter() - began
-
-        self.timings.function(name, seconds, operations)
+    def fire(self) -> None:
+        """Run all that are pending, and see to it that they have run."""
+        assert self._queue.check(LATE) > LATE
 
 
 class Loop(asyncio.SelectorEventLoop):
     """asyncio's own loop, with a time that it is told."""
 
-    now = 0.0
+    now = NOW
 
     def time(self) -> float:
         """Return that time."""
         return self.now
 
 
-class Asyncio(Timed):
+class Asyncio(Queue):
     """The handles of asyncio's loop, which removes the cancelled ones in a turn: that is part of a phase."""
 
     def __init__(self) -> None:
         self._loop = Loop()
-        super().__init__(None, lambda callback: callback)
 
     def start(self, times: Sequence[float]) -> list[Any]:
         call_at = self._loop.call_at
@@ -102,49 +92,61 @@ class Asyncio(Timed):
             timer.cancel()
         self._turn()
 
-    def fire(self, now: float) -> None:
-        before, self._loop.now = self._loop.now, now
+    def fire(self) -> None:
         fired: list[bool] = []
-        self._loop.call_at(now, fired.append, True)
+        self._loop.call_at(LATE, fired.append, True)
+        self._loop.now = LATE
         self._turn()
         assert fired
-        self._loop.now = before
+        self._loop.now = NOW
 
     def _turn(self) -> None:
         self._loop.run_until_complete(asyncio.sleep(0))
 
 
-def many(timed: Timed, number: int) -> dict[str, float]:
+def many(queue: Queue, number: int) -> dict[str, float]:
     """Start, move later, move earlier, stop half and fire the other half; then start all again and fire them."""
+    timings = Timings(loops=1, values=1)
+
+    def phase(name: str, operations: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Time an action of so many operations."""
+
+        def seconds(_: int) -> float:
+            began = time.perf_counter()
+            action(*arguments)
+            return time.perf_counter() - began
+
+        timings.function(name, seconds, operations)
+
     times = spread_times(number, 3600.0, 7200.0)
     earlier = spread_times(number, 1800.0, 3600.0)
     timers: list[Any] = []
     before = resident()
-    timed.phase("start", number, lambda: timers.extend(timed.start(times)))
+    phase("start", number, lambda: timers.extend(queue.start(times)))
     after = resident()
-    timed.phase("move later", number, timed.move, timers, [when + 3600.0 for when in times])
-    timed.phase("move earlier", number, timed.move, timers, earlier)
-    timed.phase("stop", number // 2, timed.stop, timers[: number // 2])
-    timed.fire(1e5)
+    phase("move later", number, queue.move, timers, [when + 3600.0 for when in times])
+    phase("move earlier", number, queue.move, timers, earlier)
+    phase("stop", number // 2, queue.stop, timers[: number // 2])
+    queue.fire()
     timers.clear()
-    timed.phase("start again", number, lambda: timers.extend(timed.start(times)))
-    timed.phase("fire", number, timed.fire, 1e5)
-    found = timed.timings.figures
+    phase("start again", number, lambda: timers.extend(queue.start(times)))
+    phase("fire", number, queue.fire)
+    found = timings.figures
     found["start and fire"] = found.pop("start again") + found["fire"]
     if before is not None and after is not None:
         found["memory"] = (after - before) / number
     return found
 
 
-def main(queue: str, number: str) -> None:
+def main(name: str, number: str) -> None:
     """Measure, print the figures and exit."""
-    if queue == "deadlined":
+    if name == "deadlined":
         from deadlined.timers import Timer, Timers  # not what a peer is measured with
 
-        timed = Timed(Timers(), Timer)
+        queue = Queue(Timers(), Timer)
     else:
-        timed = Asyncio() if queue == "asyncio" else Timed(LazyHeapq(), Alarm)
-    finish(many(timed, int(number)))
+        queue = Asyncio() if name == "asyncio" else Queue(LazyHeapq(), Alarm)
+    finish(many(queue, int(number)))
 
 
 if __name__ == "__main__":

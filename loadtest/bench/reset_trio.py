@@ -1,63 +1,115 @@
-"""The cost of trio's own timeouts. Run by the benchmark `reset`.
+"""The cost of moving a deadline of this project, and of trio's own timeouts. Run by the benchmark `reset`.
 
-    python -m loadtest.bench.reset_trio scope|moved_scope live|expiry NUMBER LOOPS VALUES
+    python -m loadtest.bench.reset_trio WAY live|expiry NUMBER LOOPS VALUES
 
-`scope`: entered and left; `moved_scope`: one scope's deadline is moved; both with NUMBER scopes entered meanwhile.
-expiry: NUMBER scopes are moved later, and past their old times. In one task that many scopes must be nested, so none of
-them may come due.
+live: the statements of WAYS, with NUMBER deadlines armed. The measured one of this project is that of a real
+connection; the others are bare timers in the same heap. trio's are of scopes that are entered.
+
+expiry: NUMBER deadlines, moved later before they come, and past their old times. Those of this project are on
+descriptors that do not exist, because no machine has that many; the function is the same. Scopes of one task are
+nested, so none of them may come due.
 """
 
 from __future__ import annotations
 
 import math
+import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import trio
 
+from deadlined import Conn
+from deadlined.poll import Clock, FakePort, Poller
+from deadlined.runtime import current_host
+from deadlined.timers import Timer
+
 from .measured import HOUR, Expiry, Timings, finish, spread_times
 
+# `deadline`: the caller reads the clock; `timeout`: the method does. `scope`: entered and left; `moved_scope`: moved
 WAYS: Mapping[str, Mapping[str, str]] = {
+    "deadline": {
+        "later": "conn.set_read_deadline(trio.current_time() + 5)",
+        "earlier": "seconds -= step; fresh.set_read_deadline(trio.current_time() + seconds)",
+        "set and cleared": "conn.set_read_deadline(trio.current_time() + 5); conn.set_read_deadline(inf)",
+    },
+    "timeout": {"later": "conn.set_read_timeout(5)"},
     "scope": {"later": "with trio.move_on_after(5): pass"},
     "moved_scope": {
-        "later": "scope.deadline = trio.current_time() + 5",
-        "earlier": "seconds -= step; scope.deadline = trio.current_time() + seconds",
-        "set and cleared": "scope.deadline = trio.current_time() + 5; scope.deadline = inf",
+        "later": "fresh.deadline = trio.current_time() + 5",
+        "earlier": "seconds -= step; fresh.deadline = trio.current_time() + seconds",
+        "set and cleared": "fresh.deadline = trio.current_time() + 5; fresh.deadline = inf",
     },
 }
 
 
-@contextmanager
-def entered(times: Sequence[float]) -> Iterator[list[trio.CancelScope]]:
-    """Enter a scope for each deadline."""
-    scopes = [trio.CancelScope(deadline=when) for when in times]
-    for scope in scopes:
-        scope.__enter__()
-    try:
-        yield scopes
-    finally:
-        for scope in reversed(scopes):
-            scope.__exit__(None, None, None)
+def _nothing(arg: object, seq: int, lateness: float) -> None:
+    """Do nothing: the callback of timers that never fire."""
 
 
 async def live(way: str, number: int, timings: Timings) -> None:
-    """Measure one way, print the figures and exit, because leaving a million scopes takes long."""
-    # the measured scope is one of `number`
-    far = [trio.current_time() + offset for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
-    with entered(far), trio.CancelScope() as scope:  # noqa: ASYNC100, the scope itself is measured
-        names = {"HOUR": HOUR, "inf": math.inf, "scope": scope, "step": 2.9 * HOUR / timings.loops, "trio": trio}
+    """Measure one way with `number` deadlines armed, of which the measured one is one; print the figures and exit."""
+    now = trio.current_time()
+    others = [now + offset for offset in spread_times(number - 1, HOUR / 4, 2 * HOUR)]
+    names: dict[str, Any] = {"HOUR": HOUR, "inf": math.inf, "step": 2.9 * HOUR / timings.loops, "trio": trio}
+    with ExitStack() as stack:
+        if "scope" in way:
+            _scopes(stack, others)
+            names["scope"] = stack.enter_context(trio.CancelScope())
+            setup = "seconds = 3 * HOUR; fresh = scope"
+        else:
+            near, far = socket.socketpair()
+            stack.enter_context(far)
+            names |= {"conn": Conn.from_socket(near), "unconnected": _unconnected}
+            for when in others:
+                current_host().set_timer(Timer(_nothing), when)
+            # a new connection: an entry that is already filed at an earlier time would not have to move
+            setup = "seconds = 3 * HOUR; fresh = unconnected()"
         for name, statement in WAYS[way].items():
-            timings.statement(name, statement, names, "seconds = 3 * HOUR")
+            timings.statement(name, statement, names, setup)
         if way == "scope":
             timings.figures["set and cleared"] = timings.figures["later"]
+        # leaving a million scopes takes long
         finish(timings.figures)
 
 
+def _unconnected() -> Conn:
+    return Conn.from_socket(socket.socket(socket.AF_UNIX))
+
+
+def _scopes(stack: ExitStack, times: Sequence[float]) -> list[trio.CancelScope]:
+    """Enter a scope for each deadline."""
+    return [stack.enter_context(trio.CancelScope(deadline=when)) for when in times]
+
+
+def refiled(number: int) -> float:
+    """Return the CPU seconds of moving `number` deadlines later and of filing them anew. RuntimeError if some were
+    not."""
+    # without sockets, on the clock that a trio run has
+    poller = Poller(FakePort(), Clock(time.perf_counter, 0.0), lambda _: None)
+    expiry = Expiry(time.perf_counter, number)
+    halves = [poller.open(fd).read for fd in range(number)]
+    for half, when in zip(halves, expiry.old, strict=True):
+        half.set_deadline(when)
+    expiry.moving()
+    for half in halves:
+        half.set_timeout(HOUR)
+    expiry.wait()
+    poller.poll(0.0)
+    spent = expiry.seconds()
+    if poller.timers.statistics().refiled < number:
+        raise RuntimeError("not all deadlines were filed anew")
+    return spent
+
+
 async def expired(number: int) -> float:
-    """Return the CPU seconds of moving `number` deadlines later, and of a turn of the loop past their old times."""
+    """Return the CPU seconds of moving `number` scopes later, and of a turn of the loop past their old times."""
     expiry = Expiry(trio.current_time, number)
-    with entered(expiry.old) as scopes:
+    with ExitStack() as stack:
+        scopes = _scopes(stack, expiry.old)
         expiry.moving()
         for scope in scopes:
             scope.deadline = trio.current_time() + HOUR
@@ -71,7 +123,7 @@ def main(way: str, kind: str, number: str, loops: str, values: str) -> None:
     timings = Timings(int(loops), int(values))
     if kind == "live":
         trio.run(live, way, int(number), timings)
-    timings.past_expiry(lambda count: trio.run(expired, count), int(number))
+    timings.past_expiry(refiled if way == "deadline" else lambda count: trio.run(expired, count), int(number))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import math
 from enum import Enum
 from typing import Final
 
-from ..peers.churn_protocol import EXPIRED, INSTANT, SET
+from ..peers.churn_protocol import EXPIRED, SET
 
 # seconds after its deadline at which a firing counts as lost, by default
 PATIENCE: Final = 2.0
@@ -45,7 +45,7 @@ class Verdict(Enum):
 class Account:
     """The record of one connection, which has at most one unanswered request."""
 
-    __slots__ = ("_answered", "_asked_at", "_given_up", "_kind", "_number", "_patience", "_seconds", "due")
+    __slots__ = ("_answered", "_asked", "_given_up", "_number", "_patience", "due")
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -53,9 +53,8 @@ class Account:
         self.due = math.inf
         self._number = 0
         self._answered = 0
-        self._kind = SET
-        self._seconds = 0.0
-        self._asked_at = 0.0
+        # the deadline of the last request
+        self._asked = math.inf
         self._given_up = math.inf
 
     @property
@@ -63,16 +62,16 @@ class Account:
         """True if a request has not been answered."""
         return self._number != self._answered
 
-    def ask(self, kind: int, seconds: float, now: float) -> int:
+    def ask(self, due: float) -> int:
         """Record a request that is about to be sent, and return its number."""
         self._number += 1
-        self._kind, self._seconds, self._asked_at = kind, seconds, now
+        self._asked = due
         return self._number
 
     def hear(self, number: int, kind: int, due: float, lateness: float, now: float) -> Verdict:
         """Judge a reply that was received at `now`."""
         if kind == SET:
-            return self._accept(number, due, now)
+            return self._accept(number, due)
         if kind == EXPIRED:
             return self._judge(number, due, lateness, now)
         return Verdict.WRONG
@@ -84,29 +83,26 @@ class Account:
         self._given_up, self.due = self.due, math.inf
         return True
 
-    def _accept(self, number: int, due: float, now: float) -> Verdict:
+    def _accept(self, number: int, due: float) -> Verdict:
         if number != self._number or not self.waiting:
             return Verdict.WRONG
         self._answered, self.due = number, due
-        return Verdict.ANSWERED if self._as_asked(due, now) else Verdict.WRONG
+        return Verdict.ANSWERED if _same(due, self._asked) else Verdict.WRONG
 
     def _judge(self, number: int, due: float, lateness: float, now: float) -> Verdict:
-        if self.waiting and number == self._number:
+        if self.waiting and number == self._number and self._accept(number, due) is Verdict.WRONG:
             # it passed before the answer was sent, so this is the answer as well
-            if not self._as_asked(due, now):
-                return Verdict.WRONG
-            self._answered, self.due = number, due
+            return Verdict.WRONG
         if number == self._answered and due == self._given_up < now:
             self._given_up = math.inf
             return Verdict.GIVEN_UP
-        if number != self._answered or not math.isclose(due, self.due, rel_tol=0.0, abs_tol=TOLERANCE):
+        if number != self._answered or not _same(due, self.due):
             return Verdict.STALE
         self.due = math.inf
         if lateness < 0.0 or now < due - TOLERANCE:
             return Verdict.EARLY
         return Verdict.LOST if lateness > self._patience else Verdict.FIRED
 
-    def _as_asked(self, due: float, now: float) -> bool:
-        if self._kind == INSTANT:
-            return abs(due - self._seconds) <= TOLERANCE
-        return self._asked_at + self._seconds - TOLERANCE <= due <= now + self._seconds + TOLERANCE
+
+def _same(due: float, other: float) -> bool:
+    return math.isclose(due, other, rel_tol=0.0, abs_tol=TOLERANCE)

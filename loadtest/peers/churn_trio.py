@@ -1,66 +1,69 @@
-"""The server of the benchmark `churn` on `trio.SocketStream`: a cancel scope for every operation."""
+"""The servers of the benchmark `churn` on trio: `python -m loadtest.peers.churn_trio deadlined|trio`.
+
+deadlined: on `deadlined.Conn`, where deadlines are fields of the connection. trio: on `trio.SocketStream`, with a
+cancel scope for every operation.
+"""
 
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
 
 import trio
 
+import deadlined
+from deadlined import Conn, DeadlineExceeded
 from deadlined.service import tune_gc
 
-from .churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN, announce, monotonic_offset
+from .churn_protocol import REQUEST, Deadlines, monotonic_offset
+from .hosts import announce
+
+Scope = Callable[[float], AbstractContextManager[object]]
 
 
-class Handler:
-    """The server. `offset` is added to the run's clock to get the machine's."""
-
-    def __init__(self, offset: float) -> None:
-        self._offset = offset
-
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve a connection until either side closes it."""
-        with suppress(trio.BrokenResourceError):
-            await self._answer(stream)
-
-    async def _answer(self, stream: trio.SocketStream) -> None:
-        clock, offset = trio.current_time, self._offset
-        data = b""
-        number = previous_number = UNKNOWN
-        due = previous_due = math.inf
-        while True:
-            try:
-                with trio.fail_at(due):
-                    received = await stream.receive_some(REQUEST.size - len(data))
-                if not received:
+async def answer(stream: Any, deadlines: Deadlines, scope: Scope, move: Callable[[float], object]) -> None:
+    """Serve a connection until either side closes it, with a scope for every operation, or a deadline that is moved."""
+    data = b""
+    while True:
+        try:
+            with scope(deadlines.due):
+                received = await stream.receive_some(REQUEST.size - len(data))
+            data += received
+            if len(data) == REQUEST.size:
+                reply, data = deadlines.take(data), b""
+                move(deadlines.due)
+                if reply is None:
                     return
-                data += received
-                if len(data) < REQUEST.size:
-                    continue
-                previous_number, previous_due = number, due
-                number, kind, seconds = REQUEST.unpack(data)
-                data = b""
-                due = seconds - offset if kind == INSTANT else clock() + seconds
-                if kind == CLOSE:
-                    return
-                with trio.fail_at(due):
-                    await stream.send_all(REPLY.pack(number, SET, due + offset, 0.0))
-            except trio.TooSlowError:
-                now = clock()
-                # the error does not say which deadline it was
-                expired, passed = (number, due) if now >= due else (previous_number, previous_due)
-                due = math.inf
-                await stream.send_all(REPLY.pack(expired, EXPIRED, passed + offset, now - passed))
+                with scope(deadlines.due):
+                    await stream.send_all(reply)
+            elif not received:
+                return
+        except (trio.TooSlowError, DeadlineExceeded) as error:
+            move(math.inf)
+            which = error.deadline if isinstance(error, DeadlineExceeded) else None
+            await stream.send_all(deadlines.passed(trio.current_time(), which))
 
 
-async def main() -> None:
+async def main(host: str) -> None:
     """Serve on a free port until the process is terminated."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    handler = Handler(monotonic_offset(trio.current_time))
+    offset = monotonic_offset(trio.current_time)
+
+    async def handle(stream: Any) -> None:
+        with suppress(trio.BrokenResourceError):
+            if isinstance(stream, Conn):
+                await answer(stream, Deadlines(offset), nullcontext, stream.set_deadline)
+            else:
+                await answer(stream, Deadlines(offset), trio.fail_at, lambda due: None)
+
+    open_listeners = deadlined.open_tcp_listeners if host == "deadlined" else trio.open_tcp_listeners
+    listeners: Any = await open_listeners(0, host="127.0.0.1")
     announce(listeners[0].socket.getsockname()[1])
-    await trio.serve_listeners(handler.serve, listeners)
+    await trio.serve_listeners(handle, listeners)
 
 
 if __name__ == "__main__":
     tune_gc()
-    trio.run(main)
+    trio.run(main, sys.argv[1])

@@ -10,6 +10,8 @@ import asyncio
 import sys
 from contextlib import suppress
 
+from .hosts import announce, loop_factory
+
 SECONDS = 5.0
 # bytes; as in the other servers
 SIZE = 65536
@@ -35,25 +37,20 @@ async def timeout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
-async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve a connection in the mode of the command line."""
-    # the client ends by closing, or was too slow
-    with suppress(ConnectionError, TimeoutError):
-        await {"plain": plain, "timeout": timeout}[sys.argv[2]](reader, writer)
-    writer.close()
-
-
-async def main() -> None:
+async def main(mode: str) -> None:
     """Serve on a free port until the process is terminated."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # the client ends by closing, or was too slow
+        with suppress(ConnectionError, TimeoutError):
+            await {"plain": plain, "timeout": timeout}[mode](reader, writer)
+        writer.close()
+
     server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=BACKLOG)
-    print(f"listening on tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    announce(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "uvloop":
-        import uvloop
-
-        uvloop.run(main())
-    else:
-        asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory(sys.argv[1])) as runner:
+        runner.run(main(sys.argv[2]))

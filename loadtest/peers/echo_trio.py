@@ -8,7 +8,6 @@ connection, whose deadline is moved before every read and every write; the cheap
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +15,8 @@ import trio
 
 import deadlined
 from deadlined import Conn
+
+from .hosts import announce
 
 SECONDS = 5.0
 
@@ -28,13 +29,11 @@ async def plain(stream: Conn | trio.SocketStream) -> None:
 
 async def moved(conn: Conn) -> None:
     """Echo until the peer ends, each read and each write within SECONDS."""
-    while True:
-        conn.set_read_timeout(SECONDS)
-        data = await conn.receive_some()
-        if not data:
-            return
+    conn.set_read_timeout(SECONDS)
+    while data := await conn.receive_some():
         conn.set_write_timeout(SECONDS)
         await conn.send_all(data)
+        conn.set_read_timeout(SECONDS)
 
 
 async def fail_after(stream: trio.SocketStream) -> None:
@@ -52,34 +51,24 @@ async def scope(stream: trio.SocketStream) -> None:
     """Do the same with one scope per connection."""
     now = trio.current_time
     with trio.move_on_after(SECONDS) as limit:
-        while True:
-            limit.deadline = now() + SECONDS
-            data = await stream.receive_some()
-            if not data:
-                return
+        while data := await stream.receive_some():
             limit.deadline = now() + SECONDS
             await stream.send_all(data)
-
-
-MODES: Mapping[str, Callable[[Any], Awaitable[None]]] = {
-    "plain": plain,
-    "moved": moved,
-    "fail_after": fail_after,
-    "scope": scope,
-}
+            limit.deadline = now() + SECONDS
 
 
 async def main(host: str, mode: str) -> None:
     """Serve on a free port until the process is terminated."""
+    serve: Any = {"plain": plain, "moved": moved, "fail_after": fail_after, "scope": scope}[mode]
 
     async def handle(stream: Any) -> None:
         # the client ends by closing, or was too slow
         with suppress(trio.BrokenResourceError, trio.TooSlowError, deadlined.DeadlineExceeded, ConnectionError):
-            await MODES[mode](stream)
+            await serve(stream)
 
     open_listeners = deadlined.open_tcp_listeners if host == "deadlined" else trio.open_tcp_listeners
     listeners: Any = await open_listeners(0, host="127.0.0.1")
-    print(f"listening on tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
+    announce(listeners[0].socket.getsockname()[1])
     await trio.serve_listeners(handle, listeners)
 
 

@@ -7,30 +7,25 @@ once per turn of the loop.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
-from . import lateness_report as report
+from .hosts import loop_factory
+from .lateness_report import armed, main
 
 
 async def calls(count: int, spread: float) -> list[float]:
     """Return the lateness of each call, in seconds."""
     call_at, done = asyncio.get_running_loop().call_at, asyncio.Event()
-    lateness = report.armed(count, spread, time.monotonic, lambda when, fire: call_at(when, fire, when), done)
+    lateness = armed(count, spread, time.monotonic, lambda when, fire: call_at(when, fire, when), done.set)
     await done.wait()
     return lateness
 
 
-def main(variant: str, count: str, spread: str) -> None:
+def measured(variant: str, count: int, spread: float) -> list[float]:
     """Measure on the named loop."""
-    factory = asyncio.new_event_loop
-    if variant == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        report.measure(lambda count, spread: runner.run(calls(count, spread)), count, spread)
+    with asyncio.Runner(loop_factory=loop_factory(variant)) as runner:
+        return runner.run(calls(count, spread))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(measured)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 # seconds from the start to the first timer that is due, in all and per timer: by then even half a core has made all
 # timers (trio takes 50 us for a task)
@@ -21,13 +22,6 @@ LEAD_EACH: Final = 150e-6
 # the warm-up round, which loads code and fills caches
 WARM_COUNT: Final = 100
 WARM_SPREAD: Final = 0.1
-
-
-class Event(Protocol):
-    """An event of trio, of asyncio or of threads."""
-
-    def set(self) -> object:
-        """Wake the one that waits."""
 
 
 def due_times(count: int, spread: float, now: float) -> list[float]:
@@ -48,9 +42,9 @@ def armed(
     spread: float,
     clock: Callable[[], float],
     arm: Callable[[float, Callable[[float], None]], object],
-    done: Event,
+    done: Callable[[], object],
 ) -> list[float]:
-    """Arm timers; return the list that gets the seconds by which each is late, and set `done` with the last of them.
+    """Arm timers; return the list that gets the seconds by which each is late, and call `done` with the last of them.
 
     `arm(when, fire)` must have `fire(when)` called at that time.
     """
@@ -59,19 +53,13 @@ def armed(
     def fire(due: float) -> None:
         lateness.append(clock() - due)
         if len(lateness) == count:
-            done.set()
+            done()
 
     due = due_times(count, spread, clock())
     for when in due:
         arm(when, fire)
     require_lead(due, clock())
     return lateness
-
-
-def measure(timers: Callable[[int, float], list[float]], count: str, spread: str) -> None:
-    """Warm up, measure `count` timers within `spread` seconds, and print the figures."""
-    timers(WARM_COUNT, WARM_SPREAD)
-    print(json.dumps(figures(timers(int(count), float(spread)))))
 
 
 def figures(lateness: Sequence[float]) -> dict[str, float]:
@@ -84,3 +72,10 @@ def figures(lateness: Sequence[float]) -> dict[str, float]:
         record(found, late)
     early = 100 * sum(late < 0.0 for late in lateness) / len(lateness)
     return {**{name: value or 0.0 for name, value in milliseconds(found).items()}, "early": early}
+
+
+def main(measured: Callable[[str, int, float], list[float]]) -> None:
+    """Follow the command line above: warm up, measure, and print the figures."""
+    variant, count, spread = sys.argv[1:]
+    measured(variant, WARM_COUNT, WARM_SPREAD)
+    print(json.dumps(figures(measured(variant, int(count), float(spread)))))

@@ -1,61 +1,32 @@
-"""The lateness of deadlined's `after_func` (VARIANT "func"), of its read deadlines ("conn"), of its `TimerThread`
+"""The lateness of deadlined's `after_func` (VARIANT "func", or "precise" with precise wakes), of its `TimerThread`
 ("thread"), and of trio's `sleep_until` ("sleep")."""
 
 from __future__ import annotations
 
-import socket
-import sys
+import os
 import threading
 import time
-from contextlib import ExitStack, closing
 
 import trio
 
 import deadlined
-from deadlined import Conn, DeadlineExceeded
 from deadlined.threads import TimerThread
 
-from . import lateness_report as report
+from .lateness_report import armed, due_times, main, require_lead
 
 
 async def functions(count: int, spread: float) -> list[float]:
     """Return the lateness of each function called, in seconds."""
     clock, done = trio.current_time, trio.Event()
     # as close to `when` as a caller can get
-    lateness = report.armed(
-        count, spread, clock, lambda when, fire: deadlined.after_func(when - clock(), fire, when), done
+    lateness = armed(
+        count, spread, clock, lambda when, fire: deadlined.after_func(when - clock(), fire, when), done.set
     )
     await done.wait()
     return lateness
 
 
-async def connections(count: int, spread: float) -> list[float]:
-    """Return the lateness of each read that its deadline ended. Both ends of each socket pair are measured."""
-    clock = trio.current_time
-    lateness: list[float] = []
-
-    async def read(conn: Conn, when: float) -> None:
-        conn.set_read_deadline(when)
-        try:
-            await conn.receive_some()
-        except DeadlineExceeded as error:
-            lateness.append(clock() - error.deadline)
-
-    # closed at the end, because closing one end wakes the other
-    with ExitStack() as stack:
-        ends = [end for _ in range((count + 1) // 2) for end in socket.socketpair()]
-        conns = [stack.enter_context(closing(Conn.from_socket(end))) for end in ends[:count]]
-        stack.enter_context(closing(ends[-1]))
-        async with trio.open_nursery() as nursery:
-            due = report.due_times(count, spread, clock())
-            for conn, when in zip(conns, due, strict=True):
-                nursery.start_soon(read, conn, when)
-            await trio.lowlevel.checkpoint()
-            report.require_lead(due, clock())
-    return lateness
-
-
-async def tasks(count: int, spread: float) -> list[float]:
+async def sleeps(count: int, spread: float) -> list[float]:
     """Return the lateness of each task that sleeps, in seconds."""
     clock = trio.current_time
     lateness: list[float] = []
@@ -65,11 +36,11 @@ async def tasks(count: int, spread: float) -> list[float]:
         lateness.append(clock() - when)
 
     async with trio.open_nursery() as nursery:
-        due = report.due_times(count, spread, clock())
+        due = due_times(count, spread, clock())
         for when in due:
             nursery.start_soon(sleep, when)
         await trio.lowlevel.checkpoint()
-        report.require_lead(due, clock())
+        require_lead(due, clock())
     return lateness
 
 
@@ -77,21 +48,20 @@ def thread(count: int, spread: float) -> list[float]:
     """Return the lateness of each call of one thread's timers, in seconds."""
     clock, done = time.monotonic, threading.Event()
     with TimerThread() as timers:
-        lateness = report.armed(
-            count, spread, clock, lambda when, fire: timers.after_func(when - clock(), fire, when), done
+        lateness = armed(
+            count, spread, clock, lambda when, fire: timers.after_func(when - clock(), fire, when), done.set
         )
         done.wait()
     return lateness
 
 
-def main(variant: str, count: str, spread: str) -> None:
+def measured(variant: str, count: int, spread: float) -> list[float]:
     """Measure one of them."""
     if variant == "thread":
-        report.measure(thread, count, spread)
-        return
-    lateness = {"func": functions, "conn": connections, "sleep": tasks}[variant]
-    report.measure(lambda count, spread: trio.run(lateness, count, spread), count, spread)
+        return thread(count, spread)
+    os.environ["DEADLINED_PRECISE"] = "1" if variant == "precise" else "0"
+    return trio.run(sleeps if variant == "sleep" else functions, count, spread)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(measured)

@@ -1,6 +1,6 @@
 """The benchmark `schemes`: each timer queue in each operation and workload, a metric per number of timers.
 
-A size that would take longer than PATIENCE seconds is left out, and the table says so.
+A size that would take too long is left out, and the table says so.
 """
 
 from __future__ import annotations
@@ -18,17 +18,8 @@ from ..bench import builds, processes
 from ..bench.contest import Benchmark, Contestant, Metric
 from ..bench.results import Results
 from .operations import OPERATIONS
-from .subjects import SUBJECTS
+from .queues import SUBJECTS
 from .workloads import WORKLOADS
-
-MOST: Final = 1_000_000
-QUICK_MOST: Final = 1000
-# seconds that one size may take in one start, and seconds after which a step that can be cut short is
-PATIENCE: Final = 15.0
-BUDGET: Final = 2.0
-QUICK_BUDGET: Final = 0.02
-# runs of a small size in one start at most
-VALUES: Final = 20
 
 # fewer show no growth
 LEAST_SIZES: Final = 3
@@ -37,20 +28,20 @@ CASES: Final = (*OPERATIONS, *WORKLOADS)
 
 
 class Schemes(Benchmark):
-    """The benchmark `schemes`, up to `most` timers."""
+    """The benchmark `schemes`, up to `most` timers.
+
+    `patience`: seconds that one size may take in one start. `values`: runs of a small size in one start at most.
+    """
 
     name = "schemes"
     title = f"Timer queues (timers {'compiled' if COMPILED else 'pure Python'}): ns each, by the number of timers"
     repetitions = 3
     columns = 6
 
-    def __init__(
-        self, most: int = MOST, patience: float = PATIENCE, budget: float = BUDGET, values: int = VALUES
-    ) -> None:
+    def __init__(self, most: int = 1_000_000, patience: float = 15.0, values: int = 20) -> None:
         self._sizes = tuple(10**power for power in range(1, 10) if 10**power <= most)
         self.metrics = {str(size): Metric("ns", "less") for size in self._sizes}
         self._patience = patience
-        self._budget = budget
         self._values = values
 
     def contestants(self) -> Sequence[Contestant]:
@@ -60,7 +51,7 @@ class Schemes(Benchmark):
         return CASES
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        settings = (contestant, case, self._patience, self._budget, self._values, *self._sizes)
+        settings = (contestant, case, self._patience, self._values, *self._sizes)
         command = [sys.executable, "-m", f"{__package__}.child", *map(str, settings)]
         return processes.run(command, builds.environment(builds.INSTALLED))
 
@@ -69,7 +60,6 @@ class Schemes(Benchmark):
         late = [f"{size:,}" for size in self._sizes if found and size not in found]
         return {
             "slope": "-" if len(found) < LEAST_SIZES else f"{slope(found):.2f}",
-            "theory": SUBJECTS[contestant].theory(case) if case in OPERATIONS else "-",
             f"> {self._patience:g} s": ", ".join(late),
         }
 
@@ -84,7 +74,7 @@ class Schemes(Benchmark):
         growths(self.title, {case: found for case, found in costs.items() if found}, path)
 
     def quick(self) -> Self:
-        return type(self)(min(self._sizes[-1], QUICK_MOST), self._patience, QUICK_BUDGET, values=1)
+        return type(self)(min(self._sizes[-1], 1000), self._patience, values=1)
 
     def _costs(self, results: Results, contestant: str, case: str) -> dict[int, float]:
         """Return the medians by size."""

@@ -1,10 +1,11 @@
 """The measured process: one queue in one case, at all sizes.
 
-    python -m loadtest.schemes.child SUBJECT CASE PATIENCE BUDGET VALUES SIZE...
+    python -m loadtest.schemes.child SUBJECT CASE PATIENCE VALUES SIZE...
 
 The last line of output is one JSON object: nanoseconds of a step by size. A size that would take longer than PATIENCE
 seconds, judged by the sizes before, is left out. pyperf measures small sizes VALUES times at most, of which the median
-is reported, and those from 100,000 timers on once: one value is as many steps.
+is reported, and those from 100,000 timers on once: one value is twice as many steps at most, or those of BUDGET
+seconds.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from ..bench.measured import Timings, finish
-from .operations import OPERATIONS, Measure
-from .subjects import SUBJECTS, Subject
-from .workloads import WORKLOADS
+from .operations import OPERATIONS
+from .queues import SUBJECTS
+from .workloads import LEAST_STEPS, WORKLOADS
 
 # timers of all values of a size together
 ENOUGH = 100_000
+# seconds after which a step that can be cut short is
+BUDGET = 2.0
 
 
 def affordable(
@@ -42,33 +44,49 @@ def affordable(
 
 
 def expected(took: Sequence[tuple[int, float]], n: int) -> float:
-    """Estimate the seconds for size `n`: growth continues as between the last two sizes, and is at least linear."""
+    """Estimate the seconds for size `n`: growth continues as between the last two sizes, from linear to quadratic."""
     if not took:
         return 0.0
     size, last = took[-1]
     power = 1.0
     if len(took) > 1:
         before, earlier = took[-2]
-        power = max(1.0, math.log(last / earlier) / math.log(size / before))
+        power = min(2.0, max(1.0, math.log(last / earlier) / math.log(size / before)))
     return float(last * (n / size) ** power)
 
 
-def main(name: str, case: str, patience: str, budget: str, most: str, *sizes: str) -> None:
+def step(turns: Iterator[int], enough: int, budget: float) -> float:
+    """Return the mean seconds of a step, of those until there are `enough` or until `budget` seconds have passed.
+
+    What precedes the first turn is preparation. At least one step is measured.
+    """
+    next(turns)
+    done, began = 0, time.perf_counter()
+    for steps in turns:
+        # not once the generator has ended: that frees a million timers
+        ended = time.perf_counter()
+        done += steps
+        if done and (done >= enough or ended > began + budget):
+            break
+    return (ended - began) / done
+
+
+def value_of(name: str, case: str, n: int) -> Callable[[int], float]:
+    """Return the function that pyperf calls for each value: seconds of a step with `n` timers."""
+    chance = random.Random(f"{case} {n}")
+    measured, subject = {**OPERATIONS, **WORKLOADS}[case], SUBJECTS[name]
+    return lambda _: step(measured(subject, n, chance), max(LEAST_STEPS, 2 * n), BUDGET)
+
+
+def main(name: str, case: str, patience: str, most: str, *sizes: str) -> None:
     """Measure, print the figures and exit."""
-    measure = {**OPERATIONS, **WORKLOADS}[case]
     # a garbage collection would walk millions of timers and arguments again and again
     gc.disable()
     timings = Timings(loops=1, values=1)
     for n, values in affordable([int(size) for size in sizes], int(most), float(patience)):
         gc.collect()
-        step = partial(_step, measure, SUBJECTS[name], n, random.Random(f"{case} {n}"), float(budget))
-        timings.function(str(n), step, values=values)
+        timings.function(str(n), value_of(name, case, n), values=values)
     finish(timings.figures)
-
-
-def _step(measure: Measure, subject: Subject, n: int, chance: random.Random, budget: float, _: int) -> float:
-    """Return the seconds of a step, as pyperf asks for them."""
-    return measure(subject, n, chance, budget)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,18 @@ Answer     START is measured as half of the timers and the check that files them
            poller does.
 Cost       Ten timers are too few for a clock, so several queues hold a thousand timers together.
 
-All operations go through `Timers`, as in programs.
+All operations go through `Timers`, as in programs. Each is a generator: what precedes its first `yield` is preparation,
+and every other `yield` says how many steps were done since.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .subjects import CHECK, EXTRACT, START, STOP, Queue, Subject
-
-INF = float("inf")
+from .baseline import INF
+from .queues import Subject
 
 # seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
 BEGIN: Final = 1000.0
@@ -36,11 +35,11 @@ TICK: Final = 1 / 1024
 # the least number of timers in all queues together
 CROWD: Final = 1000
 
-# while extracting, checks between two looks at the clock
+# checks between two looks at the clock, while extracting
 LOOK: Final = 16
 
-# of a queue, a number of timers, random values, and a budget of seconds for what can be cut short: seconds of a step
-Measure = Callable[[Subject, int, random.Random, float], float]
+# of a queue, a number of timers, and random values: the steps of each turn
+Measured = Callable[[Subject, int, random.Random], Iterator[int]]
 
 # a queue and a timer of it
 _Member = tuple[Any, Any]
@@ -50,62 +49,66 @@ def nothing(arg: object, seq: int, lateness: float) -> None:
     """Do nothing: the timers' callback."""
 
 
-def start(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+def start(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Start half of the timers."""
     queues, members = _crowd(subject, n, chance)
     half = len(members) // 2
-    _started(queues, members[:half], chance)
+    _start(queues, members[:half], chance)
     starts = [(queue.modify, timer, BEGIN + chance.uniform(SHORTEST, LONGEST)) for queue, timer in members[half:]]
-    began = perf_counter()
+    yield 0
     for modify, timer, when in starts:
         modify(timer, when)
     for queue in queues:
         queue.check(BEGIN)
-    return (perf_counter() - began) / len(starts)
+    yield len(starts)
 
 
-def stop(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+def stop(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Stop half of the timers."""
     queues, members = _crowd(subject, n, chance)
-    _started(queues, members, chance)
+    _start(queues, members, chance)
     stops = [(queue.stop, timer) for queue, timer in members[: len(members) // 2]]
-    began = perf_counter()
+    yield 0
     for cancel, timer in stops:
         cancel(timer)
     for queue in queues:
         queue.check(BEGIN)
-    return (perf_counter() - began) / len(stops)
+    yield len(stops)
 
 
-def check(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
+def check(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Check each queue at ticks at which nothing is due."""
     queues, members = _crowd(subject, n, chance)
-    _started(queues, members, chance)
+    _start(queues, members, chance)
     ticks = [BEGIN + place * TICK for place in range(1, TICKS + 1)]
-    began = perf_counter()
+    yield 0
     for queue in queues:
         look = queue.check
         for now in ticks:
             look(now)
-    return (perf_counter() - began) / (TICKS * len(queues))
+    yield TICKS * len(queues)
 
 
-def extract(subject: Subject, n: int, chance: random.Random, budget: float) -> float:
-    """Fire all timers, or those that fire within the budget."""
+def extract(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
+    """Fire all timers, by a check at each wake time."""
     queues, members = _crowd(subject, n, chance)
-    _started(queues, members, chance)
-    began = perf_counter()
+    _start(queues, members, chance)
+    yield 0
     for queue in queues:
-        _drain(queue, began + budget)
-    spent = perf_counter() - began
-    fired = [timer for _, timer in members if timer.when == INF]
-    return spent / len(fired)
+        look, now, left = queue.check, queue.wake_time(), n
+        while left:
+            for _ in range(LOOK):
+                now = look(now)
+                if now == INF:
+                    break
+            before, left = left, len(queue)
+            yield before - left
 
 
-OPERATIONS: Final[Mapping[str, Measure]] = {START: start, STOP: stop, CHECK: check, EXTRACT: extract}
+OPERATIONS: Final[Mapping[str, Measured]] = {"START": start, "STOP": stop, "check": check, "extract": extract}
 
 
-def _crowd(subject: Subject, n: int, chance: random.Random) -> tuple[list[Queue], list[_Member]]:
+def _crowd(subject: Subject, n: int, chance: random.Random) -> tuple[list[Any], list[_Member]]:
     """Make queues, and n timers for each, in no order."""
     queues = [subject.queue() for _ in range(max(1, CROWD // n))]
     members = [(queue, subject.timer(nothing)) for queue in queues for _ in range(n)]
@@ -113,21 +116,8 @@ def _crowd(subject: Subject, n: int, chance: random.Random) -> tuple[list[Queue]
     return queues, members
 
 
-def _started(queues: Sequence[Queue], members: Sequence[_Member], chance: random.Random) -> None:
+def _start(queues: Sequence[Any], members: Sequence[_Member], chance: random.Random) -> None:
     for queue, timer in members:
         queue.modify(timer, BEGIN + chance.uniform(SHORTEST, LONGEST))
     for queue in queues:
         queue.check(BEGIN)
-
-
-def _drain(queue: Queue, limit: float) -> None:
-    """Check at each wake time until no timer is left or the limit is reached."""
-    look = queue.check
-    now = queue.wake_time()
-    while now < INF:
-        for _ in range(LOOK):
-            now = look(now)
-            if now == INF:
-                return
-        if perf_counter() > limit:
-            return

@@ -15,21 +15,20 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import builds, runner
-from loadtest.bench.churn import ASYNCIO, TRIO, Churn
-from loadtest.bench.contest import Benchmark
+from loadtest.bench.churn import CASES, Churn
+from loadtest.churn.profiles import Act, Herd, Steady
 from loadtest.clients.churn import Crowd, churned
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
-from loadtest.clients.churn_profiles import PROFILES, Burst, Herd, Move, Profile, Steady, Then
-from loadtest.peers.churn_protocol import CLOSE, EXPIRED, INSTANT, MOVE, SET
+from loadtest.peers.churn_protocol import CLOSE, EXPIRED, MOVE, REPLY, REQUEST, SET, UNKNOWN, Deadlines
 from loadtest.servers import Usage
 
 INF = math.inf
 
 
 def set_account(due: float = 105.0) -> Account:
-    """A connection whose request 1 set a deadline, asked at 100 and answered at 100.2."""
+    """A connection whose request 1 set a deadline, answered at 100.2."""
     account = Account()
-    assert account.ask(INSTANT, due, 100.0) == 1
+    assert account.ask(due) == 1
     assert account.hear(1, SET, due, 0.0, 100.2) is Verdict.ANSWERED
     return account
 
@@ -48,14 +47,14 @@ class TestTheBooks:
     @pytest.mark.parametrize("number", [1, 2], ids=["its number", "the new number"])
     def test_a_deadline_that_was_moved_away_is_stale(self, number: int) -> None:
         account = set_account()
-        account.ask(INSTANT, 109.0, 101.0)
+        account.ask(109.0)
         account.hear(2, SET, 109.0, 0.0, 101.1)
         assert account.hear(number, EXPIRED, 105.0, 0.001, 105.002) is Verdict.STALE
         assert account.hear(2, EXPIRED, 109.0, 0.001, 109.002) is Verdict.FIRED
 
     def test_a_cleared_deadline_is_stale_when_it_fires(self) -> None:
         account = set_account()
-        account.ask(MOVE, INF, 101.0)
+        account.ask(INF)
         assert account.hear(2, SET, INF, 0.0, 101.1) is Verdict.ANSWERED
         assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.STALE
         # without a deadline of its own to name, the server can only name the one that is not set
@@ -68,14 +67,14 @@ class TestTheBooks:
 
     def test_the_last_deadline_may_fire_while_the_next_request_is_on_its_way(self) -> None:
         account = set_account()
-        account.ask(INSTANT, 109.0, 104.999)
+        account.ask(109.0)
         assert account.hear(1, EXPIRED, 105.0, 0.001, 105.002) is Verdict.FIRED
         assert account.hear(2, SET, 109.0, 0.0, 105.003) is Verdict.ANSWERED
         assert account.due == 109.0
 
     def test_a_deadline_that_fires_before_it_is_answered_is_the_answer(self) -> None:
         account = Account()
-        account.ask(MOVE, 0.5, 100.0)
+        account.ask(100.6)
         assert account.waiting
         assert account.hear(1, EXPIRED, 100.6, 0.3, 100.95) is Verdict.FIRED
         assert not account.waiting
@@ -84,24 +83,15 @@ class TestTheBooks:
     def test_early_is_told_by_either_clock(self, lateness: float, now: float) -> None:
         assert set_account().hear(1, EXPIRED, 105.0, lateness, now) is Verdict.EARLY
 
-    @pytest.mark.parametrize(
-        ("due", "verdict"),
-        [(101.99, Verdict.WRONG), (102.0, Verdict.ANSWERED), (102.25, Verdict.ANSWERED), (102.51, Verdict.WRONG)],
-    )
-    def test_a_timeout_begins_between_the_request_and_its_answer(self, due: float, verdict: Verdict) -> None:
+    def test_a_deadline_at_another_time_is_wrong(self) -> None:
         account = Account()
-        account.ask(MOVE, 2.0, 100.0)
-        assert account.hear(1, SET, due, 0.0, 100.5) is verdict
-
-    def test_an_instant_is_not_moved(self) -> None:
-        account = Account()
-        account.ask(INSTANT, 105.0, 100.0)
-        assert account.hear(1, SET, 105.1, 0.0, 100.5) is Verdict.WRONG
+        account.ask(105.0)
+        assert account.hear(1, SET, 105.00001, 0.0, 100.5) is Verdict.WRONG
 
     @pytest.mark.parametrize(("number", "kind"), [(0, SET), (2, SET), (1, 9)])
     def test_an_answer_to_nothing_is_wrong(self, number: int, kind: int) -> None:
         account = Account()
-        account.ask(INSTANT, 105.0, 100.0)
+        account.ask(105.0)
         assert account.hear(number, kind, 105.0, 0.0, 100.5) is Verdict.WRONG
 
     def test_a_second_answer_is_wrong(self) -> None:
@@ -123,70 +113,63 @@ class TestTheBooks:
         assert set_account().hear(1, EXPIRED, 105.0, PATIENCE + 0.1, 107.2) is Verdict.LOST
 
 
-class TestTheProfiles:
-    @pytest.mark.parametrize("name", PROFILES)
-    def test_every_kind_of_end_occurs(self, name: str) -> None:
-        profile = PROFILES[name](1000, 1000.0, random.Random(1))
-        due, seen = INF, set()
-        for number in range(3000):
-            move = profile.move(number / 1000, due)
-            seen.add(move.then)
-            due = move.seconds if move.kind == INSTANT else number / 1000 + move.seconds
-        assert seen == set(Then)
+class TestAServersBooks:
+    def test_a_request_sets_the_deadline_on_the_servers_clock_and_is_answered_on_the_machines(self) -> None:
+        deadlines = Deadlines(100.0)
+        reply = deadlines.take(REQUEST.pack(1, MOVE, 105.0))
+        assert deadlines.due == 5.0
+        assert REPLY.unpack(reply or b"") == (1, SET, 105.0, 0.0)
 
-    @pytest.mark.parametrize("name", PROFILES)
-    def test_what_is_to_be_moved_on_is_due_after_its_next_turn(self, name: str) -> None:
-        profile = PROFILES[name](1000, 1000.0, random.Random(1))
-        for _ in range(1000):
-            move = profile.move(0.0, INF)
-            if move.then is Then.GO_ON:
-                assert move.seconds > profile.period
+    def test_a_request_to_close_has_no_answer(self) -> None:
+        deadlines = Deadlines(0.0)
+        assert deadlines.take(REQUEST.pack(1, CLOSE, 5.0)) is None
+        assert deadlines.due == 5.0
 
-    def test_steady_owes_by_the_clock_and_a_burst_half_a_second_at_once(self) -> None:
-        steady, burst = Steady(100, 1000.0, random.Random(1)), Burst(100, 1000.0, random.Random(1))
-        assert [steady.owed(seconds) for seconds in (0.0, 0.1, 0.5, 2.0)] == [0, 100, 500, 2000]
-        assert [burst.owed(seconds) for seconds in (0.1, 0.4, 0.6, 2.0)] == [500, 500, 1000, 2000]
+    @pytest.mark.parametrize(("now", "told"), [(5.5, (1, EXPIRED, 5.0, 0.5)), (4.5, (UNKNOWN, EXPIRED, INF, -INF))])
+    def test_a_server_that_is_not_told_which_deadline_has_passed_finds_it_by_its_clock(
+        self, now: float, told: tuple[float, ...]
+    ) -> None:
+        deadlines = Deadlines(0.0)
+        deadlines.take(REQUEST.pack(1, MOVE, 5.0))
+        assert REPLY.unpack(deadlines.passed(now)) == told
+        assert deadlines.due == INF
 
-    def test_the_herd_has_one_instant_until_it_is_near(self) -> None:
-        herd = Herd(100, 1000.0, random.Random(1))
-        instants = {move.seconds for move in (herd.move(10.0, INF) for _ in range(100)) if move.kind == INSTANT}
-        assert len(instants) == 1
-        instant = instants.pop()
-        later = {move.seconds for move in (herd.move(instant - 0.1, INF) for _ in range(100)) if move.kind == INSTANT}
-        assert later and instant not in later
+    @pytest.mark.parametrize(("due", "number"), [(9.0, 2), (5.0, 1), (7.0, UNKNOWN)])
+    def test_a_server_that_is_told_reports_what_it_was_told(self, due: float, number: int) -> None:
+        deadlines = Deadlines(0.0)
+        deadlines.take(REQUEST.pack(1, MOVE, 5.0))
+        deadlines.take(REQUEST.pack(2, MOVE, 9.0))
+        assert REPLY.unpack(deadlines.passed(9.5, due)) == (number, EXPIRED, due, 9.5 - due)
 
 
-class Brisk(Profile):
+class Brisk(Steady):
     """Half of the deadlines are moved away in time, the others are let pass, and soon."""
 
-    def move(self, now: float, due: float) -> Move:
-        if self.chance.random() < 0.5:
-            return Move(MOVE, 0.3, Then.GO_ON)
-        return Move(MOVE, 0.04, Then.EXPECT)
+    def next(self, now: float) -> tuple[Act, float]:
+        return (Act.SPEAK, now + 0.1) if self.chance.random() < 0.5 else (Act.WAIT, INF)
 
 
-class MovedOnly(Profile):
+class MovedOnly(Steady):
     """No deadline passes if the server is right: each is moved, twice before it would."""
 
-    def move(self, now: float, due: float) -> Move:
-        return Move(MOVE, 0.2, Then.GO_ON)
+    def next(self, now: float) -> tuple[Act, float]:
+        return Act.SPEAK, now + self.period / 3
 
 
-class Hasty(Profile):
-    """Deadlines that are moved, or cleared, when they are nearly over."""
+class Hasty(Steady):
+    """Deadlines that are moved when they are nearly over."""
 
-    def move(self, now: float, due: float) -> Move:
-        if due < INF and self.chance.random() < 0.4:
-            return Move(MOVE, INF, Then.KEEP_QUIET)
-        return Move(MOVE, 0.08, Then.EXPECT if self.chance.random() < 0.5 else Then.GO_ON)
+    def next(self, now: float) -> tuple[Act, float]:
+        return Act.SPEAK, now + 0.9 * self.period
 
 
 def heard(
-    lie: str, profile: type[Profile] = Brisk, patience: float = PATIENCE, seconds: float = 0.5
+    lie: str, profile: type[Steady] = Brisk, patience: float = PATIENCE, seconds: float = 1.0
 ) -> Mapping[str, float]:
-    """What the client says of a server."""
+    """What the client says of a server of which each deadline is of 0.2 seconds."""
     with lying.lying_server(lie) as port:
-        return churned(port, profile(10, 200.0, random.Random(1)), 10, seconds, lambda: Usage.of(os.getpid()), patience)
+        crowd = Crowd(port, profile(0.2, random.Random(1)), patience)
+        return churned(crowd, 10, seconds, lambda: Usage.of(os.getpid()))
 
 
 @pytest.mark.timed
@@ -205,7 +188,7 @@ class TestTheClient:
         assert 0.0 <= found["p50"] <= found["p99"] <= found["max"]
 
     @pytest.mark.parametrize("profile", [Steady, Herd])
-    def test_finds_nothing_where_connections_are_closed_and_deadlines_cleared(self, profile: type[Profile]) -> None:
+    def test_finds_nothing_where_connections_are_closed_and_deadlines_cleared(self, profile: type[Steady]) -> None:
         found = heard(lying.HONEST, profile)
         assert sum(found[name] for name in ("stale", "early", "lost", "wrong", "broken")) == 0
 
@@ -238,32 +221,27 @@ class TestTheClient:
         assert heard(lying.HONEST, MovedOnly)["stale"] == 0
 
 
-def best(benchmark: Benchmark) -> str:
-    """The name of our own build that can be measured here."""
-    return next(contestant.name for contestant in benchmark.contestants() if contestant.missing is None)
-
-
 class TestChurn:
-    @pytest.mark.parametrize("profile", PROFILES)
+    @pytest.mark.parametrize("profile", CASES)
     @pytest.mark.timed
     def test_no_deadline_of_ours_fires_wrongly(self, profile: str) -> None:
-        churn = Churn(connections=200, rate=2000.0, seconds=1.0)
-        found = churn.measure(best(churn), profile)
+        churn = Churn(connections=200, period=0.5, seconds=2.0)
+        found = churn.measure(builds.PURE, profile)
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
         assert found["firings"] > 0
         assert found["resets"] > 0
         assert found.keys() <= churn.metrics.keys()
 
-    @pytest.mark.parametrize("contestant", [TRIO, ASYNCIO])
+    @pytest.mark.parametrize("contestant", ["trio", "asyncio"])
     @pytest.mark.timed
     def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
-        found = Churn(connections=50, rate=1000.0, seconds=0.3).measure(contestant, "steady")
+        found = Churn(connections=50, period=0.3, seconds=1.0).measure(contestant, "steady")
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
         assert found["resets"] > 0
 
     def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("loadtest.bench.churn.sys.executable", "/bin/echo")
-        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_server"):
+        monkeypatch.setattr("loadtest.bench.programs.sys.executable", "/bin/echo")
+        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_trio"):
             Churn().quick().measure(builds.PURE, "steady")
 
 
@@ -280,12 +258,7 @@ def test_every_target_speaks_of_what_there_is() -> None:
 def test_a_crowd_closes_what_it_has_opened() -> None:
     # the leak check of the test session sees the rest
     with lying.lying_server(lying.HONEST) as port:
-        crowd = Crowd(port, Steady(5, 100.0, random.Random(1)))
+        crowd = Crowd(port, Steady(1.0, random.Random(1)))
         crowd.open(5)
         crowd.close()
     assert crowd.counts[Verdict.ANSWERED] == 5
-
-
-def test_requests_are_of_the_kinds_that_the_servers_know() -> None:
-    assert {MOVE, INSTANT, CLOSE} == {0, 1, 2}
-    assert {SET, EXPIRED} == {0, 1}

@@ -15,10 +15,9 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, lateness, processes, runner
+from loadtest.bench import builds, processes, runner
 from loadtest.bench.contest import Contestant
-from loadtest.bench.lateness import CONN, THREAD, Lateness, busy_core
-from loadtest.bench.lateness import TRIO as SLEEP_UNTIL
+from loadtest.bench.lateness import Lateness, busy_core
 from loadtest.peers import lateness_report
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +29,11 @@ draws = pytest.mark.leaks_fds
 def told(monkeypatch: pytest.MonkeyPatch, contestant: str, program: str) -> Lateness:
     """The benchmark with one contestant, which does what the program does."""
     monkeypatch.setattr(Lateness, "contestants", lambda self: [Contestant(contestant)])
-    monkeypatch.setattr(lateness, "program", lambda name: ([sys.executable, "-c", program], {}))
+
+    def command(self: Lateness, name: str, *sizes: object) -> list[str]:
+        return [sys.executable, "-c", program, "a variant", *map(str, sizes)]
+
+    monkeypatch.setattr(Lateness, "command", command)
     return Lateness()
 
 
@@ -38,7 +41,7 @@ def late(*seconds: float) -> str:
     """A program whose timers came so late."""
     return (
         "from loadtest.peers import lateness_report as report;"
-        f"report.measure(lambda count, spread: {list(seconds)!r}, '0', '0')"
+        f"report.main(lambda variant, count, spread: {list(seconds)!r})"
     )
 
 
@@ -79,11 +82,11 @@ def test_a_driver_that_fails_fails_the_run_and_its_output_is_kept(
     assert "no such driver" in written["failures"][0]["output"]
 
 
-@pytest.mark.parametrize("contestant", [*(builds.PURE + way for way in ("", CONN, THREAD)), SLEEP_UNTIL])
+@pytest.mark.parametrize("way", ["", ", TimerThread", ", precise", "trio sleep_until"])
 @pytest.mark.timed
-def test_no_timer_comes_early(contestant: str) -> None:
+def test_no_timer_comes_early(way: str) -> None:
     benchmark = Lateness(timers=100, spread=0.05)
-    found = benchmark.measure(contestant, benchmark.idle)
+    found = benchmark.measure(way if way.startswith("trio") else builds.INSTALLED + way, benchmark.idle)
     assert found["early"] == 0
     assert 0 < found["p50"] <= found["p99"] <= found["max"]
     assert found.keys() == benchmark.metrics.keys()
@@ -130,26 +133,18 @@ def test_timers_are_the_same_in_every_process() -> None:
     assert lateness_report.due_times(10, 1.0, 0.0) == lateness_report.due_times(10, 1.0, 0.0)
 
 
-class Flag:
-    """An event that is not waited for."""
-
-    def __init__(self) -> None:
-        self.given = 0
-
-    def set(self) -> None:
-        self.given += 1
-
-
 def test_each_timer_is_armed_for_its_time_and_the_last_one_ends_the_wait() -> None:
-    now, armed, done = [50.0], [], Flag()
-    lateness = lateness_report.armed(3, 1.0, lambda: now[0], lambda when, fire: armed.append((when, fire)), done)
+    now, armed, done = [50.0], [], []
+    lateness = lateness_report.armed(
+        3, 1.0, lambda: now[0], lambda when, fire: armed.append((when, fire)), lambda: done.append(True)
+    )
     assert [when for when, _ in armed] == lateness_report.due_times(3, 1.0, 50.0)
     for when, fire in armed:
-        assert done.given == 0
+        assert not done
         now[0] = when + 0.25
         fire(when)
     assert lateness == pytest.approx([0.25] * 3)
-    assert done.given == 1
+    assert done == [True]
 
 
 # End to end.

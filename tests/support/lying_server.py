@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from loadtest.peers.churn_protocol import CLOSE, EXPIRED, INSTANT, REPLY, REQUEST, SET, UNKNOWN
+from loadtest.peers.churn_protocol import CLOSE, EXPIRED, REPLY, REQUEST, SET, UNKNOWN
 
 HONEST = "honest"
 # honest, but so slow that deadlines pass while the request that moves them lies here
@@ -57,9 +57,8 @@ class _Connection(asyncio.Protocol):
 
     def _serve(self, data: bytes) -> None:
         # requests are made one at a time and are smaller than any segment
-        number, kind, seconds = REQUEST.unpack(data)
+        number, kind, due = REQUEST.unpack(data)
         now = self._loop.time()
-        due = seconds if kind == INSTANT else now + seconds
         if kind == CLOSE:
             self._transport.close()
             return

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	instant = 1
-	closing = 2
+	closing = 1
 
 	set     = 0
 	expired = 1
@@ -46,10 +45,6 @@ func seconds(when time.Time) float64 {
 		return math.Inf(1)
 	}
 	return baseMonotonic + when.Sub(base).Seconds()
-}
-
-func duration(seconds float64) time.Duration {
-	return time.Duration(seconds * 1e9)
 }
 
 func reply(conn net.Conn, number, kind uint32, due, lateness float64) error {
@@ -99,13 +94,9 @@ func serve(conn net.Conn) {
 			last.number = binary.LittleEndian.Uint32(data[0:])
 			kind := binary.LittleEndian.Uint32(data[4:])
 			asked := math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))
-			switch {
-			case math.IsInf(asked, 1):
-				last.due = time.Time{}
-			case kind == instant:
-				last.due = base.Add(duration(asked - baseMonotonic))
-			default:
-				last.due = time.Now().Add(duration(asked))
+			last.due = time.Time{}
+			if !math.IsInf(asked, 1) {
+				last.due = base.Add(time.Duration((asked - baseMonotonic) * 1e9))
 			}
 			conn.SetDeadline(last.due)
 			if kind == closing {

@@ -3,8 +3,7 @@
 //	resets live NUMBER OPERATIONS ROUNDS   on a loopback connection, with NUMBER timers armed meanwhile
 //	resets expiry NUMBER                   NUMBER timers, each moved later, and past their old times; CPU time
 //
-// Of the armed timers, those of 400 connections are real read and write deadlines; the others are time.AfterFunc timers
-// in the same heap of the runtime.
+// The other armed timers are those of time.AfterFunc, in the same heap of the runtime.
 package main
 
 import (
@@ -19,8 +18,6 @@ import (
 	"syscall"
 	"time"
 )
-
-const connections = 400
 
 func main() {
 	number := argument(2)
@@ -40,16 +37,7 @@ func live(number, operations, rounds int) map[string]float64 {
 	check(err)
 	conn, peer := pair(listener)
 	held := []net.Conn{peer}
-	now := time.Now()
-	left := number - 1 // the measured timer is one of them
-	for ; left >= 2 && len(held) <= 2*connections; left -= 2 {
-		one, other := pair(listener)
-		check(one.SetReadDeadline(now.Add(between(time.Hour/4, 2*time.Hour))))
-		check(one.SetWriteDeadline(now.Add(between(time.Hour/4, 2*time.Hour))))
-		held = append(held, one, other)
-	}
-	opened := float64(1+len(held)) / 2
-	timers := make([]*time.Timer, left)
+	timers := make([]*time.Timer, number-1) // the measured timer is one of the number
 	for i := range timers {
 		timers[i] = time.AfterFunc(between(time.Hour/4, 2*time.Hour), func() {})
 	}
@@ -84,9 +72,7 @@ func live(number, operations, rounds int) map[string]float64 {
 	})
 	runtime.KeepAlive(timers)
 	runtime.KeepAlive(held)
-	return map[string]float64{
-		"later": later, "earlier": earlier, "set and cleared": cleared, "connections": opened,
-	}
+	return map[string]float64{"later": later, "earlier": earlier, "set and cleared": cleared}
 }
 
 func expiry(number int) map[string]float64 {

@@ -2,8 +2,8 @@
 
 The standard library's heap, in which a stopped timer stays until it is reached, or until half of the entries are
 stopped. Its entries are tuples, which compare in C. asyncio's are objects that compare in Python and are slower; the
-benchmark `heap` has asyncio itself, too. It is not protected against callbacks that raise or that start timers for
-times already passed.
+benchmark `heap` has asyncio itself, too. It has no periods, and is not protected against callbacks
+that raise or that start timers for times already passed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ INF = float("inf")
 LEAST_STORED = 100
 CANCELLED_PART = 0.5
 
+Callback = Callable[[Any, int, float], object]
+
 
 class Alarm:
     """A timer. `when` is inf while it is stopped."""
 
-    __slots__ = ("arg", "callback", "number", "period", "when")
+    __slots__ = ("arg", "callback", "number", "when")
 
-    def __init__(self, callback: Callable[[Any, int, float], object], arg: Any = None) -> None:
+    def __init__(self, callback: Callback, arg: Any = None) -> None:
         self.callback = callback
         self.arg = arg
         self.when = INF
-        self.period = 0.0
         # that of its entry in the heap, 0 if none
         self.number = 0
 
@@ -44,14 +45,13 @@ class LazyHeapq:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def modify(self, timer: Alarm, when: float, period: float = 0.0) -> bool:
+    def modify(self, timer: Alarm, when: float) -> bool:
         """Start a timer, or move it by cancelling and starting it anew. True if it was pending."""
         pending = timer.when != INF
         if pending:
             self._cancelled += 1
         number = self._number = timer.number = self._number + 1
         timer.when = when
-        timer.period = period
         heapq.heappush(self._heap, (when, number, timer))
         return pending
 
@@ -86,11 +86,5 @@ class LazyHeapq:
                 continue
             timer.when = INF
             timer.number = 0
-            if timer.period > 0.0:
-                self.modify(timer, _next(when, timer.period, now), timer.period)
             timer.callback(timer.arg, 0, now - when)
         return self.wake_time()
-
-
-def _next(when: float, period: float, now: float) -> float:
-    return when + period * (1 + (now - when) // period)
