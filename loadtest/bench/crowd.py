@@ -1,4 +1,4 @@
-"""Many idle connections: what they cost a server while nothing happens, and when they are cut.
+"""Many idle connections: what they cost a server while nothing happens.
 
 Facts      The server advertises its idle timeout and closes a second later, so that a client's last request wins the
            race. Each connection has one timer in the heap.
@@ -13,10 +13,10 @@ The benchmark `idle` measures this cost beside other servers.
 
 from __future__ import annotations
 
-import selectors
 import socket
 import ssl
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,7 @@ _BATCH: Final = 100
 _FIRST: Final = 100
 # seconds for a server to finish the work of its last answers
 _SETTLING: Final = 0.5
-# seconds without progress after which opening, or waiting for the cuts, is abandoned
+# seconds without progress after which opening is abandoned
 STALLED: Final = 15.0
 
 
@@ -52,53 +52,38 @@ WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
 COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
 
 
-@dataclass(frozen=True)
-class Quiet:
-    """The cost of idle connections: CPU seconds and wake-ups (`switches`) in `seconds`, and resident bytes of each."""
+class Crowd(ExitStack):
+    """Client connections that have each been answered once and are silent since; with TLS if there is a `context`.
 
-    seconds: float
-    cpu: float
-    switches: int
-    bytes_per_connection: float
-
-
-class Crowd:
-    """Client connections that have each been answered once and are silent since; with TLS if there is a `context`."""
+    They are closed at the end of the block. `answered`: when each was, on the clock of `time.monotonic`.
+    """
 
     def __init__(self, port: int, greeting: Greeting = HELLO, context: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self._port = port
         self._greeting = greeting
         self._context = context
-        self._selector = selectors.DefaultSelector()
-        self._clients: list[socket.socket] = []
-        # when each was answered, on the clock of `time.monotonic`
-        self._answered: dict[socket.socket, float] = {}
-        self.cut_after: list[float] = []
-
-    def __enter__(self) -> Crowd:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for client in self._clients:
-            client.close()
-        self._selector.close()
+        self.answered: dict[socket.socket, float] = {}
 
     def open(self, number: int) -> None:
         """Connect `number` clients, send one request on each, and read the answers. OSError if that stalls,
         RuntimeError if something else is answered."""
         while number > 0:
-            clients = [self._connect() for _ in range(min(number, _BATCH))]
-            self._clients += clients
+            clients = [self.enter_context(self._connect()) for _ in range(min(number, _BATCH))]
             for client in clients:
                 client.sendall(self._greeting.request)
             for client in clients:
-                self._answered[client] = self._answer(client)
+                self._read_answer(client)
                 client.setblocking(False)
-                self._selector.register(client, selectors.EVENT_READ)
+                self.answered[client] = time.monotonic()
             number -= len(clients)
 
-    def cost(self, server: Server, connections: int, seconds: float) -> Quiet:
-        """Open `connections` to `server` and watch it for `seconds`. RuntimeError if it closes one meanwhile."""
+    def cost(self, server: Server, connections: int, seconds: float) -> dict[str, float]:
+        """Open `connections` to `server` and watch it for `seconds`.
+
+        Returns `memory` in bytes of a connection, `wake-ups` per second, and `cpu` in milliseconds per second.
+        RuntimeError if the server closes a connection meanwhile.
+        """
         self.open(min(_FIRST, connections))
         time.sleep(_SETTLING)
         before = Usage.of(server.pid)
@@ -109,27 +94,13 @@ class Crowd:
         time.sleep(seconds)
         after = Usage.of(server.pid)
         took = time.monotonic() - began
-        if gone := self._gone():
+        if gone := sum(map(_ended, self.answered)):
             raise RuntimeError(f"{gone} connections were closed while they should have been idle")
-        return Quiet(
-            seconds=took,
-            cpu=after.cpu - full.cpu,
-            switches=after.switches - full.switches,
-            bytes_per_connection=(full.resident - before.resident) / max(connections - _FIRST, 1),
-        )
-
-    def wait_until_cut(self, idle: float) -> None:
-        """Record when each connection is closed, until all are or nothing happens any more."""
-        waiting = len(self._answered)
-        while waiting and (events := self._selector.select(idle + STALLED)):
-            now = time.monotonic()
-            for key, _ in events:
-                client = key.fileobj
-                assert isinstance(client, socket.socket)
-                self._selector.unregister(client)
-                self.cut_after.append(now - self._answered[client])
-                client.close()
-                waiting -= 1
+        return {
+            "memory": (full.resident - before.resident) / max(connections - _FIRST, 1),
+            "wake-ups": (after.switches - full.switches) / took,
+            "cpu": (after.cpu - full.cpu) / took * 1000,
+        }
 
     def _connect(self) -> socket.socket:
         client = socket.create_connection(("127.0.0.1", self._port), timeout=STALLED)
@@ -137,8 +108,7 @@ class Crowd:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return client if self._context is None else self._context.wrap_socket(client)
 
-    def _answer(self, client: socket.socket) -> float:
-        """Read one answer, and return the time at which it was complete."""
+    def _read_answer(self, client: socket.socket) -> None:
         received = b""
         while not received.endswith(self._greeting.ends):
             data = client.recv(4096)
@@ -147,18 +117,13 @@ class Crowd:
             received += data
         if not received.startswith(self._greeting.begins):
             raise RuntimeError(f"something else is answered: {received[:200]!r}")
-        return time.monotonic()
 
-    def _gone(self) -> int:
-        """Return how many connections have ended; a session ticket of TLS ends none."""
-        gone = 0
-        for key, _ in self._selector.select(0):
-            client = key.fileobj
-            assert isinstance(client, socket.socket)
-            try:
-                gone += not client.recv(4096)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                continue
-            except OSError:
-                gone += 1
-        return gone
+
+def _ended(client: socket.socket) -> bool:
+    """Tell if a connection has ended; a session ticket of TLS does not end it."""
+    try:
+        return not client.recv(4096)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True

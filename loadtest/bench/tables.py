@@ -31,34 +31,32 @@ def duration(seconds: float) -> str:
 
 def header(go: str) -> None:
     """Print the machine, the builds, and what is measured."""
-    facts, commit = machine(), revision()
-    console.print(
-        f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores, "
-        f"governor {facts['governor']}, SMT {facts['smt']}\n"
-        f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
-        f"deadlined {facts['deadlined']} ({facts['timers']}, from {Path(deadlined.__file__).parent})\n"
-        f"commit {commit['commit'] or 'unknown'}{', with changes' if commit['dirty'] else ''}; "
-        f"malloc: {facts['malloc']}; medians, their {CONFIDENCE:.0%} intervals below",
-        highlight=False,
-    )
+    facts = {**machine(), "imported from": Path(deadlined.__file__).parent, "Go": go, **revision()}
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
+    console.print(f"{told}\nMedians, their {CONFIDENCE:.0%} intervals below.", markup=False, highlight=False)
+
+
+def shown(spread: Spread | None) -> str:
+    """Format a median with its interval, which one start has not: "98.1 (97.2 to 99)"; a dash if there is none."""
+    if spread is None:
+        return "-"
+    return number(spread.median) + ("" if spread.low == spread.high else f" ({_interval(spread)})")
 
 
 def cell(results: Results, contestant: str, case: str, metric: str) -> str:
-    """Format a figure as "98.1 ns  1.20x" above its spread; a dash if the contestant has no such figure."""
-    spread = results.spread(contestant, case, metric)
+    """Format a figure as "98.1 ns  1.20x" above its interval; a dash if the contestant has no such figure."""
+    spread, kind = results.spread(contestant, case, metric), results.metrics[metric]
     if spread is None:
         return "-"
-    kind: Metric = results.metrics[metric]
     value = f"{number(spread.median)} {kind.unit}".rstrip()
     base = results.base(case, metric)
     if kind.better is not None and base is not None and base != contestant:
         ratio = results.ratio(case, metric, contestant, base)
         value += "" if ratio is None else f"  {number(ratio.median)}x"
-    return value if spread.low == spread.high else f"{value}\n[dim]{interval(spread)}[/]"
+    return value if spread.low == spread.high else f"{value}\n[dim]{_interval(spread)}[/]"
 
 
-def interval(spread: Spread) -> str:
-    """Format an interval: "97.2 to 99"."""
+def _interval(spread: Spread) -> str:
     return f"{number(spread.low)} to {number(spread.high)}"
 
 
@@ -103,31 +101,28 @@ def _heading(name: str, metric: Metric) -> str:
 
 
 def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
-    table = Table(title=f"{benchmark.name}: targets")
-    for column in ("case", "metric", "of", "wanted", "found", ""):
-        table.add_column(column)
+    table = Table("case", "metric", "of", "wanted", "found", "", title=f"{benchmark.name}: targets")
     styles = {True: "green", False: "bold red", None: "yellow"}
     for verdict in verdicts:
-        target, found = verdict.target, verdict.found
-        table.add_row(
-            escape(target.case),
-            escape(target.metric),
-            escape(f"{target.ours} / {target.theirs}" if target.theirs else target.ours),
-            target.wanted,
-            "-" if found is None else f"{number(found.median)} ({interval(found)})",
-            f"[{styles[verdict.reached]}]{verdict.label}[/]",
-        )
+        target = verdict.target
+        of = f"{target.ours} / {target.theirs}" if target.theirs else target.ours
+        label = f"[{styles[verdict.reached]}]{verdict.label}[/]"
+        names = map(escape, (target.case, target.metric, of))
+        table.add_row(*names, target.wanted, shown(verdict.found), label)
     return table
 
 
 def describe(benchmark: Benchmark) -> None:
     """Print a benchmark with its cases, metrics and contestants, and which of them are missing here."""
-    console.print(f"[bold]{benchmark.name}[/]: {escape(benchmark.title)}", highlight=False)
+    table = Table(
+        title=f"{benchmark.name}: {escape(benchmark.title)}", title_justify="left", box=None, show_header=False
+    )
     for case in benchmark.cases():
-        console.print(f"  case        {escape(case)}", highlight=False)
+        table.add_row("case", escape(case))
     for name, metric in benchmark.metrics.items():
-        told = ", ".join(filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"]))
-        console.print(f"  metric      {escape(name)} ({escape(told)})", highlight=False)
+        told = filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"])
+        table.add_row("metric", escape(f"{name} ({', '.join(told)})"))
     for contestant in benchmark.contestants():
         missing = f"  [yellow]missing: {escape(contestant.missing)}[/]" if contestant.missing else ""
-        console.print(f"  contestant  {escape(contestant.name)}{missing}", highlight=False)
+        table.add_row("contestant", escape(contestant.name) + missing)
+    console.print(table)

@@ -352,10 +352,9 @@ def test_all_is_well_if_every_target_that_was_measured_is_reached(offered: Fake,
     assert written.keys() >= {"commit", "dirty", "changes", "versions", "rule", "confidence"}
     assert written["versions"]["trio"]
     assert written["rule"] == "2 starts each"
-    ratios = {
-        (figure["contestant"], figure["case"], figure["metric"]): figure["ratio"] for figure in written["figures"]
-    }
-    assert ratios[PEER, "few", "cost"] == 40.5 / 10.5
+    ratio = Results.read(written).ratio("few", "cost", PEER, OURS)
+    assert ratio is not None
+    assert ratio.median == 40.5 / 10.5
     assert (tmp_path / "bench-fake.png").stat().st_size > 1000
 
 
@@ -385,10 +384,7 @@ def test_a_further_run_adds_its_repetitions_to_what_it_measures_and_keeps_the_re
     written = json.loads((tmp_path / "bench-fake.json").read_text())
     assert written["repetitions"] == "2 to 4"
     assert written["cases"] == ["few", "many"]
-    assert {(entry["contestant"], entry["case"], entry["why"]) for entry in written["not_measured"]} == {
-        (ABSENT, "few", "not asked for"),
-        (PEER, "many", "cannot count so far"),
-    }
+    assert written["not_measured"] == [{"contestant": PEER, "case": "many", "why": "cannot count so far"}]
     assert len(written["targets"]) == 2
 
 
@@ -440,6 +436,24 @@ def test_figures_that_have_no_common_median_are_not_added_up(
     assert told in " ".join(output.split())
     assert not offered.asked
     assert json.loads(file.read_text()) == written
+
+
+@draws
+def test_a_file_that_is_no_json_is_not_added_to(offered: Fake, tmp_path: Path) -> None:
+    (tmp_path / "bench-fake.json").write_text("{")
+    code, output = invoke(tmp_path, "--add")
+    assert code == 1
+    assert "is no JSON" in " ".join(output.split())
+    assert not offered.asked
+
+
+def test_results_are_read_as_they_were_written() -> None:
+    results = measured(Fake())
+    results.invalid[PEER, "few"] = "it waited"
+    assert Results.read(json.loads(json.dumps(results.written()))) == Results(
+        list(results.contestants), list(results.cases), results.metrics, results.skips, results.values,
+        results.failures, results.invalid,
+    )  # fmt: skip
 
 
 @draws
