@@ -117,27 +117,21 @@ def _table(asked: str, files: Files) -> Iterator[str]:
     yield "|---|" + "---:|" * len(metrics)
     for contestant in results.contestants:
         cells = [shown(results.spread(contestant.name, case, metric)) for metric in metrics]
-        why = _why(results, contestant, case)
-        if contestant.missing:
-            cells[0] = f"missing: {why}"
-        elif why:
+        if why := _why(results, contestant, case):
             cells[0] = why if cells[0] == "-" else f"{cells[0]}; {why}"
-        elif set(cells) == {"-"}:
-            continue
-        yield _row(contestant.name, *cells)
+        if set(cells) != {"-"}:
+            yield _row(contestant.name, *cells)
 
 
-def _why(results: Results, contestant: Contestant, case: str) -> str:
-    """Say in a line why figures of a contestant do not count, or why there are none; "" if they do."""
+def _why(results: Results, contestant: Contestant, case: str) -> str | None:
+    """Say in a line why figures do not count, or why there are none; None if they do, or were not asked for."""
     pair = contestant.name, case
-    if contestant.missing:
-        return contestant.missing
     if pair in results.invalid:
         return f"**invalid**: {results.invalid[pair]}"
-    if pair in results.failures:
-        first = (results.failures[pair].splitlines() or ["?"])[0]
-        return "failed: " + first.replace("|", "\\|")
-    return ""
+    if pair in results.skips and not contestant.missing:
+        return None
+    why = results.why_not(contestant, case)
+    return why and why.replace("|", "\\|")
 
 
 def _targets(asked: str, files: Files) -> Iterator[str]:
@@ -179,16 +173,14 @@ def _ratio(kept: Kept, case: str, metric: str, ours: str, theirs: str) -> str:
     results = kept.results
     known = {contestant.name: contestant for contestant in results.contestants}
     sides = [ours, theirs] if theirs else [ours]
-    for kind, name, names in (("case", case, results.cases), ("metric", metric, results.metrics),
-                              *(("contestant", side, known) for side in sides)):  # fmt: skip
-        kept.require(kind, name, names)
-    remarks = [f"{side}: {why}" for side in sides if (why := _why(results, known[side], case))]
-    if theirs:
-        figure = shown(results.ratio(case, metric, ours, theirs))
-    else:
-        found = results.spread(ours, case, metric)
-        figure = shown(found) + (f" {results.metrics[metric].unit}".rstrip() if found else "")
-    return "; ".join([figure, *remarks])
+    kept.require("case", case, results.cases)
+    kept.require("metric", metric, results.metrics)
+    for side in sides:
+        kept.require("contestant", side, known)
+    found = results.ratio(case, metric, ours, theirs) if theirs else results.spread(ours, case, metric)
+    unit = "" if theirs or found is None else f" {results.metrics[metric].unit}".rstrip()
+    remarks = [f"{side} {why}" for side in sides if (why := _why(results, known[side], case))]
+    return "; ".join([shown(found) + unit, *remarks])
 
 
 def _require_same(names: Sequence[str], files: Files) -> None:

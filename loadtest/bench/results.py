@@ -95,8 +95,8 @@ class Results:
 
     def ratio(self, case: str, metric: str, ours: str, theirs: str) -> Spread | None:
         """Divide the median of `ours` by that of `theirs`; None if either is missing or theirs is not positive."""
-        values = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
-        return Spread.of_ratio(values[0], values[1])
+        samples = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
+        return Spread.of(*samples) if all(samples) and min(samples[1]) > 0 else None
 
     def base(self, case: str, metric: str) -> str | None:
         """Return the contestant with which the others are compared: the first of ours that was measured."""
@@ -121,12 +121,13 @@ class Results:
         return [metric for metric in self.metrics if metric in measured]
 
     def why_not(self, contestant: Contestant, case: str) -> str | None:
-        """Say why there are no figures: "missing: ...", "not measured: ...", "failed"; None if there are some."""
+        """Say in a line why there are no more figures: "missing: ...", "not measured: ...", "failed: ..."; or None."""
         if contestant.missing is not None:
             return f"missing: {contestant.missing}"
         if (contestant.name, case) in self.skips:
             return f"not measured: {self.skips[contestant.name, case]}"
-        return "failed" if (contestant.name, case) in self.failures else None
+        output = self.failures.get((contestant.name, case))
+        return None if output is None else f"failed: {(output.splitlines() or ['?'])[0]}"
 
     def verdict(self, target: Target) -> Verdict:
         """Judge a target."""

@@ -40,12 +40,6 @@ class Spread:
             return cls(median, median, median)
         return cls(median, *_interval(samples))
 
-    @classmethod
-    def of_ratio(cls, ours: Sequence[float], theirs: Sequence[float]) -> Self | None:
-        """Divide the median of `ours` by that of `theirs`; None if either has no values, or if a value of theirs is not
-        positive."""
-        return cls.of(ours, theirs) if ours and theirs and min(theirs) > 0 else None
-
     def within(self, part: float) -> bool:
         """True if the interval reaches at most this part of the median to either side."""
         return max(self.high - self.median, self.median - self.low) <= part * abs(self.median)

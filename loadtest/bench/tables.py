@@ -32,8 +32,9 @@ def duration(seconds: float) -> str:
 def header(go: str) -> None:
     """Print the machine, the builds, and what is measured."""
     facts = {**machine(), "imported from": Path(deadlined.__file__).parent, "Go": go, **revision()}
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    console.print(f"{told}\nMedians, their {CONFIDENCE:.0%} intervals below.", markup=False, highlight=False)
+    for name, value in facts.items():
+        console.print(f"{name:13} {value}", markup=False, highlight=False)
+    console.print(f"Medians, their {CONFIDENCE:.0%} intervals below.")
 
 
 def shown(spread: Spread | None) -> str:

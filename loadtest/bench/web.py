@@ -46,7 +46,6 @@ class Web(Benchmark):
     repetitions = 10
     bare = _BARE
 
-    warm: int = 1
     seconds: int = 2
     only: Sequence[str] = tuple(CASES)
 
@@ -67,8 +66,7 @@ class Web(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = CASES[case]
         with serving(ENTRIES[contestant], asked) as server:
-            if self.warm:
-                load(server, asked, self.warm)
+            load(server, asked, 1)  # it is warm now
             before = Usage.of(server.pid).cpu
             done = load(server, asked, self.seconds)
             cpu = Usage.of(server.pid).cpu - before
@@ -78,7 +76,7 @@ class Web(Benchmark):
         return found
 
     def quick(self) -> Self:
-        return replace(self, warm=0, seconds=1, only=(MAIN,))
+        return replace(self, seconds=1, only=(MAIN,))
 
 
 BENCHMARK = Web()

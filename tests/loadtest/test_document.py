@@ -208,7 +208,7 @@ def test_ratios_and_figures_of_several_benchmarks_stand_in_one_table(desk: Desk)
     desk.leave("echo", figures=[figure("ours", "rate", 6.0), figure("theirs", "rate", 4.0)])
     filled = desk.fill(RATIOS)
     assert "| what | times theirs |\n|---|---:|\n| messages | 1.5 |\n| of ours | 6 1/s |\n" in filled
-    assert "| against nobody | -; nobody's: not installed |\n" in filled
+    assert "| against nobody | -; nobody's missing: not installed |\n" in filled
     assert desk.fill(filled) == filled
 
 
