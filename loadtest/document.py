@@ -25,14 +25,11 @@ from typing import Any
 
 from .bench.contest import Contestant
 from .bench.results import Results
-from .bench.spread import Spread
-from .bench.tables import number, shown
 
 _BLOCK = re.compile(
     r"(?P<head><!-- (?P<kind>table|targets|setup|ratios) (?P<asked>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
 
-_REACHED = {True: "reached", False: "**missed**", None: "not measured"}
 # of two results whose figures may stand side by side these are the same
 _SAME = ("commit", "changes", "machine", "versions", "go")
 
@@ -116,7 +113,7 @@ def _table(asked: str, files: Files) -> Iterator[str]:
     yield _row("", *(head or metric for metric, _, head in heads))
     yield "|---|" + "---:|" * len(metrics)
     for contestant in results.contestants:
-        cells = [shown(results.spread(contestant.name, case, metric)) for metric in metrics]
+        cells = [str(results.spread(contestant.name, case, metric) or "-") for metric in metrics]
         if why := _why(results, contestant, case):
             cells[0] = why if cells[0] == "-" else f"{cells[0]}; {why}"
         if set(cells) != {"-"}:
@@ -139,14 +136,12 @@ def _targets(asked: str, files: Files) -> Iterator[str]:
     yield "|---|---|---:|---|"
     _require_same(asked.split(), files)
     for name in asked.split():
-        for target in files[name].facts["targets"]:
-            what = f"`{name}`, {target['case']}: {target['metric']}, {target['ours']}"
-            against = f" : {target['theirs']}" if target["theirs"] else ""
-            least, most, value = target["at_least"], target["at_most"], target["value"]
-            wanted = f"≥ {number(least)}" if least is not None else f"≤ {number(most)}"
-            found = None if value is None else Spread(value, *target["interval"])
-            label = "**invalid**" if target["invalid"] else _REACHED[target["reached"]]
-            yield _row(what + against, wanted, shown(found), label)
+        for verdict in files[name].results.verdicts:
+            target = verdict.target
+            what = f"`{name}`, {target.case}: {target.metric}, {target.ours}"
+            against = f" : {target.theirs}" if target.theirs else ""
+            label = f"**{verdict.label}**" if verdict.label in ("missed", "invalid") else verdict.label
+            yield _row(what + against, target.wanted, str(verdict.found or "-"), label)
 
 
 def _ratios(asked: str, files: Files) -> Iterator[str]:
@@ -180,7 +175,7 @@ def _ratio(kept: Kept, case: str, metric: str, ours: str, theirs: str) -> str:
     found = results.ratio(case, metric, ours, theirs) if theirs else results.spread(ours, case, metric)
     unit = "" if theirs or found is None else f" {results.metrics[metric].unit}".rstrip()
     remarks = [f"{side} {why}" for side in sides if (why := _why(results, known[side], case))]
-    return "; ".join([shown(found) + unit, *remarks])
+    return "; ".join([str(found or "-") + unit, *remarks])
 
 
 def _require_same(names: Sequence[str], files: Files) -> None:

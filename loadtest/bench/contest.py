@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from .spread import Spread
+from .spread import Spread, number
 
 if TYPE_CHECKING:
     from .results import Results
@@ -64,9 +64,9 @@ class Target:
 
     @property
     def wanted(self) -> str:
-        """The bounds as text: "at least 2", "at most 0.5"."""
-        bounds = {"at least": self.at_least, "at most": self.at_most}
-        return ", ".join(f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None)
+        """The bounds as text: "≥ 2", "≤ 0.5"."""
+        bounds = {"≥": self.at_least, "≤": self.at_most}
+        return ", ".join(f"{side} {number(bound)}" for side, bound in bounds.items() if bound is not None)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Verdict:
         """The result as tables show it."""
         if self.invalid:
             return "invalid"
-        return {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
+        return {True: "reached", False: "missed", None: "not measured"}[self.reached]
 
 
 class ContestantError(Exception):

@@ -7,7 +7,7 @@ listed with a reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from .contest import Contestant, Metric, Target, Verdict
@@ -21,7 +21,8 @@ class Results:
     """The figures of one benchmark: one value per repetition for each contestant, case and metric.
 
     `skips`: why a contestant was not measured in a case; `failures`: the output of one that failed; `invalid`: why its
-    figures do not count (validity.py). Names keep the order in which the benchmark gives them.
+    figures do not count (validity.py). `targets` are those that the figures are judged by. Names keep the order in
+    which the benchmark gives them.
     """
 
     contestants: Sequence[Contestant]
@@ -31,6 +32,7 @@ class Results:
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     failures: dict[Pair, str] = field(default_factory=dict)
     invalid: dict[Pair, str] = field(default_factory=dict)
+    targets: Sequence[Target] = ()
 
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> Self:
@@ -43,6 +45,7 @@ class Results:
             values={(one["contestant"], one["case"], one["metric"]): one["values"] for one in written["figures"]},
             failures=_by_pair(written["failures"], "output"),
             invalid=_by_pair(written["invalid"], "why"),
+            targets=[Target(*(one[part.name] for part in fields(Target))) for one in written["targets"]],
         )
 
     def written(self) -> dict[str, Any]:
@@ -59,6 +62,7 @@ class Results:
             "not_measured": _listed(self.skips, "why"),
             "failures": _listed(self.failures, "output"),
             "invalid": _listed(self.invalid, "why"),
+            "targets": [_target(verdict) for verdict in self.verdicts],
         }
 
     def add(self, contestant: str, case: str, figures: Mapping[str, float]) -> None:
@@ -129,6 +133,11 @@ class Results:
         output = self.failures.get((contestant.name, case))
         return None if output is None else f"failed: {(output.splitlines() or ['?'])[0]}"
 
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What is found of each target."""
+        return [self.verdict(target) for target in self.targets]
+
     def verdict(self, target: Target) -> Verdict:
         """Judge a target."""
         sides = (target.ours, target.theirs) if target.theirs else (target.ours,)
@@ -144,3 +153,9 @@ def _listed(reasons: Mapping[Pair, str], text: str) -> list[dict[str, str]]:
 
 def _by_pair(listed: Sequence[Mapping[str, str]], text: str) -> dict[Pair, str]:
     return {(one["contestant"], one["case"]): one[text] for one in listed}
+
+
+def _target(verdict: Verdict) -> dict[str, Any]:
+    found, told = verdict.found, {"invalid": verdict.invalid, "reached": verdict.reached}
+    value, interval = (None, None) if found is None else (found.median, [found.low, found.high])
+    return {**asdict(verdict.target), "value": value, "interval": interval, **told}

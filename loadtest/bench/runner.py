@@ -6,16 +6,15 @@ import importlib
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
 from ..report import console, machine, progress, revision, save, versions
 from . import MODULES, golang, tables, validity
-from .contest import Benchmark, Contestant, ContestantError, Verdict
+from .contest import Benchmark, Contestant, ContestantError
 from .results import Pair, Results
 from .schedule import PRECISE, Rule, Turn, seconds_left, turns
 from .spread import CONFIDENCE
@@ -183,23 +182,13 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
         results.include(before, benchmark.cases())
     if not plan.quick:
         results.invalid = validity.judge(benchmark, results)
-    verdicts = [
-        results.verdict(target)
-        for target in benchmark.targets
-        if target.case in results.cases and (target.always or not plan.quick)
-    ]
-    tables.show(benchmark, results, verdicts, rule)
+    judged = [target for target in benchmark.targets if target.always or not plan.quick]
+    results.targets = [target for target in judged if target.case in results.cases]
+    tables.show(benchmark, results, rule)
     facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": rule.text,
              "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
-    told = {**facts, **results.written(), "targets": [_target(verdict) for verdict in verdicts]}
-    save(f"bench-{benchmark.name}", told, directory)
+    save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)
     if results.values:
         benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
-    reached = all(verdict.reached is not False for verdict in verdicts)
+    reached = all(verdict.reached is not False for verdict in results.verdicts)
     return reached and not results.failures and not results.invalid
-
-
-def _target(verdict: Verdict) -> dict[str, Any]:
-    found, told = verdict.found, {"invalid": verdict.invalid, "reached": verdict.reached}
-    value, interval = (None, None) if found is None else (found.median, [found.low, found.high])
-    return {**asdict(verdict.target), "value": value, "interval": interval, **told}

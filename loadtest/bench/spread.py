@@ -21,6 +21,11 @@ _DRAWS: Final = 2000
 _SEED: Final = 20_190_904
 
 
+def number(value: float) -> str:
+    """Format a number with three significant digits, or as a whole number from 100 on: 1,234; 56.8; 0.0123."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Spread:
     """The median of the values of all starts, and the ends of its interval, which are the median for a single value."""
@@ -39,6 +44,15 @@ class Spread:
         if all(min(values) == max(values) for values in samples):
             return cls(median, median, median)
         return cls(median, *_interval(samples))
+
+    def __str__(self) -> str:
+        """Format it as "98.1 (97.2 to 99)", or "98.1" if it has no interval."""
+        return number(self.median) + (f" ({self.interval})" if self.interval else "")
+
+    @property
+    def interval(self) -> str:
+        """The interval as "97.2 to 99"; "" if there is none."""
+        return "" if self.low == self.high else f"{number(self.low)} to {number(self.high)}"
 
     def within(self, part: float) -> bool:
         """True if the interval reaches at most this part of the median to either side."""

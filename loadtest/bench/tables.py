@@ -14,14 +14,7 @@ from ..report import console, machine, revision
 from .contest import Benchmark, Contestant, Metric, Verdict
 from .results import Results
 from .schedule import Rule
-from .spread import CONFIDENCE, Spread
-
-
-def number(value: float) -> str:
-    """Format a number with three significant digits, or as a whole number from 100 on: 1,234; 56.8; 0.0123."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+from .spread import CONFIDENCE, number
 
 
 def duration(seconds: float) -> str:
@@ -37,13 +30,6 @@ def header(go: str) -> None:
     console.print(f"Medians, their {CONFIDENCE:.0%} intervals below.")
 
 
-def shown(spread: Spread | None) -> str:
-    """Format a median with its interval, which one start has not: "98.1 (97.2 to 99)"; a dash if there is none."""
-    if spread is None:
-        return "-"
-    return number(spread.median) + ("" if spread.low == spread.high else f" ({_interval(spread)})")
-
-
 def cell(results: Results, contestant: str, case: str, metric: str) -> str:
     """Format a figure as "98.1 ns  1.20x" above its interval; a dash if the contestant has no such figure."""
     spread, kind = results.spread(contestant, case, metric), results.metrics[metric]
@@ -54,11 +40,7 @@ def cell(results: Results, contestant: str, case: str, metric: str) -> str:
     if kind.better is not None and base is not None and base != contestant:
         ratio = results.ratio(case, metric, contestant, base)
         value += "" if ratio is None else f"  {number(ratio.median)}x"
-    return value if spread.low == spread.high else f"{value}\n[dim]{_interval(spread)}[/]"
-
-
-def _interval(spread: Spread) -> str:
-    return f"{number(spread.low)} to {number(spread.high)}"
+    return value + (f"\n[dim]{spread.interval}[/]" if spread.interval else "")
 
 
 def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[str]) -> list[str]:
@@ -71,15 +53,15 @@ def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[s
     return [name, *(cell(results, contestant.name, case, metric) for metric in metrics)]
 
 
-def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], rule: Rule) -> None:
+def show(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     """Print a table per case, then the targets."""
     for case in results.cases:
         metrics = results.metrics_of(case)
         # without any figures the table says why
         for start in range(0, max(1, len(metrics)), benchmark.columns):
             console.print(_table(benchmark, results, case, metrics[start : start + benchmark.columns], rule))
-    if verdicts:
-        console.print(_targets(benchmark, verdicts))
+    if results.targets:
+        console.print(_targets(benchmark, results.verdicts))
 
 
 def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str], rule: Rule) -> Table:
@@ -109,7 +91,7 @@ def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
         of = f"{target.ours} / {target.theirs}" if target.theirs else target.ours
         label = f"[{styles[verdict.reached]}]{verdict.label}[/]"
         names = map(escape, (target.case, target.metric, of))
-        table.add_row(*names, target.wanted, shown(verdict.found), label)
+        table.add_row(*names, target.wanted, str(verdict.found or "-"), label)
     return table
 
 

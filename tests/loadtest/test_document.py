@@ -61,11 +61,11 @@ def result(**changes: Any) -> dict[str, Any]:
         ],
         "targets": [
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "theirs", "at_least": 1.5, "at_most": None,
-             "value": 2.0, "interval": [2.0, 3.0], "invalid": "", "reached": True},
+             "always": False},
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "", "at_least": None, "at_most": 9.0,
-             "value": 10.0, "interval": [10.0, 11.0], "invalid": "", "reached": False},
+             "always": False},
             {"case": "one", "metric": "rate", "ours": "ours", "theirs": "x", "at_least": None, "at_most": 9.0,
-             "value": None, "interval": None, "invalid": "", "reached": None},
+             "always": False},
         ],
     } | changes  # fmt: skip
 
@@ -111,8 +111,8 @@ def test_a_table_has_a_row_for_each_that_was_measured(desk: Desk) -> None:
 
 def test_targets_tell_what_was_wanted_and_found(desk: Desk) -> None:
     filled = desk.fill("<!-- targets echo -->\n<!-- end -->\n")
-    assert "| `echo`, one: rate, ours : theirs | ≥ 1.5 | 2 (2 to 3) | reached |\n" in filled
-    assert "| `echo`, one: rate, ours | ≤ 9 | 10 (10 to 11) | **missed** |\n" in filled
+    assert "| `echo`, one: rate, ours : theirs | ≥ 1.5 | 1,764 | reached |\n" in filled
+    assert "| `echo`, one: rate, ours | ≤ 9 | 12,346 | **missed** |\n" in filled
     assert "| `echo`, one: rate, ours : x | ≤ 9 | - | not measured |\n" in filled
 
 
