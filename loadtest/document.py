@@ -155,12 +155,9 @@ def _ratios(asked: str, files: Files) -> Iterator[str]:
         yield _row(text, _ratio(files[name], case, metric, ours, theirs))
 
 
-def compared(row: str) -> tuple[str, str, str, str, str, str]:
+def compared(row: str) -> list[str]:
     """Return benchmark, case, metric, both contestants (the second may be empty), and what the row is called."""
-    places, _, text = row.partition(" = ")
-    form = "NAME | CASE | METRIC | OURS | THEIRS = TEXT"
-    name, case, metric, ours, theirs = _parts(places if text else "", 5, "a ratio", form)
-    return name, case, metric, ours, theirs, text.strip()
+    return _parts(row.replace(" = ", " | ", 1), 6, "a ratio", "NAME | CASE | METRIC | OURS | THEIRS = TEXT")
 
 
 def _ratio(kept: Kept, case: str, metric: str, ours: str, theirs: str) -> str:
@@ -200,9 +197,9 @@ def _setup(asked: str, files: Files) -> Iterator[str]:
 
 
 def _parts(asked: str, number: int, what: str, form: str) -> list[str]:
-    """Split what is asked for at its bars. ValueError if there are not as many parts."""
+    """Split what is asked for at its bars. ValueError if there are not as many parts, or if the last is empty."""
     parts = [part.strip() for part in asked.split("|")]
-    if len(parts) != number:
+    if len(parts) != number or not parts[-1]:
         raise ValueError(f"{what} is asked for as {form}, not as {asked!r}")
     return parts
 

@@ -49,10 +49,10 @@ def contestant(name: str) -> Contestant:
 @functools.cache
 def program(name: str) -> str:
     """Build program `name` and return its path. ContestantError with the compiler's output if that fails."""
-    binary = BINARIES / name
+    binary = str(BINARIES / name)
     BINARIES.mkdir(parents=True, exist_ok=True)
-    _go("build", "-C", str(SOURCES), "-trimpath", "-o", str(binary), f"./{name}")
-    return str(binary)
+    _go("build", "-C", str(SOURCES), "-trimpath", "-o", binary, f"./{name}")
+    return binary
 
 
 @functools.cache

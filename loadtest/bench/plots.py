@@ -33,9 +33,8 @@ def bars(title: str, results: Results, path: Path) -> None:
     """
     known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
     metrics = [name for name in known if results.metrics[name].better is not None] or known
-    figure, panels = plt.subplots(
-        len(metrics), 1, figsize=(12, 1.5 + 3.2 * len(metrics)), squeeze=False, layout="constrained"
-    )
+    down = len(metrics)
+    figure, panels = plt.subplots(down, 1, figsize=(12, 1.5 + 3.2 * down), squeeze=False, layout="constrained")
     for axes, metric in zip(panels[:, 0], metrics, strict=True):
         _panel(axes, results, metric)
     figure.suptitle(title, fontsize=13)
@@ -87,9 +86,8 @@ _LINES: Final = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", 
 def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:
     """Draw a panel for each case: nanoseconds by the number of timers, both logarithmic, a line per queue."""
     down = math.ceil(len(costs) / _ACROSS)
-    figure, panels = plt.subplots(
-        down, _ACROSS, figsize=(15, 1 + 3.4 * down), squeeze=False, layout="constrained", sharex=True
-    )
+    size = (15, 1 + 3.4 * down)
+    figure, panels = plt.subplots(down, _ACROSS, figsize=size, squeeze=False, layout="constrained", sharex=True)
     for axes in panels.flat[len(costs) :]:
         axes.remove()
     for axes, (case, queues) in zip(panels.flat, costs.items(), strict=False):

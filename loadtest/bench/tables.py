@@ -97,9 +97,8 @@ def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
 
 def describe(benchmark: Benchmark) -> None:
     """Print a benchmark with its cases, metrics and contestants, and which of them are missing here."""
-    table = Table(
-        title=f"{benchmark.name}: {escape(benchmark.title)}", title_justify="left", box=None, show_header=False
-    )
+    console.print(f"[bold]{benchmark.name}[/]: {escape(benchmark.title)}", highlight=False)
+    table = Table.grid(padding=(0, 2))
     for case in benchmark.cases():
         table.add_row("case", escape(case))
     for name, metric in benchmark.metrics.items():
