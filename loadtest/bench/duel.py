@@ -33,7 +33,6 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
     if ENTRIES[theirs].refuses(asked) is None
 }
 
-
 METRICS: Final[Mapping[str, Metric]] = {"requests": Metric("for one of theirs", "more")}
 
 

@@ -26,15 +26,14 @@ _OTHERS: Final = 500
 
 CASE: Final = "idle"
 # memory under the allocator's defaults
-_WEBSOCKETS: Final = Case(ECHO, neutral=False, speaks="websocket")
+_WEBSOCKETS: Final = Case(ECHO, connections=1_000, neutral=False, speaks="websocket")
 # how the silent are served, and what they have said before
 _CASES: Final[Mapping[str, tuple[Case, Greeting]]] = {
     CASE: (Case(connections=15_000, neutral=False), HELLO),
     "idle, TLS": (Case(connections=1_000, neutral=False, speaks="tls"), HELLO),
-    "idle websockets": (replace(_WEBSOCKETS, connections=1_000), WEBSOCKET),
-    "idle websockets, compressed": (replace(_WEBSOCKETS, connections=1_000), COMPRESSED),
+    "idle websockets": (_WEBSOCKETS, WEBSOCKET),
+    "idle websockets, compressed": (_WEBSOCKETS, COMPRESSED),
 }
-
 
 METRICS: Final[Mapping[str, Metric]] = {
     "memory": Metric("B/connection", "less"),

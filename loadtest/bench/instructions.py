@@ -78,7 +78,6 @@ class Case:
 
 CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("instructions.toml").items()}
 
-
 METRICS: Final[Mapping[str, Metric]] = {"instructions": Metric("per request", "less")}
 
 
