@@ -81,9 +81,6 @@ def main() -> None:
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True,
               help="Measure only this contestant. Can be repeated.")  # fmt: skip
 @click.option("--add", is_flag=True, help="Add the repetitions to those of an earlier run on this machine.")
-@click.option("--python", "pythons", metavar="PATH", multiple=True,
-              help="With `instructions`: also measure the deadlined of this Python's environment. Can be "
-                   "repeated.")  # fmt: skip
 @click.option("--compiled", is_flag=True, envvar="DEADLINED_REQUIRE_COMPILED", callback=_require_compiled,
               expose_value=False, is_eager=True,
               help="Measure nothing unless the deadlined that is imported is compiled.")  # fmt: skip
@@ -110,7 +107,6 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
       python -m loadtest bench reset heap
       python -m loadtest bench http --case hello --repetitions 3
       python -m loadtest bench reset --only-contestant "deadlined (pure)"
-      python -m loadtest bench instructions --python ../other/.venv/bin/python
 
     `http` and `duel` also have cases over TLS (they need openssl) and of websockets.
 

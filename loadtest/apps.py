@@ -23,15 +23,8 @@ async def hello(scope: Message, receive: Receive, send: Send) -> None:
 
 async def target(scope: Message, receive: Receive, send: Send) -> None:
     """Read the whole body, then answer LARGE bytes at /large and a few elsewhere. The target of attacks."""
-    if scope["type"] != "http":
-        return
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        if not message.get("more_body", False):
-            break
-    await answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
+    if scope["type"] == "http" and await uploaded(receive) is not None:
+        await answer(send, bytes(LARGE) if scope["path"] == "/large" else b"alive")
 
 
 # the answers of `web` by path; the same as in loadtest/peers/go/web
@@ -47,12 +40,7 @@ async def web(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await lifespan(receive, send)
     elif scope["path"] == "/upload":
-        size, more = 0, True
-        while more:
-            message = await receive()
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False)
-        await answer(send, str(size).encode())
+        await answer(send, str(await uploaded(receive)).encode())
     else:
         kind, body = PAGES[scope["path"]]
         await answer(send, body, (b"content-type", kind))
@@ -68,6 +56,16 @@ async def echo(scope: Message, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] == "websocket.receive":
             kind = "bytes" if message.get("text") is None else "text"
             await send({"type": "websocket.send", kind: message[kind]})
+
+
+async def uploaded(receive: Receive) -> int | None:
+    """Read a request's whole body and return its length; None if the client leaves before its end."""
+    size = 0
+    while (message := await receive())["type"] == "http.request":
+        size += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return size
+    return None
 
 
 async def lifespan(receive: Receive, send: Send) -> None:

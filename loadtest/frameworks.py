@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 STARLETTE: Final = "loadtest.frameworks:starlette"
@@ -13,7 +11,6 @@ FASTAPI: Final = "loadtest.frameworks:fastapi"
 PIECES: Final = 20
 PIECE: Final = b"x" * 100
 LARGE: Final = b"x" * 100_000
-FILE: Final = b"a{}" * 1000
 SLEEP: Final = 0.01
 
 # what each must answer before it is measured, by application and path
@@ -21,15 +18,10 @@ ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
     STARLETTE: {
         "/json": b'{"message":"Hello, world!","items":[0,1,2,3,4,5,6,7,8,9]}',
         "/pieces": PIECE * PIECES,
-        "/events": b"data: 0\n\n" * PIECES,
         "/sleep": b"slept",
         "/large": LARGE,
-        "/file": FILE,
     },
-    FASTAPI: {
-        "/items/7?note=new": b'{"name":"item 7","price":1.5,"tags":["new"]}',
-        "/blocking": b'{"answer":42}',
-    },
+    FASTAPI: {"/items/7?note=new": b'{"name":"item 7","price":1.5,"tags":["new"]}'},
 }
 
 
@@ -38,40 +30,18 @@ async def _pieces() -> AsyncIterator[bytes]:
         yield PIECE
 
 
-async def _events() -> AsyncIterator[bytes]:
-    import anyio
-
-    for _ in range(PIECES):
-        yield b"data: 0\n\n"
-        await anyio.sleep(SLEEP / 10)
-
-
-async def _untouched(request: Any, call_next: Any) -> Any:
-    return await call_next(request)
-
-
 def _starlette() -> Any:
     import anyio
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.requests import Request
-    from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-    from starlette.routing import Mount, Route
-
-    # deleted with the process
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name, "style.css")
-    path.write_bytes(FILE)
+    from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+    from starlette.routing import Route
 
     async def json(request: Request) -> Response:
         return JSONResponse({"message": "Hello, world!", "items": list(range(10))})
 
     async def streamed(request: Request) -> Response:
         return StreamingResponse(_pieces())
-
-    async def event_stream(request: Request) -> Response:
-        return StreamingResponse(_events(), media_type="text/event-stream")
 
     async def sleep(request: Request) -> Response:
         await anyio.sleep(SLEEP)
@@ -80,25 +50,12 @@ def _starlette() -> Any:
     async def large(request: Request) -> Response:
         return Response(LARGE)
 
-    async def file(request: Request) -> Response:
-        return FileResponse(path)
-
     async def upload(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    app = Starlette(
-        routes=[
-            *(Route("/json", json), Route("/pieces", streamed), Route("/events", event_stream), Route("/sleep", sleep)),
-            *(Route("/large", large), Route("/file", file), Route("/upload", upload, methods=["POST"])),
-            Mount(
-                "/behind",
-                routes=[Route("/upload", upload, methods=["POST"])],
-                middleware=[Middleware(BaseHTTPMiddleware, dispatch=_untouched)],
-            ),
-        ]
-    )
-    app.state.folder = folder
-    return app
+    pages = {"/json": json, "/pieces": streamed, "/sleep": sleep, "/large": large}
+    routes = [Route(path, page) for path, page in pages.items()]
+    return Starlette(routes=[*routes, Route("/upload", upload, methods=["POST"])])
 
 
 def _fastapi() -> Any:
@@ -112,20 +69,15 @@ def _fastapi() -> Any:
 
     app = FastAPI()
 
+    @app.get("/items/{number}", response_model=Item)
     async def item(number: int, note: str = "") -> Any:
         return Item(name=f"item {number}", price=1.5, tags=[note])
 
-    def blocking() -> Any:
-        return {"answer": 42}
-
-    app.get("/items/{number}", response_model=Item)(item)
-    app.get("/blocking")(blocking)
     return app
 
 
 def __getattr__(name: str) -> Any:
-    if name == "starlette":
-        return _starlette()
-    if name == "fastapi":
-        return _fastapi()
-    raise AttributeError(name)
+    makers = {"starlette": _starlette, "fastapi": _fastapi}
+    if name not in makers:
+        raise AttributeError(name)
+    return makers[name]()

@@ -7,12 +7,11 @@ import os
 import re
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +26,9 @@ STOP = 15.0
 
 # what a server prints first
 _URL = re.compile(r"(?:https?|tcp)://127\.0\.0\.1:(\d+)")
+
+# in the status that Linux shows of a thread
+_SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 
 Record = dict[str, Any]
 
@@ -47,14 +49,12 @@ def raise_file_limit(wanted: int) -> int:
     """Raise the limit of open descriptors to `wanted`, or as far as the machine allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < wanted:
-        try:
+        with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
             return wanted
-        except (ValueError, OSError):
-            wanted = hard
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(soft, wanted)
+    reached = max(soft, min(wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
+    return reached
 
 
 @contextmanager
@@ -89,14 +89,13 @@ class Usage:
     def of(cls, pid: int) -> Self:
         """Read it from /proc (Linux). Threads that have ended are not counted."""
         first = psutil.Process(pid)
-        family = [first.pid, *(child.pid for child in first.children(recursive=True))]
-        tasks = [task for member in family for task in Path(f"/proc/{member}/task").iterdir()]
-        status = [dict(line.split(":", 1) for line in (task / "status").read_text().splitlines()) for task in tasks]
+        family = [first, *first.children(recursive=True)]
+        tasks = [task for member in family for task in Path(f"/proc/{member.pid}/task").iterdir()]
         return cls(
             # in nanoseconds; psutil's times are ticks of 10 ms, and its switches those of the first thread
             cpu=sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9,
-            switches=sum(int(one["voluntary_ctxt_switches"]) for one in status),
-            resident=sum(psutil.Process(member).memory_info().rss for member in family),
+            switches=sum(int(_SWITCHES.findall((task / "status").read_text())[0]) for task in tasks),
+            resident=sum(member.memory_info().rss for member in family),
         )
 
 
@@ -104,34 +103,17 @@ class Server:
     """A server process whose output is read as it comes.
 
     `port` is known once it has said where it listens. `records` are its JSON lines in order, `output` its other lines,
-    `ended` is True after the last line. `environment` replaces this process's own; None keeps it. `directory` is the
-    server's working directory.
+    `ended` is True after the last line.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        core: int | None = None,
-        environment: Mapping[str, str] | None = None,
-        directory: Path = ROOT,
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.pid = process.pid
         self.records: list[Record] = []
         self.output: list[str] = []
         self.port = 0
         self.ended = False
+        self._process = process
         self._changed = threading.Condition()
-        with on_core(core):
-            self._process = subprocess.Popen(
-                command,
-                cwd=directory,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                encoding="utf-8",
-            )
-        self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -149,19 +131,16 @@ class Server:
         """Return the log records of connections that have ended."""
         return [record for record in list(self.records) if record.get("event") == "connection"]
 
-    def stop(self) -> int:
-        """Terminate the process, kill it if it does not end within STOP, and return its exit code."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(STOP)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        return self._process.returncode
+    def stop(self) -> None:
+        """Terminate the process, and kill it if it does not end within STOP."""
+        with self._process:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            # before the pipe is closed
+            self._reader.join(STOP)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -188,14 +167,17 @@ def running(
     *,
     core: int | None = None,
     environment: Mapping[str, str] | None = None,
-    directory: Path = ROOT,
     patience: float = START,
 ) -> Iterator[Server]:
     """Start a server, yield it when it listens, and stop it.
 
-    RuntimeError with the server's output if it does not listen within `patience` seconds.
+    `environment` replaces this process's own; None keeps it. RuntimeError with the server's output if it does not
+    listen within `patience` seconds.
     """
-    server = Server(command, core=core, environment=environment, directory=directory)
+    with on_core(core):
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, encoding="utf-8")  # fmt: skip
+    server = Server(process)
     try:
         server.wait_for(lambda self: self.port > 0 or self.ended, patience)
         if not server.port:

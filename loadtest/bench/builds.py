@@ -9,11 +9,9 @@ Answer     PYTHONPATH tells a subprocess which build it gets, and the current di
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -23,6 +21,7 @@ from deadlined.timers import COMPILED
 
 from ..servers import ROOT
 from .contest import Contestant
+from .processes import scratch
 
 INSTALLED: Final = "deadlined"
 PURE: Final = "deadlined (pure)"
@@ -37,10 +36,15 @@ KEEP_MEMORY: Final[Mapping[str, str]] = {
 _PACKAGE = Path(deadlined.__file__).resolve().parent
 
 
+def missing(contestant: str) -> str | None:
+    """Say why a contestant of this name is not there, if it is the installed build; None for the pure one and peers."""
+    installed = contestant.startswith(INSTALLED) and not contestant.startswith(PURE)
+    return "not compiled (pip install -e . with a C compiler)" if installed and not COMPILED else None
+
+
 def contestants() -> tuple[Contestant, Contestant]:
     """Return both builds; the compiled one is missing if the installed package is not compiled."""
-    why = None if COMPILED else "not compiled (pip install -e . with a C compiler)"
-    return Contestant(INSTALLED, why), Contestant(PURE)
+    return Contestant(INSTALLED, missing(INSTALLED)), Contestant(PURE)
 
 
 def environment(build: str) -> dict[str, str]:
@@ -64,7 +68,6 @@ def surroundings(build: str, *, neutral: bool) -> dict[str, str]:
 def _pure_copy() -> Path:
     if not COMPILED:
         return _PACKAGE.parent
-    directory = Path(tempfile.mkdtemp(prefix="deadlined-pure-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    shutil.copytree(_PACKAGE, directory / "deadlined", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
-    return directory
+    copy = scratch() / "pure" / "deadlined"
+    shutil.copytree(_PACKAGE, copy, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    return copy.parent

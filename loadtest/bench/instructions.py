@@ -9,255 +9,148 @@ Answer     The application marks the counters from inside, and the difference of
            the server sleeps; a burst is sent while it is stopped, so that one poll finds all of it.
 Cost       A figure takes about 20 seconds. Instructions are not time: cache misses and system calls are missing.
 
-Two counts of one build differ by less than 0.3 %. What callgrind wrote is kept beside the results, for
-`callgrind_annotate`.
+Two counts of one build differ by less than 0.3 %, so those of two checkouts, each counted by its own run, can be
+compared. What callgrind wrote is kept beside the results, for `callgrind_annotate`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
-from ..report import RESULTS
-from ..servers import ROOT, Server, running
-from . import builds, client
-from .contest import Benchmark, Contestant, ContestantError, Metric
-from .processes import SERVER_CORE
-from .web_servers import DEADLINES_OFF
+import psutil  # type: ignore[import-untyped,unused-ignore]
 
-APPS: Final = ROOT / "loadtest" / "peers" / "counted"
-CLOCK: Final = ROOT / "loadtest" / "clients" / "slow_clock.c"
+from ..report import RESULTS
+from ..servers import Server, running
+from . import builds, client
+from .contest import Benchmark, Contestant, ContestantError, Metric, table
+from .crowd import HELLO, Crowd
+from .processes import SERVER_CORE
+from .web_servers import WORDS
+
 KEPT: Final = RESULTS / "callgrind"
 
-# the connections of a burst
-BURST: Final = 64
-# seconds to start under callgrind, on a busy machine; and for one answer
+# seconds to start under callgrind, on a busy machine
 PATIENCE: Final = 180.0
-ANSWER: Final = 60.0
 
 # the function whose call makes callgrind write its counters and reset them; counted.py calls it for /mark
 _MARK: Final = "getloadavg"
 _COUNT: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
-# what a case may need that an environment may lack
-MODULES: Final = {"httptools", "starlette", "uvloop"}
-
-# asked of an environment that is given with --python
-_QUESTION: Final = (
-    "import json; from importlib.util import find_spec; from deadlined.timers import COMPILED; "
-    "print(json.dumps([COMPILED, *(name for name in ('httptools', 'starlette', 'uvloop') if find_spec(name))]))"
-)
+# a request has the one field that it must have; the answers are those of counted.py
+_GREETING: Final = replace(HELLO, ends=(b"Hello, world!", b'{"message":"Hello, world!"}'))
 
 
 @dataclass(frozen=True)
 class Case:
-    """An application of counted.py, the parser, how many connections ask at once, the event loop, other options."""
+    """A case of instructions.toml, which says what each of these is."""
 
     app: str
-    parser: str
+    http: str
     connections: int = 1
     loop: str = "trio"
-    options: Sequence[str] = ()
+    deadlines: bool = True
 
     @property
-    def needs(self) -> set[str]:
-        """The modules that this case cannot do without."""
-        app = "hello" if self.app == "hello" else "starlette"
-        return {app, self.parser, self.loop} & MODULES
+    def absent(self) -> list[str]:
+        """The modules that it needs and that are not installed."""
+        needs = (self.http, self.loop, *(() if self.app == "hello" else ("starlette",)))
+        return [name for name in needs if find_spec(name) is None]
+
+    @property
+    def command(self) -> list[str]:
+        """The command that serves it."""
+        options = f"--no-access-log --http {self.http} --loop {self.loop} --host 127.0.0.1 --port 0"
+        app = f"loadtest.peers.counted.counted:{self.app}"
+        off = "" if self.deadlines else WORDS["off"]
+        return [sys.executable, "-m", "deadlined", "serve", app, *options.split(), *off.split()]
 
 
-CASES: Final[Mapping[str, Case]] = {
-    "hello, h11": Case("hello", "h11"),
-    "hello, httptools": Case("hello", "httptools"),
-    "Starlette JSON": Case("starlette", "httptools"),
-    "hello, h11, 64 at once": Case("hello", "h11", BURST),
-    "hello, httptools, 64 at once": Case("hello", "httptools", BURST),
-    "hello, httptools, 64 at once, deadlines off": Case("hello", "httptools", BURST, options=DEADLINES_OFF.split()),
-    "Starlette JSON, 64 at once": Case("starlette", "httptools", BURST),
-    "hello, httptools, 64 at once, asyncio": Case("hello", "httptools", BURST, "asyncio"),
-    "hello, httptools, 64 at once, uvloop": Case("hello", "httptools", BURST, "uvloop"),
-    "Starlette JSON, asyncio": Case("starlette", "httptools", 1, "asyncio"),
-    "Starlette JSON, uvloop": Case("starlette", "httptools", 1, "uvloop"),
-    "Starlette JSON, 64 at once, asyncio": Case("starlette", "httptools", BURST, "asyncio"),
-    "Starlette JSON, 64 at once, uvloop": Case("starlette", "httptools", BURST, "uvloop"),
-    "Starlette JSON after a checkpoint, 64 at once": Case("pausing", "httptools", BURST),
-    "Starlette JSON after a checkpoint, 64 at once, asyncio": Case("pausing", "httptools", BURST, "asyncio"),
-    "Starlette JSON after a checkpoint, 64 at once, uvloop": Case("pausing", "httptools", BURST, "uvloop"),
-}
+CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("instructions.toml").items()}
+
+METRICS: Final[Mapping[str, Metric]] = {"instructions": Metric("per request", "less")}
 
 
 @dataclass(frozen=True)
-class Build:
-    """A build of deadlined: how it is named, its Python, what else the environment must say, and its modules."""
-
-    name: str
-    python: str
-    environment: Mapping[str, str]
-    modules: frozenset[str]
-    missing: str | None = None
-    given: bool = False
-
-
-def here() -> list[Build]:
-    """Return the builds of this environment, compiled and pure."""
-    modules = frozenset(name for name in MODULES if find_spec(name))
-    return [
-        Build(found.name, sys.executable, builds.environment(found.name), modules, found.missing)
-        for found in builds.contestants()
-    ]
-
-
-def build_of(python: str) -> Build:
-    """Return the build that another environment has. ValueError if there is none."""
-    try:
-        done = subprocess.run([python, "-c", _QUESTION], cwd=APPS, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise ValueError(f"{python}: {error.strerror}") from error
-    if done.returncode:
-        raise ValueError(f"{python} cannot import deadlined:\n{done.stderr}")
-    compiled, *modules = json.loads(done.stdout)
-    kind = "compiled" if compiled else "pure"
-    return Build(f"{builds.INSTALLED} ({kind}) of {python}", python, {}, frozenset(modules), given=True)
-
-
 class Instructions(Benchmark):
     """`runs`: the requests before the first mark, between the first and the second, and before the third."""
 
     name = "instructions"
     title = "Instructions of a request, by callgrind"
-    metrics: Mapping[str, Metric] = {"instructions": Metric("per request", "less")}
+    metrics = METRICS
     repetitions = 1
 
-    def __init__(
-        self,
-        runs: tuple[int, int, int] = (320, 192, 1216),
-        cases: Sequence[str] = tuple(CASES),
-        pythons: Sequence[str] = (),
-    ) -> None:
-        self._runs = runs
-        self._cases = cases
-        self._pythons = pythons
-        self._builds = {build.name: build for build in (*here(), *map(build_of, pythons))}
+    runs: tuple[int, int, int] = (320, 192, 1216)
+    only: Sequence[str] = tuple(CASES)
 
     def contestants(self) -> Sequence[Contestant]:
         absent = None if shutil.which("valgrind") else "valgrind is not installed (on Debian: apt-get install valgrind)"
-        return [Contestant(build.name, absent or build.missing, build.given) for build in self._builds.values()]
+        return [replace(build, missing=absent or build.missing) for build in builds.contestants()]
 
     def cases(self) -> Sequence[str]:
-        return self._cases
+        return self.only
 
     def skips(self, contestant: str, case: str) -> str | None:
-        absent = CASES[case].needs - self._builds[contestant].modules
-        return f"not installed (pip install {' '.join(sorted(absent))})" if absent else None
+        absent = CASES[case].absent
+        return f"not installed (pip install {' '.join(absent)})" if absent else None
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        build, asked = self._builds[contestant], CASES[case]
-        files = _fresh(KEPT / _slug(f"{contestant} {case}"))
-        command = [*_callgrind(files), *_serve(build.python, asked)]
-        around = {**os.environ, **build.environment, "PYTHONHASHSEED": "0", "LD_PRELOAD": str(_clock())}
-        with running(command, core=SERVER_CORE, environment=around, directory=APPS, patience=PATIENCE) as server:
+        asked = CASES[case]
+        files = KEPT / re.sub(r"\W+", "-", f"{contestant} {case}").strip("-")
+        shutil.rmtree(files, ignore_errors=True)
+        files.mkdir(parents=True)
+        callgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={files}/out",
+                     f"--dump-before={_MARK}"]  # fmt: skip
+        clock = client.compiled(client.SOURCES / "slow_clock.c", flags=("-shared", "-fPIC"))
+        around = {**os.environ, **builds.environment(contestant), "PYTHONHASHSEED": "0", "LD_PRELOAD": str(clock)}
+        with running([*callgrind, *asked.command], core=SERVER_CORE, environment=around, patience=PATIENCE) as server:
             self._load(server, asked.connections)
         _, few, many = (_count(files / f"out.{mark}") for mark in (1, 2, 3))
-        return {"instructions": (many - few) / (self._runs[2] - self._runs[1])}
+        return {"instructions": (many - few) / (self.runs[2] - self.runs[1])}
 
     def _load(self, server: Server, connections: int) -> None:
-        with ExitStack() as stack:
-            made = [HTTPConnection("127.0.0.1", server.port, timeout=ANSWER) for _ in range(connections)]
-            clients = [stack.enter_context(closing(connection)) for connection in made]
-            for requests in self._runs:
+        with Crowd(server.port, _GREETING) as crowd:
+            clients = crowd.connect(connections)
+            for requests in self.runs:
                 for _ in range(requests // connections):
-                    _ask(server, clients)
-                _wait_for_state(server.pid, "S")
-                send(clients[:1], "/mark")
-                receive(clients[:1])
+                    _ask(server, crowd, clients)
+                _wait_until(server, psutil.STATUS_SLEEPING)
+                crowd.send(clients[:1], _GREETING.request.replace(b"/", b"/mark", 1))
+                crowd.receive(clients[:1])
 
     def quick(self) -> Self:
-        return type(self)((64, 64, 128), ("hello, h11",), self._pythons)
-
-    def beside(self, pythons: Sequence[str]) -> Self:
-        return type(self)(self._runs, self._cases, pythons)
+        return replace(self, runs=(64, 64, 128), only=("hello, h11",))
 
 
-def _ask(server: Server, clients: Sequence[HTTPConnection]) -> None:
+def _ask(server: Server, crowd: Crowd, clients: Sequence[socket.socket]) -> None:
     """Send a request on every connection at once, and read the answers."""
-    _wait_for_state(server.pid, "S")
+    _wait_until(server, psutil.STATUS_SLEEPING)
     if len(clients) > 1:
         os.kill(server.pid, signal.SIGSTOP)
-        _wait_for_state(server.pid, "T")
-    send(clients, "/")
+        _wait_until(server, psutil.STATUS_STOPPED)
+    crowd.send(clients)
     os.kill(server.pid, signal.SIGCONT)
-    receive(clients)
+    crowd.receive(clients)
 
 
-def send(clients: Sequence[HTTPConnection], path: str) -> None:
-    """Send a request on each connection, with the one field that it must have."""
-    for connection in clients:
-        connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
-        connection.putheader("Host", "127.0.0.1")
-        connection.endheaders()
-
-
-def receive(clients: Sequence[HTTPConnection]) -> None:
-    """Read one whole answer from each connection. ContestantError if it is not 200 with a length, or is cut."""
-    for connection in clients:
-        try:
-            answer = connection.getresponse()
-            answer.read()
-        except HTTPException as error:
-            raise ContestantError(
-                f"the server closed the connection before the end of its answer: {error!r}"
-            ) from error
-        if answer.status != 200 or answer.headers["content-length"] is None:
-            raise ContestantError(f"the server answered {answer.status} with {dict(answer.headers)}")
-
-
-def _wait_for_state(pid: int, wanted: str) -> None:
-    """Return when Linux shows this state of the process: S sleeping, T stopped."""
-    stat = Path(f"/proc/{pid}/stat")
+def _wait_until(server: Server, wanted: str) -> None:
+    """Return when the process is in this state. ContestantError if it ends, or does not come to it."""
+    process = psutil.Process(server.pid)
     end = time.monotonic() + PATIENCE
-    # the command's name, the second field, may hold spaces and ends with the last bracket
-    while (state := stat.read_text().rpartition(")")[2].split()[0]) != wanted:
-        if state == "Z" or time.monotonic() > end:
-            raise ContestantError(f"the server is in state {state} and does not come to {wanted}")
+    while (state := process.status()) != wanted:
+        if state == psutil.STATUS_ZOMBIE or time.monotonic() > end:
+            raise ContestantError(f"the server is {state}, and does not come to be {wanted}")
         time.sleep(0.0002)
-
-
-def _callgrind(files: Path) -> list[str]:
-    return ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={files / 'out'}", f"--dump-before={_MARK}"]
-
-
-def _serve(python: str, case: Case) -> list[str]:
-    options = ["--no-access-log", "--http", case.parser, "--host", "127.0.0.1", "--port", "0"]
-    if case.loop != "trio":
-        options += ["--loop", case.loop]
-    return [python, "-m", "deadlined", "serve", f"counted:{case.app}", *options, *case.options]
-
-
-def _clock() -> Path:
-    return client.compiled(CLOCK, flags=("-shared", "-fPIC"))
-
-
-def _fresh(directory: Path) -> Path:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    return directory
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "-", name).strip("-")
 
 
 def _count(file: Path) -> int:

@@ -12,25 +12,29 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from ..report import machine
 from .results import Results
+from .spread import Spread
 
 # above this many times the least, the bars of a panel are drawn on a logarithmic scale
 _WIDE = 20.0
+# where there is no bar
+_NOTHING = Spread(math.nan, math.nan, math.nan)
 
 
 def bars(title: str, results: Results, path: Path) -> None:
     """Draw grouped bars: a panel per metric, a group per case, a bar per contestant with its interval as whiskers.
 
-    The footer names contestants without figures.
+    Metrics that are not compared are left out, unless none is. The footer names contestants without figures.
     """
-    metrics = _drawn(results)
-    figure, panels = plt.subplots(
-        len(metrics), 1, figsize=(12, 1.5 + 3.2 * len(metrics)), squeeze=False, layout="constrained"
-    )
+    known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
+    metrics = [name for name in known if results.metrics[name].better is not None] or known
+    down = len(metrics)
+    figure, panels = plt.subplots(down, 1, figsize=(12, 1.5 + 3.2 * down), squeeze=False, layout="constrained")
     for axes, metric in zip(panels[:, 0], metrics, strict=True):
         _panel(axes, results, metric)
     figure.suptitle(title, fontsize=13)
@@ -39,29 +43,21 @@ def bars(title: str, results: Results, path: Path) -> None:
     plt.close(figure)
 
 
-def _drawn(results: Results) -> list[str]:
-    """Return the metrics that are compared, or all if none is."""
-    known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
-    return [name for name in known if results.metrics[name].better is not None] or known
-
-
 def _panel(axes: Axes, results: Results, metric: str) -> None:
     kind = results.metrics[metric]
     cases = [case for case in results.cases if metric in results.metrics_of(case)]
-    names = [c.name for c in results.contestants if any((c.name, case, metric) in results.values for case in cases)]
+    colours = {one.name: plt.get_cmap("tab20")(number % 20) for number, one in enumerate(results.contestants)}
+    names = [name for name in colours if any((name, case, metric) in results.values for case in cases)]
     width = 0.85 / len(names)
-    drawn: list[float] = []
+    heights: list[float] = []
     for place, name in enumerate(names):
-        colour = plt.get_cmap("tab20")([c.name for c in results.contestants].index(name) % 20)
-        found = [(group, results.spread(name, case, metric)) for group, case in enumerate(cases)]
-        spreads = [(group, spread) for group, spread in found if spread is not None]
-        heights = [spread.median for _, spread in spreads]
-        whiskers = [[s.median - s.low for _, s in spreads], [s.high - s.median for _, s in spreads]]
-        places = [group + (place - (len(names) - 1) / 2) * width for group, _ in spreads]
-        axes.bar(places, heights, width, yerr=whiskers, label=name, color=colour, error_kw={"linewidth": 0.8})
-        drawn += heights
-    positive = [height for height in drawn if height > 0]
-    if positive and max(positive) > _WIDE * min(positive):
+        spreads = [results.spread(name, case, metric) or _NOTHING for case in cases]
+        places = [group + (place - (len(names) - 1) / 2) * width for group in range(len(cases))]
+        whiskers = [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
+        medians = [spread.median for spread in spreads]
+        axes.bar(places, medians, width, yerr=whiskers, label=name, color=colours[name], error_kw={"linewidth": 0.8})
+        heights += [median for median in medians if median > 0]
+    if heights and max(heights) > _WIDE * min(heights):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -70,7 +66,7 @@ def _panel(axes: Axes, results: Results, metric: str) -> None:
     axes.set_ylabel(kind.unit)
     axes.set_xticks(range(len(cases)), cases)
     axes.grid(axis="y", alpha=0.3)
-    _legend(axes)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _footer(results: Results) -> str:
@@ -81,40 +77,23 @@ def _footer(results: Results) -> str:
     return "\n".join(lines)
 
 
-# one line style per kind: heaps and trees, lists, wheels, asyncio's
-_STYLES: Final = {
-    "heap4": ("tab:blue", "-", "o"),
-    "heap2": ("tab:cyan", "-", "o"),
-    "tree": ("tab:purple", "-", "o"),
-    "sorted": ("tab:red", "--", "s"),
-    "unsorted": ("tab:orange", "--", "s"),
-    "wheel": ("tab:green", "-.", "^"),
-    "hashed": ("tab:olive", "-.", "^"),
-    "hierarchical": ("teal", "-.", "^"),
-    "kernel": ("limegreen", "-.", "^"),
-    "heapq, lazy": ("black", ":", "x"),
-}
-
-
 # panels side by side
 _ACROSS: Final = 3
+# of the queues in their order; two that cross in a panel differ in colour and in shape
+_LINES: Final = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", "v", "x"] * 2)
 
 
 def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:
     """Draw a panel for each case: nanoseconds by the number of timers, both logarithmic, a line per queue."""
     down = math.ceil(len(costs) / _ACROSS)
-    figure, panels = plt.subplots(
-        down, _ACROSS, figsize=(15, 1 + 3.4 * down), squeeze=False, layout="constrained", sharex=True
-    )
+    size = (15, 1 + 3.4 * down)
+    figure, panels = plt.subplots(down, _ACROSS, figsize=size, squeeze=False, layout="constrained", sharex=True)
     for axes in panels.flat[len(costs) :]:
         axes.remove()
     for axes, (case, queues) in zip(panels.flat, costs.items(), strict=False):
+        axes.set_prop_cycle(_LINES)
         for name, found in queues.items():
-            colour, line, marker = _STYLES[name]
-            axes.plot(list(found), list(found.values()), color=colour, linestyle=line, marker=marker,
-                      markersize=4, linewidth=1.3, label=name)  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+            axes.loglog(list(found), list(found.values()), markersize=4, linewidth=1.3, label=name)
         axes.set_title(case, fontsize=11)
         axes.grid(which="major", alpha=0.3)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
@@ -123,7 +102,3 @@ def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], 
     figure.suptitle(title, fontsize=13)
     figure.savefig(path, dpi=80)
     plt.close(figure)
-
-
-def _legend(axes: Axes) -> None:
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))

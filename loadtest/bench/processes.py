@@ -7,10 +7,14 @@ metrics as its last line.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,28 +40,23 @@ def output(
     *,
     core: int | None = None,
     seconds: float = PATIENCE,
-    directory: Path = ROOT,
 ) -> tuple[str, str]:
     """Run a command to its end, and return what it printed and its errors. `environment` is added to this process's.
 
     ContestantError with both if it fails, or takes longer than `seconds`.
     """
     around = {**os.environ, **(environment or {})}
-    with on_core(core):
-        process = subprocess.Popen(command, cwd=directory, env=around, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, encoding="utf-8", errors="replace")  # fmt: skip
-    with process:
-        try:
-            printed, errors = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise ContestantError(f"gave no answer in {seconds:g} s\n{''.join(process.communicate())}") from None
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        raise ContestantError(f"{' '.join(command)}: exit code {process.returncode}\n{printed}{errors}")
-    return printed, errors
+    try:
+        # this thread is on that core, too, but only waits
+        with on_core(core):
+            done = subprocess.run(command, cwd=ROOT, env=around, capture_output=True, text=True, encoding="utf-8",
+                                  errors="replace", timeout=seconds, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        said = b"".join(part for part in (error.stdout, error.stderr) if part).decode("utf-8", "replace")
+        raise ContestantError(f"gave no answer in {seconds:g} s\n{said}") from None
+    if done.returncode:
+        raise ContestantError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout, done.stderr
 
 
 def run(
@@ -77,3 +76,11 @@ def run(
         return {str(name): float(value) for name, value in found.items()}
     except (ValueError, AttributeError, TypeError):
         raise ContestantError(f"printed no figures\n{printed}{errors}") from None
+
+
+@functools.cache
+def scratch() -> Path:
+    """Make a folder for this process, which is deleted with it."""
+    folder = Path(tempfile.mkdtemp(prefix="deadlined-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

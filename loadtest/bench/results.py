@@ -7,27 +7,63 @@ listed with a reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
 from .contest import Contestant, Metric, Target, Verdict
 from .spread import Spread
+
+Pair = tuple[str, str]
 
 
 @dataclass
 class Results:
     """The figures of one benchmark: one value per repetition for each contestant, case and metric.
 
-    `failures`: the output of a contestant that failed in a case; `invalid`: why its figures in a case do not count
-    (validity.py). Names keep the order in which the benchmark gives them.
+    `skips`: why a contestant was not measured in a case; `failures`: the output of one that failed; `invalid`: why its
+    figures do not count (validity.py). `targets` are those that the figures are judged by. Names keep the order in
+    which the benchmark gives them.
     """
 
     contestants: Sequence[Contestant]
     cases: Sequence[str]
     metrics: Mapping[str, Metric]
-    skips: dict[tuple[str, str], str] = field(default_factory=dict)
+    skips: dict[Pair, str] = field(default_factory=dict)
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
-    failures: dict[tuple[str, str], str] = field(default_factory=dict)
-    invalid: dict[tuple[str, str], str] = field(default_factory=dict)
+    failures: dict[Pair, str] = field(default_factory=dict)
+    invalid: dict[Pair, str] = field(default_factory=dict)
+    targets: Sequence[Target] = ()
+
+    @classmethod
+    def read(cls, written: Mapping[str, Any]) -> Self:
+        """Return the results that `written` was made of."""
+        return cls(
+            [Contestant(one["name"], one["missing"]) for one in written["contestants"]],
+            written["cases"],
+            {name: Metric(**metric) for name, metric in written["metrics"].items()},
+            skips=_by_pair(written["not_measured"], "why"),
+            values={(one["contestant"], one["case"], one["metric"]): one["values"] for one in written["figures"]},
+            failures=_by_pair(written["failures"], "output"),
+            invalid=_by_pair(written["invalid"], "why"),
+            targets=[Target(*(one[part.name] for part in fields(Target))) for one in written["targets"]],
+        )
+
+    def written(self) -> dict[str, Any]:
+        """Return everything for a file of JSON."""
+        return {
+            "repetitions": self.repetitions,
+            "cases": list(self.cases),
+            "metrics": {name: asdict(metric) for name, metric in self.metrics.items()},
+            "contestants": [asdict(contestant) for contestant in self.contestants],
+            "figures": [
+                {"contestant": name, "case": case, "metric": metric, **asdict(Spread.of(values)), "values": values}
+                for (name, case, metric), values in sorted(self.values.items())
+            ],
+            "not_measured": _listed(self.skips, "why"),
+            "failures": _listed(self.failures, "output"),
+            "invalid": _listed(self.invalid, "why"),
+            "targets": [_target(verdict) for verdict in self.verdicts],
+        }
 
     def add(self, contestant: str, case: str, figures: Mapping[str, float]) -> None:
         """Add one repetition. KeyError for a metric that the benchmark does not declare."""
@@ -35,6 +71,21 @@ class Results:
             if metric not in self.metrics:
                 raise KeyError(f"{contestant} measured {metric!r}, which is none of {', '.join(self.metrics)}")
             self.values.setdefault((contestant, case, metric), []).append(value)
+
+    def include(self, earlier: Self, cases: Sequence[str]) -> None:
+        """Put the figures of an earlier run before these, and merge what was skipped or failed.
+
+        `cases`: all cases of the benchmark, in order.
+        """
+        now = {(contestant, case) for contestant, case, _ in self.values}
+        for key, values in earlier.values.items():
+            self.values[key] = values + self.values.get(key, [])
+            # skipped now, but measured earlier
+            self.skips.pop(key[:2], None)
+        self.skips |= {pair: why for pair, why in earlier.skips.items() if pair[1] not in self.cases}
+        failed = {pair: output for pair, output in earlier.failures.items() if pair not in now}
+        self.failures = {**failed, **self.failures}
+        self.cases = [case for case in cases if case in self.cases or case in earlier.cases]
 
     def spread(self, contestant: str, case: str, metric: str) -> Spread | None:
         """Return the median and its interval; None if it was not measured."""
@@ -48,15 +99,13 @@ class Results:
 
     def ratio(self, case: str, metric: str, ours: str, theirs: str) -> Spread | None:
         """Divide the median of `ours` by that of `theirs`; None if either is missing or theirs is not positive."""
-        values = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
-        return Spread.of_ratio(values[0], values[1])
+        samples = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
+        return Spread.of(*samples) if all(samples) and min(samples[1]) > 0 else None
 
     def base(self, case: str, metric: str) -> str | None:
         """Return the contestant with which the others are compared: the first of ours that was measured."""
-        for contestant in self.contestants:
-            if contestant.ours and (contestant.name, case, metric) in self.values:
-                return contestant.name
-        return None
+        measured = (one.name for one in self.contestants if one.ours and (one.name, case, metric) in self.values)
+        return next(measured, None)
 
     @property
     def repetitions(self) -> str:
@@ -64,23 +113,30 @@ class Results:
         counts = sorted({len(values) for values in self.values.values()}) or [0]
         return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
+    @property
+    def pairs(self) -> list[Pair]:
+        """Every contestant and case that is neither missing, skipped nor failed."""
+        every = [(contestant, case) for case in self.cases for contestant in self.contestants]
+        return [(contestant.name, case) for contestant, case in every if self.why_not(contestant, case) is None]
+
     def metrics_of(self, case: str) -> list[str]:
         """Return the metrics that were measured in this case by any contestant."""
-        return [
-            metric
-            for metric in self.metrics
-            if any((contestant.name, case, metric) in self.values for contestant in self.contestants)
-        ]
+        measured = {metric for _, where, metric in self.values if where == case}
+        return [metric for metric in self.metrics if metric in measured]
 
     def why_not(self, contestant: Contestant, case: str) -> str | None:
-        """Say why there are no figures: "missing: ...", "not measured: ...", "failed"; None if there are some."""
+        """Say in a line why there are no more figures: "missing: ...", "not measured: ...", "failed: ..."; or None."""
         if contestant.missing is not None:
             return f"missing: {contestant.missing}"
         if (contestant.name, case) in self.skips:
             return f"not measured: {self.skips[contestant.name, case]}"
-        if (contestant.name, case) in self.failures:
-            return "failed"
-        return None
+        output = self.failures.get((contestant.name, case))
+        return None if output is None else f"failed: {(output.splitlines() or ['?'])[0]}"
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What is found of each target."""
+        return [self.verdict(target) for target in self.targets]
 
     def verdict(self, target: Target) -> Verdict:
         """Judge a target."""
@@ -89,3 +145,17 @@ class Results:
         if target.theirs:
             return Verdict(target, self.ratio(target.case, target.metric, target.ours, target.theirs), invalid)
         return Verdict(target, self.spread(target.ours, target.case, target.metric), invalid)
+
+
+def _listed(reasons: Mapping[Pair, str], text: str) -> list[dict[str, str]]:
+    return [{"contestant": name, "case": case, text: reason} for (name, case), reason in reasons.items()]
+
+
+def _by_pair(listed: Sequence[Mapping[str, str]], text: str) -> dict[Pair, str]:
+    return {(one["contestant"], one["case"]): one[text] for one in listed}
+
+
+def _target(verdict: Verdict) -> dict[str, Any]:
+    found, told = verdict.found, {"invalid": verdict.invalid, "reached": verdict.reached}
+    value, interval = (None, None) if found is None else (found.median, [found.low, found.high])
+    return {**asdict(verdict.target), "value": value, "interval": interval, **told}

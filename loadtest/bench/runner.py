@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import json
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
-from ..report import console, progress, save
-from . import MODULES, earlier, golang, tables, validity
-from .contest import Benchmark, Contestant, ContestantError, Verdict
-from .results import Results
+from ..report import console, machine, progress, revision, save, versions
+from . import MODULES, golang, tables, validity
+from .contest import Benchmark, Contestant, ContestantError
+from .results import Pair, Results
 from .schedule import PRECISE, Rule, Turn, seconds_left, turns
-from .spread import CONFIDENCE, Spread
+from .spread import CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Plan:
     """What the command line asks for.
 
     `repetitions`: None leaves them to the benchmark. `only` and `cases`: names of contestants and cases; empty: all.
-    `add`: keep the figures of an earlier run. `pythons`: environments whose deadlined is measured beside this one's.
+    `add`: keep the figures of an earlier run.
     """
 
     repetitions: int | None = None
@@ -33,7 +33,6 @@ class Plan:
     only: Collection[str] = ()
     cases: Collection[str] = ()
     add: bool = False
-    pythons: Sequence[str] = ()
 
     def rule_of(self, benchmark: Benchmark) -> Rule:
         """Return how often each measurement is repeated."""
@@ -47,146 +46,6 @@ def load(name: str) -> Benchmark:
     benchmark = importlib.import_module(MODULES[name]).BENCHMARK
     assert isinstance(benchmark, Benchmark)
     return benchmark
-
-
-def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:
-    """Return empty results that say which pairs are measured and why the others are not.
-
-    `only`: names of contestants; `asked`: cases, of which the others are left out. Both empty: all.
-    """
-    contestants = benchmark.contestants()
-    cases = [case for case in benchmark.cases() if not asked or case in asked]
-    skips = {}
-    for contestant in contestants:
-        for case in cases:
-            why = benchmark.skips(contestant.name, case)
-            if only and contestant.name not in only and not contestant.given:
-                why = "not asked for"
-            if why is not None:
-                skips[contestant.name, case] = why
-    return Results(contestants, cases, benchmark.metrics, skips)
-
-
-def pairs(results: Results) -> list[tuple[str, str]]:
-    """Return every contestant and case that is to be measured."""
-    return [
-        (contestant.name, case)
-        for case in results.cases
-        for contestant in results.contestants
-        if results.why_not(contestant, case) is None
-    ]
-
-
-class Measurer:
-    """The measuring of turns, one after another, into `results`. A pair that failed is not tried again."""
-
-    def __init__(self, benchmark: Benchmark, results: Results) -> None:
-        self._benchmark = benchmark
-        self._results = results
-        self.took: dict[tuple[str, str], float] = {}
-
-    def measure(self, turn: Turn) -> str:
-        """Measure one turn, or record the failure and the contestant's output, and return it; "" if all is well."""
-        if turn.pair in self._results.failures:
-            return ""
-        began = time.monotonic()
-        try:
-            figures = self._benchmark.measure(turn.contestant, turn.case)
-            self._results.add(turn.contestant, turn.case, figures)
-        except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
-            # the failure of one contestant must not lose the figures of the others
-            self._results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
-        self.took[turn.pair] = time.monotonic() - began
-        return self._results.failures.get(turn.pair, "")
-
-
-def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
-    """Measure all turns with a progress bar; failures are printed at once."""
-    measurer = Measurer(benchmark, results)
-    with progress() as bar:
-        task = bar.add_task(benchmark.name, total=0, what="", left="")
-        repetition, due = 0, turns(pairs(results), rule.least)
-        while due:
-            bar.update(task, total=(bar.tasks[0].total or 0) + len(due))
-            for number, turn in enumerate(due):
-                seconds = seconds_left(due[number:], measurer.took)
-                left = "" if seconds is None else f"about {tables.duration(seconds)} left"
-                what = escape(f"{turn.repetition + 1}/{rule.most} {turn.case}: {turn.contestant}")
-                bar.update(task, what=what, left=left)
-                if not console.is_terminal and turn.repetition > repetition:
-                    # a log file shows no moving bar
-                    bar.console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions, {left}")
-                repetition = turn.repetition
-                if trouble := measurer.measure(turn):
-                    bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
-                    bar.console.print(trouble, markup=False, highlight=False)
-                bar.advance(task)
-            due = turns(_imprecise(results), 1, repetition + 1) if repetition + 1 < rule.most else []
-        bar.update(task, what="", left="")
-
-
-def _imprecise(results: Results) -> list[tuple[str, str]]:
-    """Return the pairs that have figures, and of which the first one's interval is too wide."""
-    found = []
-    for name, case in pairs(results):
-        first = next((metric for metric in results.metrics if (name, case, metric) in results.values), None)
-        spread = first and results.spread(name, case, first)
-        if spread and not spread.within(PRECISE):
-            found.append((name, case))
-    return found
-
-
-def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
-    """Run these benchmarks. True if nothing failed, all figures count, and every measured target is reached.
-
-    Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
-    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
-    """
-    chosen = [benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks]
-    if plan.pythons:
-        chosen = [_beside(benchmark, plan.pythons) for benchmark in chosen]
-    prepared = [
-        (benchmark, prepare(benchmark, plan.only, plan.cases), _earlier(benchmark, plan, directory))
-        for benchmark in chosen
-    ]
-    tables.header(golang.version())
-    good = [_run(benchmark, results, before, plan, directory) for benchmark, results, before in prepared]
-    return all(good)
-
-
-def _run(benchmark: Benchmark, results: Results, before: earlier.Earlier, plan: Plan, directory: Path) -> bool:
-    """Measure one benchmark, and show and keep its results."""
-    rule = plan.rule_of(benchmark)
-    measure(benchmark, results, rule)
-    earlier.include(results, before, benchmark.cases())
-    if not plan.quick:
-        results.invalid = validity.judge(benchmark, results)
-    targets = [
-        target for target in benchmark.targets if target.case in results.cases and (target.always or not plan.quick)
-    ]
-    verdicts = [results.verdict(target) for target in targets]
-    tables.show(benchmark, results, verdicts, rule)
-    save(f"bench-{benchmark.name}", document(benchmark, results, verdicts, plan), directory)
-    if results.values:
-        benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
-    reached = all(verdict.reached is not False for verdict in verdicts)
-    return reached and not results.failures and not results.invalid
-
-
-def _beside(benchmark: Benchmark, pythons: Sequence[str]) -> Benchmark:
-    try:
-        return benchmark.beside(pythons)
-    except ValueError as error:
-        raise RuntimeError(str(error)) from error
-
-
-def _earlier(benchmark: Benchmark, plan: Plan, directory: Path) -> earlier.Earlier:
-    if not plan.add:
-        return {}
-    try:
-        return earlier.recall(directory / f"bench-{benchmark.name}.json", benchmark.metrics)
-    except ValueError as error:
-        raise RuntimeError(str(error)) from error
 
 
 def listing(names: Sequence[str]) -> bool:
@@ -206,50 +65,130 @@ def contestants(names: Sequence[str]) -> dict[str, Contestant]:
     return {contestant.name: contestant for name in names for contestant in load(name).contestants()}
 
 
-def document(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
-    """Return all results as a JSON document."""
-    return {
-        "benchmark": benchmark.name,
-        "title": benchmark.title,
-        "quick": plan.quick,
-        "repetitions": results.repetitions,
-        "rule": plan.rule_of(benchmark).text,
-        "confidence": CONFIDENCE,
-        "go": golang.version(),
-        "cases": list(results.cases),
-        "metrics": {name: asdict(metric) for name, metric in results.metrics.items()},
-        "contestants": [asdict(contestant) for contestant in results.contestants],
-        "figures": [_figure(results, *key) for key in sorted(results.values)],
-        "not_measured": [{"contestant": name, "case": case, "why": why} for (name, case), why in results.skips.items()],
-        "failures": [
-            {"contestant": name, "case": case, "output": output} for (name, case), output in results.failures.items()
-        ],
-        "invalid": [{"contestant": name, "case": case, "why": why} for (name, case), why in results.invalid.items()],
-        "targets": [_target(verdict) for verdict in verdicts],
-    }
+def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:
+    """Return empty results that say which pairs are measured and why the others are not.
+
+    `only`: names of contestants; `asked`: cases, of which the others are left out. Both empty: all.
+    """
+    found = Results(
+        benchmark.contestants(), [case for case in benchmark.cases() if not asked or case in asked], benchmark.metrics
+    )
+    for name, case in found.pairs:
+        why = "not asked for" if only and name not in only else benchmark.skips(name, case)
+        if why is not None:
+            found.skips[name, case] = why
+    return found
 
 
-def _figure(results: Results, contestant: str, case: str, metric: str) -> dict[str, Any]:
-    base, values = results.base(case, metric), results.values[contestant, case, metric]
-    ratio = None if base is None else results.ratio(case, metric, contestant, base)
-    return {
-        "contestant": contestant,
-        "case": case,
-        "metric": metric,
-        **asdict(Spread.of(values)),
-        "values": values,
-        "compared_with": base,
-        "ratio": None if ratio is None else ratio.median,
-        "ratio_interval": None if ratio is None else [ratio.low, ratio.high],
-    }
+def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
+    """Measure all turns with a progress bar; failures are printed at once."""
+    took: dict[Pair, float] = {}
+    with progress() as bar:
+        task = bar.add_task(benchmark.name, total=0, what="", left="")
+        repetition = 0
+        for due in _due(results, rule):
+            bar.update(task, total=(bar.tasks[0].total or 0) + len(due))
+            for number, turn in enumerate(due):
+                seconds = seconds_left(due[number:], took)
+                left = "" if seconds is None else f"about {tables.duration(seconds)} left"
+                what = escape(f"{turn.repetition + 1}/{rule.most} {turn.case}: {turn.contestant}")
+                bar.update(task, what=what, left=left)
+                if not console.is_terminal and turn.repetition > repetition:
+                    # a log file shows no moving bar
+                    bar.console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions, {left}")
+                repetition = turn.repetition
+                if trouble := _measure(benchmark, results, turn, took):
+                    bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
+                    bar.console.print(trouble, markup=False, highlight=False)
+                bar.advance(task)
+        bar.update(task, what="", left="")
 
 
-def _target(verdict: Verdict) -> dict[str, Any]:
-    found = verdict.found
-    return {
-        **asdict(verdict.target),
-        "value": None if found is None else found.median,
-        "interval": None if found is None else [found.low, found.high],
-        "invalid": verdict.invalid,
-        "reached": verdict.reached,
-    }
+def _due(results: Results, rule: Rule) -> Iterator[Sequence[Turn]]:
+    """Yield the turns that everybody has, and then, repetition by repetition, those of imprecise figures."""
+    yield turns(results.pairs, rule.least)
+    for repetition in range(rule.least, rule.most):
+        yield turns([pair for pair in results.pairs if _imprecise(results, *pair)], 1, repetition)
+
+
+def _imprecise(results: Results, contestant: str, case: str) -> bool:
+    """True if the interval of the first metric that this pair has is too wide."""
+    spreads = (results.spread(contestant, case, metric) for metric in results.metrics)
+    first = next((spread for spread in spreads if spread is not None), None)
+    return first is not None and not first.within(PRECISE)
+
+
+def _measure(benchmark: Benchmark, results: Results, turn: Turn, took: dict[Pair, float]) -> str:
+    """Measure one turn, or record the failure and the contestant's output, and return it; "" if all is well.
+
+    A pair that has failed is not tried again.
+    """
+    if turn.pair in results.failures:
+        return ""
+    began = time.monotonic()
+    try:
+        results.add(turn.contestant, turn.case, benchmark.measure(turn.contestant, turn.case))
+    except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
+        # the failure of one contestant must not lose the figures of the others
+        results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
+    took[turn.pair] = time.monotonic() - began
+    return results.failures.get(turn.pair, "")
+
+
+def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
+    """Run these benchmarks. True if nothing failed, all figures count, and every measured target is reached.
+
+    Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
+    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
+    """
+    prepared = []
+    for benchmark in (benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks):
+        before = recall(directory / f"bench-{benchmark.name}.json", benchmark) if plan.add else None
+        prepared.append((benchmark, prepare(benchmark, plan.only, plan.cases), before))
+    tables.header(golang.version())
+    good = [_run(benchmark, results, before, plan, directory) for benchmark, results, before in prepared]
+    return all(good)
+
+
+def recall(path: Path, benchmark: Benchmark) -> Results | None:
+    """Read the results of an earlier run, to which this one's are to be added; None if there is no such file.
+
+    Figures of two machines, of two builds or of two commits have no common median: RuntimeError if any of these is
+    another now, or the versions of the peers or the metrics are, and for what is no JSON or of a quick run.
+    """
+    if not path.exists():
+        return None
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RuntimeError(f"{path} is no JSON: {error}") from error
+    if read["quick"]:
+        raise RuntimeError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
+    if list(read["metrics"]) != list(benchmark.metrics):
+        raise RuntimeError(
+            f"{path} has other metrics, or other sizes ({', '.join(read['metrics'])}): run without --add"
+        )
+    here, then = {**machine(), **revision(), "versions": versions()}, {**read, **read["machine"]}
+    if others := [f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name]]:
+        raise RuntimeError(f"{path} was measured with {', '.join(others)}, which is another now: run without --add")
+    return Results.read(read)
+
+
+def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, directory: Path) -> bool:
+    """Measure one benchmark, and show and keep its results."""
+    rule = plan.rule_of(benchmark)
+    measure(benchmark, results, rule)
+    if before is not None:
+        results.include(before, benchmark.cases())
+    if not plan.quick:
+        results.invalid = validity.judge(benchmark, results)
+    judged = [target for target in benchmark.targets if target.always or not plan.quick]
+    results.targets = [target for target in judged if target.case in results.cases]
+    tables.show(benchmark, results, rule)
+    facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": rule.text,
+             "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
+    save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)
+    if results.values:
+        benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+    reached = all(verdict.reached is not False for verdict in results.verdicts)
+    return reached and not results.failures and not results.invalid

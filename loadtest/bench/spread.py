@@ -9,6 +9,8 @@ Cost       Below five starts the interval is little more than the least and the 
 
 from __future__ import annotations
 
+import functools
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +19,11 @@ from typing import Any, Final, Self
 CONFIDENCE: Final = 0.95
 _DRAWS: Final = 2000
 _SEED: Final = 20_190_904
+
+
+def number(value: float) -> str:
+    """Format a number with three significant digits, or as a whole number from 100 on: 1,234; 56.8; 0.0123."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -28,44 +35,40 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Self:
-        """Summarize values. ValueError if there are none."""
-        median = statistics.median(values)
-        if min(values) == max(values):
-            return cls(median, median, median)
-        return cls(median, *_interval((values,), _median))
+    def of(cls, *samples: Sequence[float]) -> Self:
+        """Summarize the values of one sample; of two, the median of the first divided by that of the second.
 
-    @classmethod
-    def of_ratio(cls, ours: Sequence[float], theirs: Sequence[float]) -> Self | None:
-        """Divide the median of `ours` by that of `theirs`; None if either has no values, or if a value of theirs is not
-        positive."""
-        if not ours or not theirs or min(theirs) <= 0:
-            return None
-        ratio = statistics.median(ours) / statistics.median(theirs)
-        if min(ours) == max(ours) and min(theirs) == max(theirs):
-            return cls(ratio, ratio, ratio)
-        return cls(ratio, *_interval((ours, theirs), _ratio))
+        ValueError if one has no values, ZeroDivisionError if the second median is 0.
+        """
+        median = functools.reduce(operator.truediv, map(statistics.median, samples))
+        if all(min(values) == max(values) for values in samples):
+            return cls(median, median, median)
+        return cls(median, *_interval(samples))
+
+    def __str__(self) -> str:
+        """Format it as "98.1 (97.2 to 99)", or "98.1" if it has no interval."""
+        return number(self.median) + (f" ({self.interval})" if self.interval else "")
+
+    @property
+    def interval(self) -> str:
+        """The interval as "97.2 to 99"; "" if there is none."""
+        return "" if self.low == self.high else f"{number(self.low)} to {number(self.high)}"
 
     def within(self, part: float) -> bool:
         """True if the interval reaches at most this part of the median to either side."""
         return max(self.high - self.median, self.median - self.low) <= part * abs(self.median)
 
 
-def _interval(samples: Sequence[Sequence[float]], statistic: Any) -> tuple[float, float]:
-    from scipy.stats import bootstrap  # type: ignore[import-untyped,unused-ignore]  # takes half a second
+def _interval(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
+    # these take half a second
+    import numpy
+    from scipy.stats import bootstrap  # type: ignore[import-untyped,unused-ignore]
+
+    def statistic(*drawn: Any, axis: int) -> Any:
+        return functools.reduce(operator.truediv, (numpy.median(values, axis=axis) for values in drawn))
 
     # of a single value, which cannot be drawn otherwise, two
-    drawn = [list(sample) * (2 if len(sample) == 1 else 1) for sample in samples]
+    drawn = [list(values) * (2 if len(values) == 1 else 1) for values in samples]
     found = bootstrap(drawn, statistic, n_resamples=_DRAWS, confidence_level=CONFIDENCE, method="percentile",
                       vectorized=True, rng=_SEED).confidence_interval  # fmt: skip
     return float(found.low), float(found.high)
-
-
-def _median(values: Any, axis: int) -> Any:
-    import numpy
-
-    return numpy.median(values, axis=axis)
-
-
-def _ratio(ours: Any, theirs: Any, axis: int) -> Any:
-    return _median(ours, axis) / _median(theirs, axis)

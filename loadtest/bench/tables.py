@@ -14,14 +14,7 @@ from ..report import console, machine, revision
 from .contest import Benchmark, Contestant, Metric, Verdict
 from .results import Results
 from .schedule import Rule
-from .spread import CONFIDENCE, Spread
-
-
-def number(value: float) -> str:
-    """Format a number with three significant digits, or as a whole number from 100 on: 1,234; 56.8; 0.0123."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+from .spread import CONFIDENCE, number
 
 
 def duration(seconds: float) -> str:
@@ -31,35 +24,23 @@ def duration(seconds: float) -> str:
 
 def header(go: str) -> None:
     """Print the machine, the builds, and what is measured."""
-    facts, commit = machine(), revision()
-    console.print(
-        f"[bold]{facts['system']}[/], {facts['processor']}, {facts['cores']} cores, "
-        f"governor {facts['governor']}, SMT {facts['smt']}\n"
-        f"Python {facts['python']} ({facts['python build']}), Go {go}\n"
-        f"deadlined {facts['deadlined']} ({facts['timers']}, from {Path(deadlined.__file__).parent})\n"
-        f"commit {commit['commit'] or 'unknown'}{', with changes' if commit['dirty'] else ''}; "
-        f"malloc: {facts['malloc']}; medians, their {CONFIDENCE:.0%} intervals below",
-        highlight=False,
-    )
+    facts = {**machine(), "imported from": Path(deadlined.__file__).parent, "Go": go, **revision()}
+    for name, value in facts.items():
+        console.print(f"{name:13} {value}", markup=False, highlight=False)
+    console.print(f"Medians, their {CONFIDENCE:.0%} intervals below.")
 
 
 def cell(results: Results, contestant: str, case: str, metric: str) -> str:
-    """Format a figure as "98.1 ns  1.20x" above its spread; a dash if the contestant has no such figure."""
-    spread = results.spread(contestant, case, metric)
+    """Format a figure as "98.1 ns  1.20x" above its interval; a dash if the contestant has no such figure."""
+    spread, kind = results.spread(contestant, case, metric), results.metrics[metric]
     if spread is None:
         return "-"
-    kind: Metric = results.metrics[metric]
     value = f"{number(spread.median)} {kind.unit}".rstrip()
     base = results.base(case, metric)
     if kind.better is not None and base is not None and base != contestant:
         ratio = results.ratio(case, metric, contestant, base)
         value += "" if ratio is None else f"  {number(ratio.median)}x"
-    return value if spread.low == spread.high else f"{value}\n[dim]{interval(spread)}[/]"
-
-
-def interval(spread: Spread) -> str:
-    """Format an interval: "97.2 to 99"."""
-    return f"{number(spread.low)} to {number(spread.high)}"
+    return value + (f"\n[dim]{spread.interval}[/]" if spread.interval else "")
 
 
 def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[str]) -> list[str]:
@@ -72,15 +53,15 @@ def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[s
     return [name, *(cell(results, contestant.name, case, metric) for metric in metrics)]
 
 
-def show(benchmark: Benchmark, results: Results, verdicts: Sequence[Verdict], rule: Rule) -> None:
+def show(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     """Print a table per case, then the targets."""
     for case in results.cases:
         metrics = results.metrics_of(case)
         # without any figures the table says why
         for start in range(0, max(1, len(metrics)), benchmark.columns):
             console.print(_table(benchmark, results, case, metrics[start : start + benchmark.columns], rule))
-    if verdicts:
-        console.print(_targets(benchmark, verdicts))
+    if results.targets:
+        console.print(_targets(benchmark, results.verdicts))
 
 
 def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str], rule: Rule) -> Table:
@@ -103,31 +84,27 @@ def _heading(name: str, metric: Metric) -> str:
 
 
 def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
-    table = Table(title=f"{benchmark.name}: targets")
-    for column in ("case", "metric", "of", "wanted", "found", ""):
-        table.add_column(column)
+    table = Table("case", "metric", "of", "wanted", "found", "", title=f"{benchmark.name}: targets")
     styles = {True: "green", False: "bold red", None: "yellow"}
     for verdict in verdicts:
-        target, found = verdict.target, verdict.found
-        table.add_row(
-            escape(target.case),
-            escape(target.metric),
-            escape(f"{target.ours} / {target.theirs}" if target.theirs else target.ours),
-            target.wanted,
-            "-" if found is None else f"{number(found.median)} ({interval(found)})",
-            f"[{styles[verdict.reached]}]{verdict.label}[/]",
-        )
+        target = verdict.target
+        of = f"{target.ours} / {target.theirs}" if target.theirs else target.ours
+        label = f"[{styles[verdict.reached]}]{verdict.label}[/]"
+        names = map(escape, (target.case, target.metric, of))
+        table.add_row(*names, target.wanted, str(verdict.found or "-"), label)
     return table
 
 
 def describe(benchmark: Benchmark) -> None:
     """Print a benchmark with its cases, metrics and contestants, and which of them are missing here."""
     console.print(f"[bold]{benchmark.name}[/]: {escape(benchmark.title)}", highlight=False)
+    table = Table.grid(padding=(0, 2))
     for case in benchmark.cases():
-        console.print(f"  case        {escape(case)}", highlight=False)
+        table.add_row("case", escape(case))
     for name, metric in benchmark.metrics.items():
-        told = ", ".join(filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"]))
-        console.print(f"  metric      {escape(name)} ({escape(told)})", highlight=False)
+        told = filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"])
+        table.add_row("metric", escape(f"{name} ({', '.join(told)})"))
     for contestant in benchmark.contestants():
         missing = f"  [yellow]missing: {escape(contestant.missing)}[/]" if contestant.missing else ""
-        console.print(f"  contestant  {escape(contestant.name)}{missing}", highlight=False)
+        table.add_row("contestant", escape(contestant.name) + missing)
+    console.print(table)

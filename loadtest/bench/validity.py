@@ -23,12 +23,11 @@ SAME: Final = 0.01
 def judge(benchmark: Benchmark, results: Results) -> dict[tuple[str, str], str]:
     """Return why the figures of a contestant in a case do not count, for each of which they do not."""
     found: dict[tuple[str, str], str] = {}
+    for name, case in results.pairs:
+        busy = results.median(name, case, "busy")
+        if busy is not None and busy < BUSY and benchmark.saturates(case):
+            found[name, case] = f"the server was not the bottleneck: it used {busy:.0f} % of its core"
     for case in results.cases:
-        for contestant in results.contestants:
-            pair = contestant.name, case
-            busy = results.median(*pair, "busy")
-            if busy is not None and busy < BUSY and benchmark.saturates(case):
-                found[pair] = f"the server was not the bottleneck: it used {busy:.0f} % of its core"
         for ours, bare in benchmark.bare.items():
             if any(_better(results, case, metric, ours, bare) for metric in ("rate", "cpu")):
                 found.setdefault((ours, case), f"it was faster with deadlines than without ({bare})")

@@ -13,12 +13,12 @@ Cost       wrk parses responses but does not compare them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ..servers import Usage, tool
 from .contest import Benchmark, Contestant, Metric, Target
-from .web_cases import CASES, MAIN, MANY, load
-from .web_servers import ENTRIES, GRANIAN_ST, OURS, OURS_H11, OURS_H11_OFF, OURS_OFF, serving
+from .web_servers import CASES, ENTRIES, MAIN, load, serving
 
 METRICS: Final[Mapping[str, Metric]] = {
     "rate": Metric("requests/s", "more"),
@@ -28,8 +28,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "wakes": Metric("of the client per request", "less"),
     "busy": Metric("% of a core", None),
 }
+_BARE: Final = {ours: f"{ours}, deadlines off" for ours in ("deadlined httptools", "deadlined h11")}
 
 
+@dataclass(frozen=True)
 class Web(Benchmark):
     """The benchmark `http`. Each measurement starts a server; "closing" is one request per connection."""
 
@@ -38,25 +40,21 @@ class Web(Benchmark):
     metrics = METRICS
     # ratios to other servers are those of `duel`
     targets = (
-        Target(MANY, "p99", OURS, GRANIAN_ST, at_most=1.0),
-        Target(MAIN, "rate", OURS, OURS_OFF, at_least=0.98),
-        Target(MAIN, "rate", OURS_H11, OURS_H11_OFF, at_least=0.98),
+        Target("hello, 1,000 connections", "p99", "deadlined httptools", "granian st", at_most=1.0),
+        *(Target(MAIN, "rate", ours, off, at_least=0.98) for ours, off in _BARE.items()),
     )
-
     repetitions = 10
-    bare: Mapping[str, str] = {OURS: OURS_OFF, OURS_H11: OURS_H11_OFF}
+    bare = _BARE
 
-    def __init__(self, warm: int = 1, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
-        self._warm = warm
-        self._seconds = seconds
-        self._cases = cases
+    seconds: int = 2
+    only: Sequence[str] = tuple(CASES)
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [entry.contestant() for entry in ENTRIES.values()]
 
     def cases(self) -> Sequence[str]:
-        return self._cases
+        return self.only
 
     def skips(self, contestant: str, case: str) -> str | None:
         return ENTRIES[contestant].refuses(CASES[case]) or CASES[case].missing
@@ -68,10 +66,9 @@ class Web(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = CASES[case]
         with serving(ENTRIES[contestant], asked) as server:
-            if self._warm:
-                load(server, asked, self._warm)
+            load(server, asked, 1)  # it is warm now
             before = Usage.of(server.pid).cpu
-            done = load(server, asked, self._seconds)
+            done = load(server, asked, self.seconds)
             cpu = Usage.of(server.pid).cpu - before
         found = {"rate": done.number / done.seconds, "cpu": cpu / done.number * 1e6, "busy": cpu / done.seconds * 100}
         if done.p99:
@@ -79,7 +76,7 @@ class Web(Benchmark):
         return found
 
     def quick(self) -> Self:
-        return type(self)(warm=0, seconds=1, cases=(MAIN,))
+        return replace(self, seconds=1, only=(MAIN,))
 
 
 BENCHMARK = Web()

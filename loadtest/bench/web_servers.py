@@ -1,38 +1,73 @@
-"""The servers of the HTTP benchmarks, as servers.toml has them, and how each is started."""
+"""The servers and the cases of the HTTP benchmarks, as servers.toml and cases.toml have them, and their use."""
 
 from __future__ import annotations
 
 import functools
+import shutil
 import socket
 import ssl
 import sys
-import tempfile
 import time
-import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from .. import apps, frameworks
 from ..servers import START, Server, running, tool
-from . import builds, golang, processes
-from .contest import Contestant, ContestantError
+from . import builds, client, golang, processes
+from .contest import Contestant, ContestantError, table
 from .crowd import WEBSOCKET, Crowd
-from .web_cases import ECHO, PAGES, Case, Speaks
+
+Speaks = Literal["http", "tls", "websocket"]
+
+PAGES: Final = "loadtest.apps:web"
+ECHO: Final = "loadtest.apps:echo"
+# the plainest case
+MAIN: Final = "hello"
 
 # what each application answers, by path; the pages are those of loadtest/peers/go/web, too
-_ANSWERS: Final = {**frameworks.ANSWERS, PAGES: {path: body for path, (_, body) in apps.PAGES.items()}, ECHO: {}}
+ANSWERS: Final = {
+    **frameworks.ANSWERS,
+    PAGES: {path: body for path, (_, body) in apps.PAGES.items()},
+    ECHO: {},
+}
 _TAKES_UPLOADS: Final = (PAGES, frameworks.STARLETTE)
 
 
 @dataclass(frozen=True)
+class Case:
+    """One case of cases.toml, which says what each of these is. `neutral`: the allocator keeps its memory."""
+
+    app: str = PAGES
+    path: str = "/"
+    connections: int = 64
+    headers: Sequence[str] = ()
+    script: str = ""
+    neutral: bool = True
+    speaks: Speaks = "http"
+    message: tuple[int, str] = (0, "text")
+
+    @property
+    def missing(self) -> str | None:
+        """Say which program it needs that is not installed; None if there is none."""
+        program = {"tls": "openssl", "websocket": "cc"}.get(self.speaks)
+        return f"{program} is not installed" if program and shutil.which(program) is None else None
+
+
+CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("cases.toml").items()}
+
+_SERVERS: Final = table("servers.toml")
+# what a word of a command stands for
+WORDS: Final[Mapping[str, str]] = _SERVERS["words"]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """A server of servers.toml, whose command has the words filled in."""
+    """A server of servers.toml, which says what each of these is."""
 
     name: str
     command: str
@@ -40,17 +75,15 @@ class Entry:
     speaks: Sequence[Speaks] = ("http",)
     tls: str = ""
     program: str = ""
+    idle: bool = False
 
     def contestant(self) -> Contestant:
         """Return its contestant, which is missing if something is not installed."""
         if self.program:
             return golang.contestant(self.name)
-        absent = [module for module in self.needs if find_spec(module) is None]
-        if absent:
+        if absent := [module for module in self.needs if find_spec(module) is None]:
             return Contestant(self.name, f"not installed (pip install {' '.join(absent)})")
-        compiled, pure = builds.contestants()
-        build = pure if self.name.startswith(builds.PURE) else compiled
-        return Contestant(self.name, build.missing if self.name.startswith(builds.INSTALLED) else None)
+        return Contestant(self.name, builds.missing(self.name))
 
     def refuses(self, case: Case) -> str | None:
         """Say why the server is not for this case; None if it is."""
@@ -60,45 +93,16 @@ class Entry:
 
     def start(self, case: Case) -> list[str]:
         """Return the command that serves this case."""
-        words = {"app": case.app, "port": str(free_port())}
-        template = self.command
-        if case.speaks == "tls":
-            words["certificate"], words["key"] = map(str, certificate())
-            template += f" {self.tls}"
+        text = f"{self.command} {self.tls if case.speaks == 'tls' else ''}"
+        for word, meaning in WORDS.items():
+            text = text.replace(f"{{{word}}}", meaning)
+        made, key = certificate() if case.speaks == "tls" else ("", "")
+        text = text.format(app=case.app, port=free_port(), certificate=made, key=key)
         program = [golang.program(self.program)] if self.program else [sys.executable, "-m"]
-        return [*program, *(word.format(**words) for word in template.split())]
+        return [*program, *text.split()]
 
 
-_TABLE: Final = tomllib.loads(Path(__file__).with_name("servers.toml").read_text(encoding="utf-8"))
-# the options of `deadlined serve` that switch all deadlines off
-DEADLINES_OFF: Final[str] = _TABLE["words"]["off"]
-
-
-def _read() -> Iterator[Entry]:
-    """Read the table. TypeError if something of it is unknown or missing."""
-    for server in _TABLE["server"]:
-        command = server["command"]
-        for word, text in _TABLE["words"].items():
-            command = command.replace(f"{{{word}}}", text)
-        yield Entry(**{**server, "command": command})
-
-
-ENTRIES: Final[Mapping[str, Entry]] = {entry.name: entry for entry in _read()}
-
-OURS: Final = f"{builds.INSTALLED} httptools"
-OURS_OFF: Final = f"{builds.INSTALLED} httptools, deadlines off"
-OURS_UVLOOP: Final = f"{builds.INSTALLED} httptools uvloop"
-OURS_H11: Final = f"{builds.INSTALLED} h11"
-OURS_H11_OFF: Final = f"{builds.INSTALLED} h11, deadlines off"
-PURE_H11: Final = f"{builds.PURE} h11"
-UVICORN_H11: Final = "uvicorn h11 asyncio"
-UVICORN_FAST: Final = "uvicorn httptools uvloop"
-UVICORN_WEBSOCKETS: Final = "uvicorn websockets uvloop"
-HYPERCORN: Final = "hypercorn trio"
-GRANIAN: Final = "granian"
-GRANIAN_ST: Final = "granian st"
-GRANIAN_WEBSOCKETS: Final = "granian websockets"
-GO: Final = "Go net/http"
+ENTRIES: Final[Mapping[str, Entry]] = {entry["name"]: Entry(**entry) for entry in _SERVERS["server"]}
 
 
 def free_port() -> int:
@@ -111,18 +115,11 @@ def free_port() -> int:
 @functools.cache
 def certificate() -> tuple[Path, Path]:
     """Make a self-signed certificate of ECDSA, P-256, and its key, with the command `openssl`; once in a run."""
-    folder = _folder().name
-    made, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+    made, key = processes.scratch() / "cert.pem", processes.scratch() / "key.pem"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
     command = [tool("openssl"), "req", "-x509", *curve, "-nodes", "-keyout", str(key), "-out", str(made), "-days", "2"]
     processes.output([*command, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
     return made, key
-
-
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that is deleted with the process."""
-    return tempfile.TemporaryDirectory(prefix="deadlined-tls-")
 
 
 @functools.cache
@@ -139,20 +136,30 @@ def serving(entry: Entry, case: Case) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
     with running(entry.start(case), core=processes.SERVER_CORE, environment=around) as server:
-        if case.speaks == "websocket":
-            wait_for_answer(server, lambda: _open_websocket(server.port))
-        else:
-            address = f"{'https' if case.speaks == 'tls' else 'http'}://127.0.0.1:{server.port}"
-            for path, body in _ANSWERS[case.app].items():
-                wait_for_answer(server, partial(_expect, address + path, body))
-            if case.app in _TAKES_UPLOADS:
-                wait_for_answer(server, partial(_expect, f"{address}/upload", b"65536", bytes(65536)))
+        end = time.monotonic() + START
+        while True:
+            try:
+                _ask(server.port, case)
+                break
+            except (OSError, RuntimeError, ContestantError) as error:
+                # granian reports its port before its worker listens; nothing else is tried again
+                if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
+                    raise ContestantError(f"{error}\n{''.join(server.output)}") from error
+                time.sleep(0.05)
         yield server
 
 
-def _open_websocket(port: int) -> None:
-    with Crowd(port, WEBSOCKET) as crowd:
-        crowd.open(1)
+def _ask(port: int, case: Case) -> None:
+    """Ask for everything that the application of this case answers. ContestantError if one answer is another."""
+    if case.speaks == "websocket":
+        with Crowd(port, WEBSOCKET) as crowd:
+            crowd.open(1)
+        return
+    address = f"{'https' if case.speaks == 'tls' else 'http'}://127.0.0.1:{port}"
+    for path, body in ANSWERS[case.app].items():
+        _expect(address + path, body)
+    if case.app in _TAKES_UPLOADS:
+        _expect(f"{address}/upload", b"65536", bytes(65536))
 
 
 def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
@@ -162,15 +169,11 @@ def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
         raise ContestantError(f"{url} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
 
 
-def wait_for_answer(server: Server, ask: Callable[[], object]) -> None:
-    """Ask until it works; only a refused connection is tried again, because granian reports its port before its worker
-    listens. ContestantError if it does not work."""
-    end = time.monotonic() + START
-    while True:
-        try:
-            ask()
-            return
-        except (OSError, RuntimeError, ContestantError) as error:
-            if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
-                raise ContestantError(f"{error}\n{''.join(server.output)}") from error
-            time.sleep(0.05)
+def load(server: Server, case: Case, seconds: int) -> client.Requests:
+    """Load a server for `seconds`, from a core of its own. ContestantError if anything but the answer comes."""
+    if case.speaks == "websocket":
+        return client.echoed(server.port, case.connections, case.message, seconds)
+    scheme = "https" if case.speaks == "tls" else "http"
+    script = ["-s", str(client.SOURCES / case.script)] if case.script else []
+    options = [*script, *(f"-H{header}" for header in case.headers)]
+    return client.requested(f"{scheme}://127.0.0.1:{server.port}{case.path}", case.connections, seconds, options)

@@ -31,10 +31,10 @@ from functools import partial
 from select import EPOLLIN
 from typing import Final
 
-from ..check.loop import Loop
 from ..churn.profiles import PROFILES, Act, Herd, Steady
 from ..dial import bind, close, source
 from ..histogram import histogram, milliseconds, record
+from ..loop import Loop
 from ..peers.churn_protocol import CLOSE, MOVE, REPLY, REQUEST
 from ..servers import Usage
 from .churn_account import PATIENCE, Account, Verdict

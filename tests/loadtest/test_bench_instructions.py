@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
 from deadlined.timers import COMPILED
-from loadtest.__main__ import main
 from loadtest.bench import builds, instructions
 from loadtest.bench.contest import ContestantError
-from loadtest.bench.instructions import BENCHMARK, CASES, Build, Case, Instructions
-from loadtest.bench.runner import pairs, prepare
+from loadtest.bench.crowd import HELLO, Crowd
+from loadtest.bench.instructions import BENCHMARK, CASES, Case, Instructions
 
 OURS = builds.INSTALLED if COMPILED else builds.PURE
 
@@ -48,9 +45,8 @@ def answering(*parts: bytes) -> Iterator[int]:
 
 
 def ask(port: int) -> None:
-    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as client:
-        instructions.send([client], "/")
-        instructions.receive([client])
+    with Crowd(port, replace(HELLO, ends=b"hello")) as crowd:
+        crowd.open(1)
 
 
 @pytest.mark.parametrize("parts", [(ANSWER,), (ANSWER[:20], ANSWER[20:-2], ANSWER[-2:])], ids=["whole", "in parts"])
@@ -62,53 +58,26 @@ def test_an_answer_is_read_to_its_end(parts: tuple[bytes, ...]) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (ANSWER.replace(b"200 OK", b"500 No"), "answered 500"),
-        (ANSWER.replace(b"Content-Length", b"X-Length"), "answered 200 with"),
-        (ANSWER[:-1], "closed the connection"),
-        (b"", "closed the connection"),
+        (ANSWER.replace(b"200 OK", b"500 No"), "something else is answered: b'HTTP/1.1 500 No"),
+        (ANSWER[:-1], "closed before it had answered: b'HTTP"),
+        (b"", "closed before it had answered: b''"),
     ],
-    ids=["500", "no length", "cut", "nothing"],
+    ids=["500", "cut", "nothing"],
 )
 def test_any_other_answer_is_an_error(answer: bytes, said: str) -> None:
-    with answering(answer) as port, pytest.raises(ContestantError, match=said):
+    with answering(answer) as port, pytest.raises(RuntimeError, match=said):
         ask(port)
 
 
 def test_a_case_is_skipped_where_its_modules_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = Build("deadlined (pure)", sys.executable, {}, frozenset({"httptools"}))
-    monkeypatch.setattr(instructions, "here", lambda: [bare])
-    benchmark = Instructions()
-    assert benchmark.skips("deadlined (pure)", "hello, httptools") is None
-    assert benchmark.skips("deadlined (pure)", "Starlette JSON") == "not installed (pip install starlette)"
+    monkeypatch.setattr(instructions, "find_spec", lambda name: None if name == "starlette" else name)
+    assert BENCHMARK.skips(builds.PURE, "hello, httptools") is None
+    assert BENCHMARK.skips(builds.PURE, "Starlette JSON") == "not installed (pip install starlette)"
 
 
 def test_without_valgrind_everything_is_missing_and_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert all("apt-get install valgrind" in (each.missing or "") for each in BENCHMARK.contestants())
-
-
-def test_an_environment_is_named_with_its_build_and_its_python() -> None:
-    found = instructions.build_of(sys.executable)
-    assert found.name == f"deadlined ({'compiled' if COMPILED else 'pure'}) of {sys.executable}"
-    beside = BENCHMARK.beside([sys.executable])
-    assert beside.contestants()[-1].name == found.name
-    if not beside.contestants()[-1].missing:
-        results = prepare(beside, only=[builds.PURE])
-        assert {name for name, _ in pairs(results)} == {builds.PURE, found.name}
-
-
-@pytest.mark.parametrize("python", ["/no/such/python", shutil.which("false") or "false"])
-def test_what_is_no_environment_of_deadlined_is_refused(python: str, tmp_path: Path) -> None:
-    arguments = ["bench", "instructions", "--python", python, "--results", str(tmp_path)]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 1
-    assert python in done.output
-
-
-def test_other_benchmarks_measure_no_other_environments(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["bench", "heap", "--python", sys.executable, "--results", str(tmp_path)])
-    assert done.exit_code == 1
-    assert "heap measures no other environments" in done.output
 
 
 def test_a_file_without_counters_is_an_error(tmp_path: Path) -> None:
@@ -128,5 +97,5 @@ def test_callgrind_counts_the_instructions_of_a_request(monkeypatch: pytest.Monk
             pytest.skip(f"{program} is not installed")
     monkeypatch.setattr(instructions, "KEPT", tmp_path)
     monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", 4)})
-    found = Instructions(runs=(16, 8, 24), cases=["here"]).measure(OURS, "here")
+    found = Instructions(runs=(16, 8, 24), only=["here"]).measure(OURS, "here")
     assert 10_000 < found["instructions"] < 10_000_000

@@ -20,14 +20,15 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, client, crowd, web_cases, web_servers, wrk
+from loadtest.bench import builds, client, crowd, web_servers
+from loadtest.bench.client import Requests, echoed
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.duel import BENCHMARK as DUEL
 from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.idle import CASE as SILENT
 from loadtest.bench.web import BENCHMARK as WEB
-from loadtest.bench.web_cases import CASES, Case, echoed
+from loadtest.bench.web_servers import CASES, MAIN, Case
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
@@ -197,7 +198,7 @@ DONE = "  39567 requests in 3.10s, 4.91MB read\n"
 
 
 def test_requests_and_seconds_are_read_from_wrk() -> None:
-    assert wrk.Requests.parse(WRK.format(done=DONE, trouble="")) == wrk.Requests(39_567, 3.1)
+    assert Requests.parse(WRK.format(done=DONE, trouble="")) == Requests(39_567, 3.1)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_requests_and_seconds_are_read_from_wrk() -> None:
 )
 def test_the_time_of_wrk_has_a_unit(said: str, seconds: float) -> None:
     done = f"  10 requests in {said}, 1.00KB read\n"
-    assert wrk.Requests.parse(WRK.format(done=done, trouble="")).seconds == pytest.approx(seconds)
+    assert Requests.parse(WRK.format(done=done, trouble="")).seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -215,13 +216,13 @@ def test_the_time_of_wrk_has_a_unit(said: str, seconds: float) -> None:
 )
 def test_trouble_seen_by_wrk_is_no_figure(trouble: str) -> None:
     with pytest.raises(ContestantError, match=trouble.strip()):
-        wrk.Requests.parse(WRK.format(done=DONE, trouble=trouble))
+        Requests.parse(WRK.format(done=DONE, trouble=trouble))
 
 
 @pytest.mark.parametrize("done", ["", "  0 requests in 3.10s, 0.00B read\n"], ids=["nothing said", "none"])
 def test_no_request_is_no_figure(done: str) -> None:
     with pytest.raises(ContestantError, match="counted nothing"):
-        wrk.Requests.parse(WRK.format(done=done, trouble=""))
+        Requests.parse(WRK.format(done=done, trouble=""))
 
 
 def test_wrk_notices_a_server_that_closes_without_an_answer() -> None:
@@ -238,7 +239,7 @@ def test_wrk_notices_a_server_that_closes_without_an_answer() -> None:
         thread.start()
         try:
             with pytest.raises(ContestantError, match=r"Socket errors|counted nothing"):
-                wrk.load(f"http://127.0.0.1:{port}/", 1, 1)
+                client.requested(f"http://127.0.0.1:{port}/", 1, 1)
         finally:
             stopping.set()
             socket.create_connection(("127.0.0.1", port)).close()
@@ -248,7 +249,7 @@ def test_wrk_notices_a_server_that_closes_without_an_answer() -> None:
 def test_wrk_says_that_nobody_listens() -> None:
     need("wrk")
     with pytest.raises(ContestantError, match="unable to connect"):
-        wrk.load(f"http://127.0.0.1:{web_servers.free_port()}/", 1, 1)
+        client.requested(f"http://127.0.0.1:{web_servers.free_port()}/", 1, 1)
 
 
 def test_a_server_that_answers_another_page_is_not_measured() -> None:
@@ -288,13 +289,15 @@ def test_a_case_whose_program_is_missing_is_left_out_with_the_reason(
     case: str, program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert WEB.skips(web_servers.OURS, case) == (program and f"{program} is not installed")
+    assert WEB.skips("deadlined httptools", case) == (program and f"{program} is not installed")
 
 
-@pytest.mark.parametrize("table", [{"path": "/", "paths": 1}, {"app": "flask"}])
-def test_a_case_with_what_is_not_known_is_refused(table: dict[str, object]) -> None:
-    with pytest.raises((KeyError, TypeError)):
-        Case.read(table)
+def test_every_case_asks_for_what_is_checked_before() -> None:
+    uploads = {case.path for case in CASES.values() if case.script}
+    assert uploads == {"/upload"}
+    for case in CASES.values():
+        assert case.path in {*web_servers.ANSWERS[case.app], *uploads} or case.speaks == "websocket"
+        assert not case.script or (client.SOURCES / case.script).exists()
 
 
 def test_a_process_is_on_its_core_from_the_start_and_its_starter_is_not() -> None:
@@ -340,11 +343,11 @@ def test_the_use_of_threads_and_children_is_counted() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (web_servers.OURS, "hello; Go net/http"),
-        (web_servers.OURS_H11, "hello; uvicorn h11 asyncio"),
-        (web_servers.OURS_UVLOOP, "Starlette JSON; uvicorn httptools uvloop"),
-        (web_servers.OURS, "hello, TLS; uvicorn httptools uvloop"),
-        (web_servers.OURS_UVLOOP, "websocket, 64 KiB; uvicorn websockets uvloop"),
+        ("deadlined httptools", "hello; Go net/http"),
+        ("deadlined h11", "hello; uvicorn h11 asyncio"),
+        ("deadlined httptools uvloop", "Starlette JSON; uvicorn httptools uvloop"),
+        ("deadlined httptools", "hello, TLS; uvicorn httptools uvloop"),
+        ("deadlined httptools uvloop", "websocket, 64 KiB; uvicorn websockets uvloop"),
     ],
 )
 @pytest.mark.timed
@@ -358,8 +361,8 @@ def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
 
 def test_a_duel_is_with_a_rival_in_a_case_for_both() -> None:
     need("wrk")
-    assert DUEL.skips(web_servers.OURS, f"{web_cases.MAIN}; hypercorn trio") == "compared with other servers"
-    assert DUEL.skips(web_servers.OURS_H11, f"{web_cases.MAIN}; granian st") == "compared with other servers"
+    assert DUEL.skips("deadlined httptools", f"{MAIN}; hypercorn trio") == "compared with other servers"
+    assert DUEL.skips("deadlined h11", f"{MAIN}; granian st") == "compared with other servers"
     assert "Starlette JSON; Go net/http" not in DUEL.cases()
     assert "websocket, 16 B; uvicorn httptools uvloop" not in DUEL.cases()
 
@@ -369,12 +372,12 @@ def test_a_duel_is_with_a_rival_in_a_case_for_both() -> None:
 def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
     need("wrk")
     asked = Case(app, next(iter(ANSWERS[app])), connections=4)
-    for entry in (web_servers.OURS, web_servers.OURS_UVLOOP, web_servers.UVICORN_FAST, web_servers.GRANIAN_ST):
-        found = web_servers.ENTRIES[entry]
-        if (why := found.contestant().missing) is not None and entry not in (web_servers.OURS, web_servers.OURS_UVLOOP):
+    for name in ("deadlined httptools", "deadlined httptools uvloop", "uvicorn httptools uvloop", "granian st"):
+        found = web_servers.ENTRIES[name]
+        if (why := found.contestant().missing) is not None and not name.startswith(builds.INSTALLED):
             pytest.skip(why)
         with web_servers.serving(found, asked) as server:
-            done = web_cases.load(server, asked, 1)
+            done = web_servers.load(server, asked, 1)
             assert done.number > 0
             assert 0 < done.p50 <= done.p99
             assert done.wakes > 0
@@ -425,7 +428,7 @@ def test_only_the_silent_without_tls_are_asked_of_every_server() -> None:
         case: {found.name for found in IDLE.contestants() if IDLE.skips(found.name, case)} for case in IDLE.cases()
     }
     assert refused[SILENT] == {"uvicorn websockets uvloop", "granian websockets"}
-    assert web_servers.GO in refused["idle, TLS"]
+    assert "Go net/http" in refused["idle, TLS"]
     assert refused["idle websockets"] == refused["idle websockets, compressed"]
 
 

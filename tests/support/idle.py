@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import selectors
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from loadtest.bench.crowd import STALLED, Crowd, Quiet
+from loadtest.bench.crowd import STALLED, Crowd
 from loadtest.histogram import histogram, milliseconds, record
 from loadtest.servers import deadlined_command, raise_file_limit, running
 
@@ -17,23 +19,19 @@ APP = "loadtest.apps:hello"
 class Outcome:
     """The cost of idle connections, and how they ended; times in seconds.
 
-    `early`: connections that the client saw cut before the advertised timeout was over. `after`: quantiles of the
-    seconds from the answer to the cut, seen by the client; `lateness`: those of the server's own figure.
+    `wake_ups`: those of the server per second while all were idle. `early`: connections that the client saw cut before
+    the advertised timeout was over. `after`: quantiles of the seconds from the answer to the cut, seen by the client;
+    `lateness`: those of the server's own figure.
     """
 
     connections: int
     idle: float
-    quiet: Quiet
+    wake_ups: float
     cut: int
     early: int
     reasons: dict[str, int]
     after: dict[str, float]
     lateness: dict[str, float]
-
-    @property
-    def switches(self) -> int:
-        """Wake-ups while all were idle."""
-        return self.quiet.switches
 
     @property
     def good(self) -> bool:
@@ -51,17 +49,17 @@ def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) ->
         raise RuntimeError(f"{connections} connections need as many descriptors: raise the limit (ulimit -n)")
     with running(deadlined_command(APP, "--idle", f"{idle}s")) as server, Crowd(server.port) as crowd:
         cost = crowd.cost(server, connections, quiet)
-        crowd.wait_until_cut(idle)
+        cut_after = list(cuts(crowd, idle))
         server.wait_for(lambda self: len(self.connections()) >= connections, STALLED)
     records = server.connections()
     return Outcome(
         connections=connections,
         idle=idle,
-        quiet=cost,
-        cut=len(crowd.cut_after),
-        early=sum(seconds < idle for seconds in crowd.cut_after),
+        wake_ups=cost["wake-ups"],
+        cut=len(cut_after),
+        early=sum(seconds < idle for seconds in cut_after),
         reasons=dict(Counter(record["reason"] for record in records)),
-        after=quantiles(crowd.cut_after),
+        after=quantiles(cut_after),
         lateness=quantiles([record["lateness"] for record in records]),
     )
 
@@ -72,3 +70,17 @@ def quantiles(values: Iterable[float]) -> dict[str, float]:
     for value in values:
         record(found, value)
     return {name: (value or 0.0) / 1000 for name, value in milliseconds(found, (50, 90, 99)).items()}
+
+
+def cuts(crowd: Crowd, idle: float) -> Iterator[float]:
+    """Yield for each connection how long after its answer it is closed, until all are or nothing happens any more."""
+    waiting = dict(crowd.answered)
+    with selectors.DefaultSelector() as selector:
+        for client in waiting:
+            selector.register(client, selectors.EVENT_READ, client)
+        while waiting and (events := selector.select(idle + STALLED)):
+            now = time.monotonic()
+            for key, _ in events:
+                selector.unregister(key.fileobj)
+                key.data.close()
+                yield now - waiting.pop(key.data)

@@ -1,8 +1,4 @@
-"""The applications of `bench instructions`, in a folder of their own.
-
-The measured server is started in this folder, because a checkout as the working directory would shadow the package
-that is installed in its environment. For the same reason nothing of `loadtest` is imported here.
-"""
+"""The applications of `bench instructions`. Nothing of `loadtest` is imported here: what is counted is the server."""
 
 from __future__ import annotations
 
