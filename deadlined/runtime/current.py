@@ -53,10 +53,7 @@ def statistics() -> RuntimeStatistics | None:
     """Return the counts of the running event loop's pump; None if it was not started yet. RuntimeError outside of an
     event loop."""
     host: Host | None
-    if asyncio_runs():
-        host = _on_asyncio().started_asyncio_host()
-    else:
-        host = started_trio_host()
+    host = _on_asyncio().started_asyncio_host() if asyncio_runs() else started_trio_host()
     return None if host is None else host.statistics()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from deadlined import after_func
 from deadlined.runtime import LOOPS
-from deadlined.service.garbage import AFTER, EVERY, GROWTH, SHARE, GarbageWatch, tune_gc, watch_garbage
+from deadlined.service.garbage import AFTER, EVERY, GROWTH, PERIOD, SHARE, GarbageWatch, tune_gc, watch_garbage
 from tests.support.command import PATIENCE, Starter
 
 MB = 1_000_000
@@ -192,7 +192,9 @@ def test_a_collection_that_takes_long_is_not_repeated_soon() -> None:
         collect()
 
 
-def test_the_size_is_read_before_one_request_in_some() -> None:
+@pytest.mark.parametrize(("seconds", "expected"), [(PERIOD, 10), (PERIOD / 3, 4), (0.0, 1)])
+def test_the_size_is_read_before_one_request_in_some_and_not_too_often(seconds: float, expected: int) -> None:
+    """`seconds` pass in EVERY requests."""
     memory = Memory()
     reads = 0
 
@@ -201,7 +203,7 @@ def test_the_size_is_read_before_one_request_in_some() -> None:
         reads += 1
         return memory.used
 
-    watch = GarbageWatch(resident, memory.collect, memory.trim, after_func, time.perf_counter)
+    watch = GarbageWatch(resident, memory.collect, memory.trim, after_func, memory.perf_counter)
     reads = 0
     handled = []
 
@@ -211,7 +213,8 @@ def test_the_size_is_read_before_one_request_in_some() -> None:
     watched = watch.watching(handle)
     for number in range(10 * EVERY):
         watched(number).close()  # type: ignore[attr-defined]
-    assert reads == 10
+        memory.seconds += seconds * (number % EVERY == 0)
+    assert reads == expected
     assert handled == []
 
 
