@@ -10,6 +10,7 @@ FASTAPI: Final = "loadtest.frameworks:fastapi"
 
 PIECES: Final = 20
 PIECE: Final = b"x" * 100
+EVENT: Final = b"data: 0\n\n"
 LARGE: Final = b"x" * 100_000
 SLEEP: Final = 0.01
 
@@ -18,6 +19,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
     STARLETTE: {
         "/json": b'{"message":"Hello, world!","items":[0,1,2,3,4,5,6,7,8,9]}',
         "/pieces": PIECE * PIECES,
+        "/events": EVENT * PIECES,
         "/sleep": b"slept",
         "/large": LARGE,
     },
@@ -28,6 +30,14 @@ ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
 async def _pieces() -> AsyncIterator[bytes]:
     for _ in range(PIECES):
         yield PIECE
+
+
+async def _events() -> AsyncIterator[bytes]:
+    import anyio
+
+    for _ in range(PIECES):
+        yield EVENT
+        await anyio.sleep(SLEEP / 10)
 
 
 def _starlette() -> Any:
@@ -43,6 +53,9 @@ def _starlette() -> Any:
     async def streamed(request: Request) -> Response:
         return StreamingResponse(_pieces())
 
+    async def events(request: Request) -> Response:
+        return StreamingResponse(_events(), media_type="text/event-stream")
+
     async def sleep(request: Request) -> Response:
         await anyio.sleep(SLEEP)
         return PlainTextResponse("slept")
@@ -53,7 +66,7 @@ def _starlette() -> Any:
     async def upload(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    pages = {"/json": json, "/pieces": streamed, "/sleep": sleep, "/large": large}
+    pages = {"/json": json, "/pieces": streamed, "/events": events, "/sleep": sleep, "/large": large}
     routes = [Route(path, page) for path, page in pages.items()]
     return Starlette(routes=[*routes, Route("/upload", upload, methods=["POST"])])
 

@@ -14,8 +14,8 @@ Answer     What exists before the first connection is never visited again. The y
            system: memory that the allocator keeps would hide the garbage that fills it (and let it grow without end).
            Soon after a handler was cut short everything is collected, for at most one part in SHARE of the time.
 Cost       Reading the size of the process once in EVERY requests, and at most once in PERIOD. Garbage of GROWTH[0], of
-           EVERY requests and of PERIOD stays for a while. What was still in use when it was visited belongs to an older generation then, and stays, once it is
-           garbage, until the process has grown by GROWTH[1] or GROWTH[2].
+           EVERY requests and of PERIOD stays for a while. What was still in use when it was visited belongs to an older
+           generation then, and stays, once it is garbage, until the process has grown by GROWTH[1] or GROWTH[2].
 """
 
 from __future__ import annotations
