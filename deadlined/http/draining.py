@@ -33,8 +33,8 @@ class Drain:
     see of it."""
 
     def __init__(self) -> None:
-        self.began = Event()
-        self.notice = Draining(self.began)
+        self.began: Event = Event()
+        self.notice: Draining = Draining(self.began)
         self.until: float = INF
         self.reuse_grace: float = REUSE_GRACE
         self._changed = Event()
