@@ -33,12 +33,11 @@ class Schemes(Benchmark):
     `patience`: seconds that one size may take in one start. `values`: runs of a small size in one start at most.
     """
 
-    name = "schemes"
-    title = f"Timer queues (timers {'compiled' if COMPILED else 'pure Python'}): ns each, by the number of timers"
-    repetitions = 3
     columns = 6
 
     def __init__(self, most: int = 1_000_000, patience: float = 15.0, values: int = 20) -> None:
+        super().__init__("schemes", CASES)
+        self.title = self.title.format(build="compiled" if COMPILED else "pure Python")
         self._sizes = tuple(10**power for power in range(1, 10) if 10**power <= most)
         self.metrics = {str(size): Metric("ns", "less") for size in self._sizes}
         self._patience = patience
@@ -46,9 +45,6 @@ class Schemes(Benchmark):
 
     def contestants(self) -> Sequence[Contestant]:
         return [Contestant(name) for name in SUBJECTS]
-
-    def cases(self) -> Sequence[str]:
-        return CASES
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         settings = (contestant, case, self._patience, self._values, *self._sizes)
