@@ -113,8 +113,6 @@ class Benchmark(ABC):
     targets: Sequence[Target] = ()
     # starts of each measurement at least, unless the command line says otherwise; at most twice as many (schedule.py)
     repetitions: int = 5
-    # metrics side by side in a table: more do not fit a line of 120 characters
-    columns: int = 4
     bare: Mapping[str, str] = {}
 
     def __init__(self, name: str, cases: Sequence[str] = ()) -> None:
@@ -149,10 +147,6 @@ class Benchmark(ABC):
 
         ContestantError with the contestant's output if it fails.
         """
-
-    def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
-        """Return further columns of a contestant's line, by their headings; the same headings for all."""
-        return {}
 
     def plot(self, results: Results, path: Path) -> None:
         """Draw the results as grouped bars, one panel per metric, with the spread. May be overridden."""

@@ -51,6 +51,4 @@ def _contestant(name: str, program: str) -> Contestant:
         return golang.contestant(name)
     if "uvloop" in words:
         return Contestant(name, None if find_spec("uvloop") else "uvloop is not installed (pip install uvloop)")
-    installed, pure = builds.contestants()
-    build = pure if name.startswith(builds.PURE) else installed
-    return Contestant(name, build.missing if name.startswith(builds.INSTALLED) else None)
+    return Contestant(name, builds.missing(name))
