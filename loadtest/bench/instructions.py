@@ -88,7 +88,7 @@ class Instructions(Benchmark):
 
     def contestants(self) -> Sequence[Contestant]:
         absent = None if shutil.which("valgrind") else "valgrind is not installed (on Debian: apt-get install valgrind)"
-        return [replace(build, missing=absent or build.missing) for build in builds.contestants()]
+        return [Contestant(name, absent or builds.missing(name)) for name in (builds.INSTALLED, builds.PURE)]
 
     def skips(self, contestant: str, case: str) -> str | None:
         absent = CASES[case].absent

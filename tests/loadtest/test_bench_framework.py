@@ -574,9 +574,8 @@ def test_the_pure_build_is_imported_from_a_copy_without_machine_code() -> None:
 
 
 def test_the_installed_build_is_missing_exactly_if_it_is_not_compiled() -> None:
-    installed, pure = builds.contestants()
-    assert (installed.missing is None) is COMPILED
-    assert pure.missing is None
+    assert (builds.missing(builds.INSTALLED) is None) is COMPILED
+    assert builds.missing(builds.PURE) is None
 
 
 def test_go_is_named_as_missing_where_there_is_no_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
