@@ -20,7 +20,6 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from ..servers import ROOT
-from .contest import Contestant
 from .processes import scratch
 
 INSTALLED: Final = "deadlined"
@@ -40,11 +39,6 @@ def missing(contestant: str) -> str | None:
     """Say why a contestant of this name is not there, if it is the installed build; None for the pure one and peers."""
     installed = contestant.startswith(INSTALLED) and not contestant.startswith(PURE)
     return "not compiled (pip install -e . with a C compiler)" if installed and not COMPILED else None
-
-
-def contestants() -> tuple[Contestant, Contestant]:
-    """Return both builds; the compiled one is missing if the installed package is not compiled."""
-    return Contestant(INSTALLED, missing(INSTALLED)), Contestant(PURE)
 
 
 def environment(build: str) -> dict[str, str]:

@@ -5,9 +5,10 @@ A target is stated before the run, and one that was not measured, or not validly
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -31,7 +32,7 @@ class Metric:
     """A measured quantity: its unit and which direction is better. None is context: shown, never compared."""
 
     unit: str
-    better: Literal["less", "more"] | None
+    better: Literal["less", "more"] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Benchmark(ABC):
     """A measurement of several contestants in several cases. An abstract base class.
 
     Its module offers an instance as `BENCHMARK`. This project's contestants come first, and their names begin with
-    "deadlined"; the others are compared with the first of them that was measured.
+    "deadlined"; the others are compared with the first of them that was measured. benchmarks.toml says what the
+    attributes are.
     """
 
     name: str
@@ -111,18 +113,25 @@ class Benchmark(ABC):
     targets: Sequence[Target] = ()
     # starts of each measurement at least, unless the command line says otherwise; at most twice as many (schedule.py)
     repetitions: int = 5
-    # metrics side by side in a table: more do not fit a line of 120 characters
-    columns: int = 4
-    # by contestant: the same one without deadlines, which cannot be slower
     bare: Mapping[str, str] = {}
+
+    def __init__(self, name: str, cases: Sequence[str] = ()) -> None:
+        self.name = name
+        self.stated = stated = table("benchmarks.toml")[name]
+        self.title = stated["title"]
+        self.metrics = {metric: Metric(*kind) for metric, kind in stated.get("metrics", {}).items()}
+        self.targets = list(_targets(stated.get("targets", ())))
+        self.repetitions = stated.get("repetitions", self.repetitions)
+        self.bare = stated.get("bare", self.bare)
+        self._cases = cases
 
     @abstractmethod
     def contestants(self) -> Sequence[Contestant]:
         """Return all contestants, including missing ones. ToolMissingError if a tool for all of them is missing."""
 
-    @abstractmethod
     def cases(self) -> Sequence[str]:
         """Return the cases in which each contestant is measured."""
+        return self._cases
 
     def skips(self, contestant: str, case: str) -> str | None:
         """Say why this contestant is not measured in this case; None if it is."""
@@ -139,10 +148,6 @@ class Benchmark(ABC):
         ContestantError with the contestant's output if it fails.
         """
 
-    def remarks(self, results: Results, contestant: str, case: str) -> Mapping[str, str]:
-        """Return further columns of a contestant's line, by their headings; the same headings for all."""
-        return {}
-
     def plot(self, results: Results, path: Path) -> None:
         """Draw the results as grouped bars, one panel per metric, with the spread. May be overridden."""
         from .plots import bars  # matplotlib takes a second to import
@@ -152,3 +157,10 @@ class Benchmark(ABC):
     def quick(self) -> Self:
         """Return a variant that takes seconds, for tests: the same contestants, meaningless figures."""
         return self
+
+
+def _targets(stated: Sequence[dict[str, Any]]) -> Iterator[Target]:
+    """Yield the targets of each entry: one for each of its cases, metrics, and contestants."""
+    for bounds in stated:
+        sides = (bounds.pop("cases"), bounds.pop("metrics"), bounds.pop("ours"), bounds.pop("theirs", [""]))
+        yield from (Target(*names, **bounds) for names in itertools.product(*sides))

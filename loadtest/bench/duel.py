@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ..servers import Server, tool
-from .contest import Benchmark, Contestant, Metric, Target, table
+from .contest import Benchmark, Contestant, Target, table
 from .web_servers import CASES, ENTRIES, MAIN, Case, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
@@ -33,33 +32,23 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
     if ENTRIES[theirs].refuses(asked) is None
 }
 
-METRICS: Final[Mapping[str, Metric]] = {"requests": Metric("for one of theirs", "more")}
 
-
-@dataclass(frozen=True)
 class Duel(Benchmark):
-    """The benchmark `duel`. `pairs` of seconds per repetition, an even number; `only` these cases."""
+    """The benchmark `duel`. `pairs` of seconds per repetition, an even number."""
 
-    name = "duel"
-    title = "HTTP/1.1, one core: requests of ours for one of theirs, in turn"
-    metrics = METRICS
-    targets = tuple(
-        Target(f"{case}; {theirs}", "requests", ours, "", at_least=least)
-        for ours, rivals in RIVALS.items()
-        for theirs, wanted in rivals.items()
-        for case, least in wanted.items()
-    )
-    repetitions = 10
-
-    pairs: int = 8
-    only: Sequence[str] = tuple(DUELS)
+    def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
+        super().__init__("duel", cases)
+        self._pairs = pairs
+        self.targets = [
+            Target(f"{case}; {theirs}", "requests", ours, "", at_least=least)
+            for ours, rivals in RIVALS.items()
+            for theirs, wanted in rivals.items()
+            for case, least in wanted.items()
+        ]
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [ENTRIES[name].contestant() for name in RIVALS]
-
-    def cases(self) -> Sequence[str]:
-        return self.only
 
     def skips(self, contestant: str, case: str) -> str | None:
         asked, theirs = DUELS[case]
@@ -78,10 +67,10 @@ class Duel(Benchmark):
             return {"requests": statistics.median(self._ratios(ours, theirs, asked))}
 
     def quick(self) -> Self:
-        return replace(self, pairs=2, only=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
+        return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
 
     def _ratios(self, ours: Server, theirs: Server, case: Case) -> Iterator[float]:
-        for _ in range(self.pairs // 2):
+        for _ in range(self._pairs // 2):
             first, second, third, fourth = (_rate(server, case) for server in (ours, theirs, theirs, ours))
             yield first / second
             yield fourth / third

@@ -13,40 +13,6 @@ Memory is the growth of the process, including the timer object and the referenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
-
-from .builds import INSTALLED, environment
-from .contest import Metric, Target
-from .processes import run
 from .programs import Programs
 
-
-class Heap(Programs):
-    """The benchmark `heap`, of `many` timers."""
-
-    name = "heap"
-    title = "Timers in one heap, per timer"
-    metrics: Mapping[str, Metric] = {
-        **{
-            phase: Metric("ns", "less")
-            for phase in ("start", "move later", "move earlier", "stop", "fire", "start and fire")
-        },
-        "memory": Metric("bytes", "less"),
-    }
-    targets = (Target("1,000,000 timers", "start and fire", INSTALLED, "Go AfterFunc", at_most=0.7),)
-
-    def __init__(self, many: int = 1_000_000) -> None:
-        self._many = many
-
-    def cases(self) -> Sequence[str]:
-        return (f"{self._many:,} timers",)
-
-    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        return run(self.command(contestant, self._many), environment(contestant))
-
-    def quick(self) -> Self:
-        return type(self)(many=2_000)
-
-
-BENCHMARK = Heap()
+BENCHMARK = Programs("heap")

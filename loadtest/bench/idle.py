@@ -13,11 +13,10 @@ Over TLS, and of websockets, of which some have agreed on permessage-deflate, th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ..servers import raise_file_limit
-from .contest import Benchmark, Contestant, Metric, Target
+from .contest import Benchmark, Contestant
 from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
 from .web_servers import ECHO, ENTRIES, Case, any_certificate, serving
 
@@ -35,36 +34,17 @@ _CASES: Final[Mapping[str, tuple[Case, Greeting]]] = {
     "idle websockets, compressed": (_WEBSOCKETS, COMPRESSED),
 }
 
-METRICS: Final[Mapping[str, Metric]] = {
-    "memory": Metric("B/connection", "less"),
-    "wake-ups": Metric("1/s", "less"),
-    "cpu": Metric("ms/s", "less"),
-    "connections": Metric("", None),
-}
 
-
-@dataclass(frozen=True)
 class Idle(Benchmark):
     """The benchmark `idle`. Each measurement starts a server of its own. `most`: connections."""
 
-    name = "idle"
-    title = "Idle connections: memory, wake-ups and CPU time of the server while no deadline is due"
-    metrics = METRICS
-    targets = tuple(
-        Target(CASE, metric, name, "", at_most=most)
-        for metric, most in (("memory", 2458), ("wake-ups", 0.5))
-        for name in ("deadlined httptools", "deadlined h11")
-    )
-    repetitions = 10
-
-    most: int = 15_000
-    seconds: float = 4.0
+    def __init__(self, most: int = 15_000, seconds: float = 4.0) -> None:
+        super().__init__("idle", tuple(_CASES))
+        self._most = most
+        self._seconds = seconds
 
     def contestants(self) -> Sequence[Contestant]:
         return [entry.contestant() for entry in ENTRIES.values() if entry.idle]
-
-    def cases(self) -> Sequence[str]:
-        return tuple(_CASES)
 
     def skips(self, contestant: str, case: str) -> str | None:
         asked, _ = _CASES[case]
@@ -73,14 +53,14 @@ class Idle(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked, greeting = _CASES[case]
         # fewer if the machine does not allow as many
-        connections = min(asked.connections, self.most)
+        connections = min(asked.connections, self._most)
         connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
         context = any_certificate() if asked.speaks == "tls" else None
         with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
-            return {**crowd.cost(server, connections, self.seconds), "connections": connections}
+            return {**crowd.cost(server, connections, self._seconds), "connections": connections}
 
     def quick(self) -> Self:
-        return replace(self, most=300, seconds=0.3)
+        return type(self)(most=300, seconds=0.3)
 
 
 BENCHMARK = Idle()

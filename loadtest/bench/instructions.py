@@ -33,7 +33,7 @@ import psutil  # type: ignore[import-untyped,unused-ignore]
 from ..report import RESULTS
 from ..servers import Server, running
 from . import builds, client
-from .contest import Benchmark, Contestant, ContestantError, Metric, table
+from .contest import Benchmark, Contestant, ContestantError, table
 from .crowd import HELLO, Crowd
 from .processes import SERVER_CORE
 from .web_servers import WORDS
@@ -78,27 +78,17 @@ class Case:
 
 CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("instructions.toml").items()}
 
-METRICS: Final[Mapping[str, Metric]] = {"instructions": Metric("per request", "less")}
 
-
-@dataclass(frozen=True)
 class Instructions(Benchmark):
     """`runs`: the requests before the first mark, between the first and the second, and before the third."""
 
-    name = "instructions"
-    title = "Instructions of a request, by callgrind"
-    metrics = METRICS
-    repetitions = 1
-
-    runs: tuple[int, int, int] = (320, 192, 1216)
-    only: Sequence[str] = tuple(CASES)
+    def __init__(self, runs: Sequence[int] = (320, 192, 1216), cases: Sequence[str] = tuple(CASES)) -> None:
+        super().__init__("instructions", cases)
+        self._runs = runs
 
     def contestants(self) -> Sequence[Contestant]:
         absent = None if shutil.which("valgrind") else "valgrind is not installed (on Debian: apt-get install valgrind)"
-        return [replace(build, missing=absent or build.missing) for build in builds.contestants()]
-
-    def cases(self) -> Sequence[str]:
-        return self.only
+        return [Contestant(name, absent or builds.missing(name)) for name in (builds.INSTALLED, builds.PURE)]
 
     def skips(self, contestant: str, case: str) -> str | None:
         absent = CASES[case].absent
@@ -116,12 +106,12 @@ class Instructions(Benchmark):
         with running([*callgrind, *asked.command], core=SERVER_CORE, environment=around, patience=PATIENCE) as server:
             self._load(server, asked.connections)
         _, few, many = (_count(files / f"out.{mark}") for mark in (1, 2, 3))
-        return {"instructions": (many - few) / (self.runs[2] - self.runs[1])}
+        return {"instructions": (many - few) / (self._runs[2] - self._runs[1])}
 
     def _load(self, server: Server, connections: int) -> None:
         with Crowd(server.port, _GREETING) as crowd:
             clients = crowd.connect(connections)
-            for requests in self.runs:
+            for requests in self._runs:
                 for _ in range(requests // connections):
                     _ask(server, crowd, clients)
                 _wait_until(server, psutil.STATUS_SLEEPING)
@@ -129,7 +119,7 @@ class Instructions(Benchmark):
                 crowd.receive(clients[:1])
 
     def quick(self) -> Self:
-        return replace(self, runs=(64, 64, 128), only=("hello, h11",))
+        return type(self)(runs=(64, 64, 128), cases=("hello, h11",))
 
 
 def _ask(server: Server, crowd: Crowd, clients: Sequence[socket.socket]) -> None:

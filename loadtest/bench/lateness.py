@@ -13,21 +13,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Self
 
 from ..servers import on_core
-from .builds import INSTALLED, PURE, environment
-from .contest import Metric, Target
-from .processes import SERVER_CORE, run
+from .processes import SERVER_CORE
 from .programs import Programs
-
-# ours, and the milliseconds by which 99 of 100 are late at most on an idle machine
-_PROMISED = {
-    **dict.fromkeys((INSTALLED, PURE, f"{INSTALLED}, TimerThread"), 1.2),
-    f"{INSTALLED}, precise": 0.25,
-}
 
 
 @contextmanager
@@ -43,33 +34,11 @@ def busy_core() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class Lateness(Programs):
-    """The benchmark `lateness`: `timers` within `spread` seconds."""
-
-    name = "lateness"
-    metrics: Mapping[str, Metric] = {
-        **dict.fromkeys(("p50", "p90", "p99", "p99.9", "max"), Metric("ms", "less")),
-        "early": Metric("%", "less"),
-    }
-
-    def __init__(self, timers: int = 10_000, spread: float = 1.0) -> None:
-        self._sizes = timers, spread
-        self.idle = f"{timers:,} timers, idle machine"
-        self.busy = f"{timers:,} timers, beside a busy loop"
-        self.title = f"Lateness of {timers:,} timers within {spread:g} s"
-        self.targets: Sequence[Target] = [
-            *(Target(case, "early", ours, "", at_most=0.0, always=True) for case in self.cases() for ours in _PROMISED),
-            *(Target(self.idle, "p99", ours, "", at_most=bound) for ours, bound in _PROMISED.items()),
-        ]
-
-    def cases(self) -> Sequence[str]:
-        return self.idle, self.busy
+    """The benchmark `lateness`."""
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        with busy_core() if case == self.busy else nullcontext():
-            return run(self.command(contestant, *self._sizes), environment(contestant))
-
-    def quick(self) -> Self:
-        return type(self)(timers=200, spread=0.1)
+        with busy_core() if case.endswith("beside a busy loop") else nullcontext():
+            return super().measure(contestant, case)
 
 
-BENCHMARK = Lateness()
+BENCHMARK = Lateness("lateness")

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,11 +26,6 @@ CLIENT_CORE = 1
 
 # seconds after which a measuring process is killed
 PATIENCE = 300.0
-
-
-def python(module: str, *arguments: str | int | float) -> list[str]:
-    """Return the command of a module of this package: `python("heap_child", 1000)`."""
-    return [sys.executable, "-m", f"loadtest.bench.{module}", *map(str, arguments)]
 
 
 def output(

@@ -1,33 +1,48 @@
-"""The benchmarks of programs that programs.toml lists, and how each program is started."""
+"""The benchmarks of programs that benchmarks.toml lists, and how each program is started."""
 
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Final
+from typing import Self
 
-from . import builds, golang
+from . import builds, golang, processes
 from .contest import Benchmark, Contestant
-
-_TABLES: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
-    Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")
-)
 
 
 class Programs(Benchmark):
-    """A benchmark whose contestants are the programs of its table. An abstract base class."""
+    """A benchmark whose contestants are the programs of its table. `cases`: the table that has the cases.
+
+    A program gets the numbers of the case as its last arguments, and prints its figures.
+    """
+
+    def __init__(self, name: str, cases: str = "cases") -> None:
+        super().__init__(name)
+        self.numbers = self.stated[cases]
+        self.targets = [target for target in self.targets if target.case in self.numbers]
 
     def contestants(self) -> Sequence[Contestant]:
-        return [_contestant(*entry) for entry in _TABLES[self.name].items()]
+        return [_contestant(*entry) for entry in self.stated["programs"].items()]
+
+    def cases(self) -> Sequence[str]:
+        return list(self.numbers)
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        listed = self.stated.get("skips", ())
+        return next((s["why"] for s in listed if case in s["cases"] and contestant in s["contestants"]), None)
 
     def command(self, contestant: str, *arguments: object) -> list[str]:
         """Return the command that starts this contestant. ContestantError if it must be built and cannot be."""
-        first, *words = _TABLES[self.name][contestant].split()
+        first, *words = self.stated["programs"][contestant].split()
         start = [golang.program(words.pop(0))] if first == "go" else [sys.executable, "-m", f"loadtest.{first}"]
         return [*start, *words, *map(str, arguments)]
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        return processes.run(self.command(contestant, *self.numbers[case]), builds.environment(contestant))
+
+    def quick(self) -> Self:
+        return type(self)(self.name, "quick")
 
 
 def _contestant(name: str, program: str) -> Contestant:
@@ -36,6 +51,4 @@ def _contestant(name: str, program: str) -> Contestant:
         return golang.contestant(name)
     if "uvloop" in words:
         return Contestant(name, None if find_spec("uvloop") else "uvloop is not installed (pip install uvloop)")
-    installed, pure = builds.contestants()
-    build = pure if name.startswith(builds.PURE) else installed
-    return Contestant(name, build.missing if name.startswith(builds.INSTALLED) else None)
+    return Contestant(name, builds.missing(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,6 +16,9 @@ from .contest import Benchmark, Contestant, Metric, Verdict
 from .results import Results
 from .schedule import Rule
 from .spread import CONFIDENCE, number
+
+# metrics side by side in a table: more do not fit a line of 120 characters
+_COLUMNS: Final = 4
 
 
 def duration(seconds: float) -> str:
@@ -58,8 +62,8 @@ def show(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     for case in results.cases:
         metrics = results.metrics_of(case)
         # without any figures the table says why
-        for start in range(0, max(1, len(metrics)), benchmark.columns):
-            console.print(_table(benchmark, results, case, metrics[start : start + benchmark.columns], rule))
+        for start in range(0, max(1, len(metrics)), _COLUMNS):
+            console.print(_table(benchmark, results, case, metrics[start : start + _COLUMNS], rule))
     if results.targets:
         console.print(_targets(benchmark, results.verdicts))
 
@@ -71,11 +75,8 @@ def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
         table.add_column(_heading(metric, results.metrics[metric]), justify="right")
-    remarks = {c.name: benchmark.remarks(results, c.name, case) for c in results.contestants}
-    for heading in next(iter(remarks.values()), {}):
-        table.add_column(heading)
     for contestant in results.contestants:
-        table.add_row(*row(results, contestant, case, metrics), *map(escape, remarks[contestant.name].values()))
+        table.add_row(*row(results, contestant, case, metrics))
     return table
 
 

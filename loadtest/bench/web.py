@@ -13,48 +13,23 @@ Cost       wrk parses responses but does not compare them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Self
 
 from ..servers import Usage, tool
-from .contest import Benchmark, Contestant, Metric, Target
+from .contest import Benchmark, Contestant
 from .web_servers import CASES, ENTRIES, MAIN, load, serving
 
-METRICS: Final[Mapping[str, Metric]] = {
-    "rate": Metric("requests/s", "more"),
-    "p50": Metric("ms", "less"),
-    "p99": Metric("ms", "less"),
-    "cpu": Metric("µs/request", "less"),
-    "wakes": Metric("of the client per request", "less"),
-    "busy": Metric("% of a core", None),
-}
-_BARE: Final = {ours: f"{ours}, deadlines off" for ours in ("deadlined httptools", "deadlined h11")}
 
-
-@dataclass(frozen=True)
 class Web(Benchmark):
     """The benchmark `http`. Each measurement starts a server; "closing" is one request per connection."""
 
-    name = "http"
-    title = "HTTP/1.1, one core, 64 connections: rate, latency, and CPU time per request"
-    metrics = METRICS
-    # ratios to other servers are those of `duel`
-    targets = (
-        Target("hello, 1,000 connections", "p99", "deadlined httptools", "granian st", at_most=1.0),
-        *(Target(MAIN, "rate", ours, off, at_least=0.98) for ours, off in _BARE.items()),
-    )
-    repetitions = 10
-    bare = _BARE
-
-    seconds: int = 2
-    only: Sequence[str] = tuple(CASES)
+    def __init__(self, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
+        super().__init__("http", cases)
+        self._seconds = seconds
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [entry.contestant() for entry in ENTRIES.values()]
-
-    def cases(self) -> Sequence[str]:
-        return self.only
 
     def skips(self, contestant: str, case: str) -> str | None:
         return ENTRIES[contestant].refuses(CASES[case]) or CASES[case].missing
@@ -68,7 +43,7 @@ class Web(Benchmark):
         with serving(ENTRIES[contestant], asked) as server:
             load(server, asked, 1)  # it is warm now
             before = Usage.of(server.pid).cpu
-            done = load(server, asked, self.seconds)
+            done = load(server, asked, self._seconds)
             cpu = Usage.of(server.pid).cpu - before
         found = {"rate": done.number / done.seconds, "cpu": cpu / done.number * 1e6, "busy": cpu / done.seconds * 100}
         if done.p99:
@@ -76,7 +51,7 @@ class Web(Benchmark):
         return found
 
     def quick(self) -> Self:
-        return replace(self, seconds=1, only=(MAIN,))
+        return type(self)(seconds=1, cases=(MAIN,))
 
 
 BENCHMARK = Web()

@@ -2,10 +2,10 @@
 
     python -m loadtest.schemes.child SUBJECT CASE PATIENCE VALUES SIZE...
 
-The last line of output is one JSON object: nanoseconds of a step by size. A size that would take longer than PATIENCE
-seconds, judged by the sizes before, is left out. pyperf measures small sizes VALUES times at most, of which the median
-is reported, and those from 100,000 timers on once: one value is twice as many steps at most, or those of BUDGET
-seconds.
+The last line of output is one JSON object: nanoseconds of a step by size, their "slope", and how many sizes were "left
+out", because they would take longer than PATIENCE seconds, judged by the sizes before. pyperf measures small sizes
+VALUES times at most, of which the median is reported, and those from 100,000 timers on once: one value is twice as many
+steps at most, or those of BUDGET seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import linear_regression
 
 from ..bench.measured import Timings, finish
 from .operations import OPERATIONS
@@ -26,6 +27,8 @@ from .workloads import LEAST_STEPS, WORKLOADS
 ENOUGH = 100_000
 # seconds after which a step that can be cut short is
 BUDGET = 2.0
+# fewer show no growth
+LEAST_SIZES = 3
 
 
 def affordable(
@@ -78,6 +81,15 @@ def value_of(name: str, case: str, n: int) -> Callable[[int], float]:
     return lambda _: step(measured(subject, n, chance), max(LEAST_STEPS, 2 * n), BUDGET)
 
 
+def slope(costs: Mapping[int, float]) -> float:
+    """Return the slope of costs by the number of timers where both are logarithmic.
+
+    It is 1 for O(n) and 0 for O(1), and falls from 0.3 to 0.1 for O(log n) between ten timers and a million. A million
+    fit no cache, so that an O(1) operation has one of 0.1 as well.
+    """
+    return linear_regression([math.log(n) for n in costs], [math.log(cost) for cost in costs.values()]).slope
+
+
 def main(name: str, case: str, patience: str, most: str, *sizes: str) -> None:
     """Measure, print the figures and exit."""
     # a garbage collection would walk millions of timers and arguments again and again
@@ -86,7 +98,9 @@ def main(name: str, case: str, patience: str, most: str, *sizes: str) -> None:
     for n, values in affordable([int(size) for size in sizes], int(most), float(patience)):
         gc.collect()
         timings.function(str(n), value_of(name, case, n), values=values)
-    finish(timings.figures)
+    costs = {int(size): cost for size, cost in timings.figures.items()}
+    grown = {"slope": slope(costs)} if len(costs) >= LEAST_SIZES else {}
+    finish({**timings.figures, **grown, "left out": len(sizes) - len(costs)})
 
 
 if __name__ == "__main__":

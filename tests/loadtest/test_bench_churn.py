@@ -15,7 +15,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import builds, runner
-from loadtest.bench.churn import CASES, Churn
+from loadtest.bench.churn import BENCHMARK as CHURN
 from loadtest.churn.profiles import Act, Herd, Steady
 from loadtest.clients.churn import Crowd, churned
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
@@ -222,27 +222,27 @@ class TestTheClient:
 
 
 class TestChurn:
-    @pytest.mark.parametrize("profile", CASES)
+    @pytest.mark.parametrize("profile", CHURN.cases())
     @pytest.mark.timed
     def test_no_deadline_of_ours_fires_wrongly(self, profile: str) -> None:
-        churn = Churn(connections=200, period=0.5, seconds=2.0)
-        found = churn.measure(builds.PURE, profile)
+        found = CHURN.quick().measure(builds.PURE, profile)
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
         assert found["firings"] > 0
         assert found["resets"] > 0
-        assert found.keys() <= churn.metrics.keys()
+        assert found["connections"] == 200
+        assert found.keys() <= CHURN.metrics.keys()
 
     @pytest.mark.parametrize("contestant", ["trio", "asyncio"])
     @pytest.mark.timed
     def test_the_others_speak_the_same_protocol(self, contestant: str) -> None:
-        found = Churn(connections=50, period=0.3, seconds=1.0).measure(contestant, "steady")
+        found = CHURN.quick().measure(contestant, "steady")
         assert (found["stale"], found["early"], found["lost"]) == (0, 0, 0)
         assert found["resets"] > 0
 
     def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("loadtest.bench.programs.sys.executable", "/bin/echo")
         with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_trio"):
-            Churn().quick().measure(builds.PURE, "steady")
+            CHURN.quick().measure(builds.PURE, "steady")
 
 
 def test_every_target_speaks_of_what_there_is() -> None:

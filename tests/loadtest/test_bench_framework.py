@@ -19,7 +19,7 @@ from deadlined.timers import COMPILED
 from loadtest import bench
 from loadtest.__main__ import main
 from loadtest.bench import builds, golang, processes, runner, tables
-from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target
+from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target, table
 from loadtest.bench.results import Results
 from loadtest.bench.schedule import PRECISE, Rule, Turn, seconds_left, turns
 from loadtest.bench.spread import Spread, number
@@ -520,6 +520,19 @@ def test_a_benchmark_is_found_by_its_name(name: str) -> None:
     assert runner.load(name).name == name
 
 
+@pytest.mark.parametrize("name", ["reset", "heap", "echo", "lateness", "churn"])
+def test_the_table_of_a_benchmark_speaks_of_its_own_programs_and_cases(name: str) -> None:
+    stated = table("benchmarks.toml")[name]
+    contestants, cases = stated["programs"].keys(), {*stated["cases"], *stated["quick"]}
+    assert {*stated.get("bare", {}), *stated.get("bare", {}).values()} <= contestants
+    for skip in stated.get("skips", ()):
+        assert set(skip["contestants"]) <= contestants
+        assert set(skip["cases"]) <= cases
+    for target in stated.get("targets", ()):
+        assert {*target["ours"], *target.get("theirs", ())} <= contestants
+        assert set(target["cases"]) <= cases
+
+
 def test_a_list_names_cases_and_contestants_and_measures_nothing(offered: Fake, tmp_path: Path) -> None:
     code, output = invoke(tmp_path, "--list")
     assert code == 0
@@ -561,9 +574,8 @@ def test_the_pure_build_is_imported_from_a_copy_without_machine_code() -> None:
 
 
 def test_the_installed_build_is_missing_exactly_if_it_is_not_compiled() -> None:
-    installed, pure = builds.contestants()
-    assert (installed.missing is None) is COMPILED
-    assert pure.missing is None
+    assert (builds.missing(builds.INSTALLED) is None) is COMPILED
+    assert builds.missing(builds.PURE) is None
 
 
 def test_go_is_named_as_missing_where_there_is_no_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:

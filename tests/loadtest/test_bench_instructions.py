@@ -97,5 +97,5 @@ def test_callgrind_counts_the_instructions_of_a_request(monkeypatch: pytest.Monk
             pytest.skip(f"{program} is not installed")
     monkeypatch.setattr(instructions, "KEPT", tmp_path)
     monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", 4)})
-    found = Instructions(runs=(16, 8, 24), only=["here"]).measure(OURS, "here")
+    found = Instructions(runs=(16, 8, 24), cases=["here"]).measure(OURS, "here")
     assert 10_000 < found["instructions"] < 10_000_000

@@ -34,7 +34,7 @@ def told(monkeypatch: pytest.MonkeyPatch, contestant: str, program: str) -> Late
         return [sys.executable, "-c", program, "a variant", *map(str, sizes)]
 
     monkeypatch.setattr(Lateness, "command", command)
-    return Lateness()
+    return Lateness("lateness")
 
 
 def late(*seconds: float) -> str:
@@ -85,8 +85,9 @@ def test_a_driver_that_fails_fails_the_run_and_its_output_is_kept(
 @pytest.mark.parametrize("way", ["", ", TimerThread", ", precise", "trio sleep_until"])
 @pytest.mark.timed
 def test_no_timer_comes_early(way: str) -> None:
-    benchmark = Lateness(timers=100, spread=0.05)
-    found = benchmark.measure(way if way.startswith("trio") else builds.INSTALLED + way, benchmark.idle)
+    benchmark = Lateness("lateness", "quick")
+    idle, _ = benchmark.cases()
+    found = benchmark.measure(way if way.startswith("trio") else builds.INSTALLED + way, idle)
     assert found["early"] == 0
     assert 0 < found["p50"] <= found["p99"] <= found["max"]
     assert found.keys() == benchmark.metrics.keys()
