@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import monotonic, thread_time
 from typing import Any, ClassVar, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
@@ -64,6 +66,34 @@ class Counts:
         # nothing else that is counted is bytes
         for name, value in state.items():
             setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
+
+
+@dataclass
+class Tally(Counts):
+    """What every client counts of its requests.
+
+    `errors` by kind. `latency` of requests, `late`: how late this client was to act; both in microseconds. `seconds`
+    from the start to the end; `busy`: the part of a processor that was used in them.
+    """
+
+    largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
+
+    errors: Counter[str] = field(default_factory=Counter)
+    latency: HdrHistogram = field(default_factory=histogram)
+    late: HdrHistogram = field(default_factory=histogram)
+    seconds: float = 0.0
+    busy: float = 0.0
+    interrupted: bool = False
+
+    def ended(self, start: float, cpu: float) -> None:
+        """Note the time since `start`, and the processor's since `cpu`, of the clock of `time.thread_time`."""
+        self.seconds = max(monotonic() - start, 1e-9)
+        self.busy = (thread_time() - cpu) / self.seconds
+
+    @property
+    def late_ms(self) -> float:
+        """The 99th percentile of how late the client was, in milliseconds."""
+        return milliseconds(self.late)["p99"] or 0.0
 
 
 AnyCounts = TypeVar("AnyCounts", bound=Counts)

@@ -66,9 +66,8 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
     if tally.announced:
         yield "ended by a response", f"{tally.announced}"
-    late = milliseconds(tally.late)["p99"] or 0.0
-    used = f"{tally.busy:.0%} of a processor"
-    yield "the client", f"{plan.clients} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
+    used = f"the busiest used {tally.busy:.0%} of a processor"
+    yield "the client", f"{plan.clients} process(es), late by {tally.late_ms:.1f} ms (p99); {used}"
 
 
 def _show_admin(console: Console, found: Audited) -> None:
