@@ -13,12 +13,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from .servers import ToolMissingError
 from .target import ForbiddenTargetError, UnusableTargetError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # what an option gives that can be repeated, and one that takes a file to write
 Names = tuple[str, ...]
 File = Path | None
+# a file to write, and a folder
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 # called with what is being done, the seconds done and the seconds in all of this part
 OnProgress = Callable[[str, float, float], None]
 
@@ -26,7 +30,7 @@ OnProgress = Callable[[str, float, float], None]
 def file_option(flag: str, text: str) -> Decorator:
     """Make an option that takes a file to write."""
     name = f"{flag.strip('-')}_file"
-    return click.option(flag, name, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=text)
+    return click.option(flag, name, metavar="FILE", type=FILE, help=text)
 
 
 def of_target(verb: str) -> Decorator:
@@ -49,11 +53,11 @@ def watching(limit: float) -> Decorator:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked, 3 for one that
-    does not answer as it must, 1 for what else is missing."""
+    """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked and for a tool
+    that is not installed, 3 for a target that does not answer as it must, 1 for what else fails."""
     try:
         yield
-    except ForbiddenTargetError as error:
+    except (ForbiddenTargetError, ToolMissingError) as error:
         raise click.UsageError(str(error)) from error
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error

@@ -140,14 +140,9 @@ class _Base(User):
 
     def tell(self, kind: str, name: str, seconds: float, size: int = 0, wrong: str = "") -> None:
         """Count one thing in Locust's statistics."""
-        error = WrongError(wrong) if wrong else None
+        error, ms = WrongError(wrong) if wrong else None, 1e3 * seconds
         self.environment.events.request.fire(
-            request_type=kind,
-            name=name,
-            response_time=1e3 * seconds,
-            response_length=size,
-            exception=error,
-            context={},
+            request_type=kind, name=name, response_time=ms, response_length=size, exception=error, context={}
         )
 
 

@@ -18,8 +18,6 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-import httptools
-
 from .. import dial
 from ..histogram import record
 from ..line import Line
@@ -136,11 +134,7 @@ class Connection(Line):
 
     def on_open(self, now: float) -> None:
         """Note the own address, and ask."""
-        try:
-            host, port = self._socket.getsockname()[:2]
-        except OSError as error:
-            self.on_trouble(dial.trouble(error), now)
-            return
+        host, port = self._socket.getsockname()[:2]
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._shared.tally.opened += 1
         self._speak(now)
@@ -156,9 +150,6 @@ class Connection(Line):
         try:
             if self.read(now):
                 end = "fin"
-        except httptools.HttpParserError:
-            self.on_trouble("no HTTP", now)
-            return
         except OSError as error:
             end = dial.how(error)
         answered = self.answers.count > before

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, thread_time
 
-import httptools
-
 from .. import dial, histogram
 from ..histogram import record
 from ..line import Line
@@ -83,19 +81,12 @@ class _Connection(Line):
             self._client.fail(self, "")
             return
         before = self.answers.count
-        try:
-            ended = self.read(now)
-        except httptools.HttpParserError:
-            self._client.fail(self, "no HTTP")
-        except OSError as error:
-            self._client.fail(self, dial.trouble(error))
-        else:
-            if ended:
-                self.answers.end()
-            if self.answers.count > before:
-                self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
-            elif ended:
-                self._client.fail(self, "closed without an answer")
+        if ended := self.read(now):
+            self.answers.end()
+        if self.answers.count > before:
+            self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
+        elif ended:
+            self.on_trouble("closed without an answer", now)
 
     def on_trouble(self, kind: str, now: float) -> None:
         """Count an error."""
