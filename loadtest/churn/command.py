@@ -63,7 +63,7 @@ def command(
         with explained():
             admin = _admin(admin_url, token_file, owned)
             whole = Plan(resolve(url, owned), **plan, admin=admin)
-            with progress(console, shown.left) as on_progress:
+            with progress(console) as on_progress:
                 result = run_churn(whole, on_progress)
     except KeyboardInterrupt:
         click.echo("Interrupted before anything was measured.", err=True)

@@ -232,9 +232,8 @@ class Connection(Line):
             if early:
                 tally.early += 1
                 tally.early_by = max(tally.early_by, deadline - silent)
-            self._shared.tell(
-                "cut", silent - deadline, f"{deadline - silent:.1f} s before the deadline" if early else ""
-            )
+            told = f"{deadline - silent:.1f} s before the deadline" if early else ""
+            self._shared.tell("cut", silent - deadline, told)
         elif not self.answers.count:
             self.on_trouble("closed without an answer", now)
             return

@@ -1,4 +1,4 @@
-"""A churn for people: the progress while it is made, the tables, and the same as a page."""
+"""A churn for people: the tables, and the same as a page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from ..histogram import milliseconds, shown
 from .result import Audited, Result
 
 _PAGE = 110  # the page's width in letters
-
-
-def left(_: str, done: float, total: float) -> str:
-    """Say what is left, beside the bar of progress."""
-    return f"{total - done:.0f} s left" if done < total else "the last connections end"
 
 
 def page(result: Result) -> str:

@@ -79,7 +79,7 @@ def command(
 
 
 def _run(plan: Plan) -> Result:
-    with progress(console, lambda _, done, total: f"{max(0.0, total - done):.0f} s left") as on_progress:
+    with progress(console) as on_progress:
         result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
     console.print("\n  ".join(_lines(result)), highlight=False)
     return result
