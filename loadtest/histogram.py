@@ -38,42 +38,13 @@ def shown(found: dict[str, float | None], digits: int = 1) -> str:
     return "  ".join(f"{name} {'-' if value is None else f'{value:.{digits}f} ms'}" for name, value in found.items())
 
 
-class Counts:
+@dataclass
+class Tally:
     """What one process has counted: numbers, counters and histograms. It can be sent to another process, and added.
 
-    `largest`: names of which the largest counts, not the sum.
-    """
-
-    largest: ClassVar[frozenset[str]] = frozenset()
-
-    def add(self, other: Counts) -> None:
-        """Add what another process has counted."""
-        for name, theirs in vars(other).items():
-            mine = getattr(self, name)
-            if isinstance(mine, HdrHistogram):
-                mine.add(theirs)
-            elif isinstance(mine, Counter):
-                mine.update(theirs)
-            else:
-                setattr(self, name, max(mine, theirs) if name in self.largest else mine + theirs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # the library's histograms go encoded only
-        return {name: value.encode() if isinstance(value, HdrHistogram) else value
-                for name, value in vars(self).items()}  # fmt: skip
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # nothing else that is counted is bytes
-        for name, value in state.items():
-            setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
-
-
-@dataclass
-class Tally(Counts):
-    """What every client counts of its requests.
-
     `errors` by kind. `latency` of requests, `late`: how late this client was to act; both in microseconds. `seconds`
-    from the start to the end; `busy`: the part of a processor that was used in them.
+    from the start to the end; `busy`: the part of a processor that was used in them. `largest`: names of which the
+    largest counts, not the sum.
     """
 
     largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
@@ -95,11 +66,32 @@ class Tally(Counts):
         """The 99th percentile of how late the client was, in milliseconds."""
         return milliseconds(self.late)["p99"] or 0.0
 
+    def add(self, other: Tally) -> None:
+        """Add what another process has counted."""
+        for name, theirs in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(mine, HdrHistogram):
+                mine.add(theirs)
+            elif isinstance(mine, Counter):
+                mine.update(theirs)
+            else:
+                setattr(self, name, max(mine, theirs) if name in self.largest else mine + theirs)
 
-AnyCounts = TypeVar("AnyCounts", bound=Counts)
+    def __getstate__(self) -> dict[str, Any]:
+        # the library's histograms go encoded only
+        return {name: value.encode() if isinstance(value, HdrHistogram) else value
+                for name, value in vars(self).items()}  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # nothing else that is counted is bytes
+        for name, value in state.items():
+            setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
 
 
-def together(counted: Iterable[AnyCounts]) -> AnyCounts:
+AnyTally = TypeVar("AnyTally", bound=Tally)
+
+
+def together(counted: Iterable[AnyTally]) -> AnyTally:
     """Return the counts of several processes as one: the first, to which the others are added."""
     first, *others = counted
     for other in others:

@@ -87,9 +87,8 @@ class Result:
         return {
             "target": plan.target.url,
             "wanted_rate": plan.rate,
-            "duration": plan.duration,
+            **{name: getattr(plan, name) for name in ("duration", "connections")},
             "processes": plan.clients,
-            "connections": plan.connections,
             **{name: getattr(tally, name) for name in ("due", "sent", "ok", "interrupted")},
             "errors": tally.errors.total(),
             "error_kinds": dict(tally.errors.most_common()),
