@@ -16,24 +16,20 @@ from . import bench, document, slow
 from .bench import runner
 from .check.command import command as check_command
 from .churn.command import command as churn_command
+from .commands import FOLDER, explained
 from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
-from .servers import ToolMissingError
 
 
 def _finish(run: Callable[[], bool]) -> None:
     """Exit with 0 if `run` returns True, 1 if it returns False or fails, 2 if a tool is missing."""
-    try:
+    with explained():
         good = run()
-    except ToolMissingError as error:
-        raise click.UsageError(str(error)) from error
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
     sys.exit(0 if good else 1)
 
 
-_RESULTS = click.option("--results", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+_RESULTS = click.option("--results", metavar="DIR", type=FOLDER, default=RESULTS,
                         help="Where the JSON files and pictures are.  [default: loadtest/results]")  # fmt: skip
 
 

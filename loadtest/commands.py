@@ -11,22 +11,26 @@ from typing import Any
 import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .servers import ToolMissingError
 from .target import ForbiddenTargetError, UnusableTargetError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # what an option gives that can be repeated, and one that takes a file to write
 Names = tuple[str, ...]
 File = Path | None
-# called with what is being done, the seconds done and the seconds in all of this part
+# a file to write, and a folder
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+# called with what is being done, how much of this part is done, and how much it is in all
 OnProgress = Callable[[str, float, float], None]
 
 
 def file_option(flag: str, text: str) -> Decorator:
     """Make an option that takes a file to write."""
     name = f"{flag.strip('-')}_file"
-    return click.option(flag, name, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=text)
+    return click.option(flag, name, metavar="FILE", type=FILE, help=text)
 
 
 def of_target(verb: str) -> Decorator:
@@ -49,11 +53,11 @@ def watching(limit: float) -> Decorator:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked, 3 for one that
-    does not answer as it must, 1 for what else is missing."""
+    """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked and for a tool
+    that is not installed, 3 for a target that does not answer as it must, 1 for what else fails."""
     try:
         yield
-    except ForbiddenTargetError as error:
+    except (ForbiddenTargetError, ToolMissingError) as error:
         raise click.UsageError(str(error)) from error
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
@@ -63,18 +67,17 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def progress(console: Console, left: Callable[[str, float, float], str]) -> Iterator[OnProgress]:
-    """Show a bar while the block runs; give what moves it. Drawn by the caller's thread, in the moments it reports.
+def progress(console: Console) -> Iterator[OnProgress]:
+    """Show a bar, and how long it will take, while the block runs; give what moves it.
 
-    `left`: what is said beside the bar, of the arguments of a report.
+    Drawn by the caller's thread, in the moments it reports.
     """
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TextColumn("{task.fields[left]}"))
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TimeRemainingColumn())
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("asking", total=1.0, left="")
+        task = bar.add_task("asking", total=1.0)
 
         def on_progress(what: str, done: float, total: float) -> None:
-            completed = min(max(done, 0.0), total)
-            bar.update(task, description=what, completed=completed, total=total, left=left(what, done, total))
+            bar.update(task, description=what, completed=min(max(done, 0.0), total), total=total)
             bar.refresh()
 
         yield on_progress

@@ -18,7 +18,7 @@ from threading import Event
 from typing import Any
 
 from .child import Child, Function
-from .histogram import Counts
+from .histogram import Tally
 from .servers import raise_file_limit
 from .target import ForbiddenTargetError
 
@@ -77,7 +77,7 @@ class Crew:
                 for child in list(self._running):
                     while child in self._running and child.connection.poll(0.05):
                         message = child.receive()
-                        if isinstance(message, Counts):
+                        if isinstance(message, Tally):
                             counted.append(message)
                             self._running.remove(child)
                         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import monotonic, thread_time
 from typing import Any, ClassVar, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
@@ -36,15 +38,35 @@ def shown(found: dict[str, float | None], digits: int = 1) -> str:
     return "  ".join(f"{name} {'-' if value is None else f'{value:.{digits}f} ms'}" for name, value in found.items())
 
 
-class Counts:
+@dataclass
+class Tally:
     """What one process has counted: numbers, counters and histograms. It can be sent to another process, and added.
 
-    `largest`: names of which the largest counts, not the sum.
+    `errors` by kind. `latency` of requests, `late`: how late this client was to act; both in microseconds. `seconds`
+    from the start to the end; `busy`: the part of a processor that was used in them. `largest`: names of which the
+    largest counts, not the sum.
     """
 
-    largest: ClassVar[frozenset[str]] = frozenset()
+    largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
 
-    def add(self, other: Counts) -> None:
+    errors: Counter[str] = field(default_factory=Counter)
+    latency: HdrHistogram = field(default_factory=histogram)
+    late: HdrHistogram = field(default_factory=histogram)
+    seconds: float = 0.0
+    busy: float = 0.0
+    interrupted: bool = False
+
+    def ended(self, start: float, cpu: float) -> None:
+        """Note the time since `start`, and the processor's since `cpu`, of the clock of `time.thread_time`."""
+        self.seconds = max(monotonic() - start, 1e-9)
+        self.busy = (thread_time() - cpu) / self.seconds
+
+    @property
+    def late_ms(self) -> float:
+        """The 99th percentile of how late the client was, in milliseconds."""
+        return milliseconds(self.late)["p99"] or 0.0
+
+    def add(self, other: Tally) -> None:
         """Add what another process has counted."""
         for name, theirs in vars(other).items():
             mine = getattr(self, name)
@@ -66,10 +88,10 @@ class Counts:
             setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
 
 
-AnyCounts = TypeVar("AnyCounts", bound=Counts)
+AnyTally = TypeVar("AnyTally", bound=Tally)
 
 
-def together(counted: Iterable[AnyCounts]) -> AnyCounts:
+def together(counted: Iterable[AnyTally]) -> AnyTally:
     """Return the counts of several processes as one: the first, to which the others are added."""
     first, *others = counted
     for other in others:

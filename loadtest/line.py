@@ -14,6 +14,8 @@ from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
 
+import httptools
+
 from . import dial
 from .loop import Loop
 from .target import Target
@@ -43,11 +45,11 @@ class Line(ABC):
 
     @abstractmethod
     def on_events(self, mask: int, now: float, wrong: float) -> None:
-        """Read, or write: something has happened after that."""
+        """Read, or write: something has happened after that. What it raises of HTTP and of sockets is trouble."""
 
     @abstractmethod
     def on_trouble(self, kind: str, now: float) -> None:
-        """Give up: it could not be opened."""
+        """Give up: it could not be opened, or has failed."""
 
     def on_data(self, data: bytes, now: float) -> None:
         """Take what was read. httptools.HttpParserError if it is no HTTP."""
@@ -87,14 +89,18 @@ class Line(ABC):
             dial.close(self._socket, reset=reset)
 
     def _on_events(self, mask: int, now: float, wrong: float) -> None:
-        if self._is_open:
-            self.on_events(mask, now, wrong)
-            return
         try:
-            self._socket, wanted = dial.proceed(self._socket, self._target, self._context)
+            if self._is_open:
+                self.on_events(mask, now, wrong)
+            else:
+                self._proceed(now)
+        except httptools.HttpParserError:
+            self.on_trouble("no HTTP", now)
         except OSError as error:
             self.on_trouble(dial.trouble(error), now)
-            return
+
+    def _proceed(self, now: float) -> None:
+        self._socket, wanted = dial.proceed(self._socket, self._target, self._context)
         self.watch(wanted or READ)
         if not wanted:
             self._is_open = True

@@ -67,29 +67,34 @@ MODES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), ty
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one attack.
+    """The result of one attack, of `connections`.
 
-    `cut`: connections cut for the mode's reason; `early` and `late`: of these, before the deadline, or more than the
-    tolerance after it; `elapsed`: their seconds. `others`: the reasons of all other connections, which are probes and
-    honest ones.
+    `cut`: the log's records of connections that were cut for the mode's reason; `others`: the reasons of all other
+    connections, which are probes and honest ones. `honest`: what the honest client has counted.
     """
 
     mode: Mode
     connections: int
-    cut: int
-    others: dict[str, int]
-    early: int
-    late: int
-    elapsed: list[float]
-    honest: int
-    refused: int
-    honest_p99_ms: float
+    cut: list[Record]
+    others: Counter[str]
+    honest: Tally
+
+    @property
+    def early(self) -> int:
+        """The connections that were cut before the deadline; the log rounds to a microsecond."""
+        return sum(record["elapsed"] < self.mode.deadline - 1e-6 for record in self.cut)
+
+    @property
+    def late(self) -> int:
+        """The connections that were cut later than the tolerance after the deadline."""
+        return sum(record["elapsed"] > self.mode.due(record) + TOLERANCE for record in self.cut)
 
     @property
     def good(self) -> bool:
         """True if every attacker was cut for the right reason in time and every honest request was answered."""
-        cut_rightly = self.cut == self.connections and not (self.early or self.late)
-        return cut_rightly and self.others.keys() <= _BY_PEER and self.honest > 0 and not self.refused
+        cut_rightly = len(self.cut) == self.connections and not (self.early or self.late)
+        served = self.honest.ok > 0 and not self.honest.errors
+        return cut_rightly and self.others.keys() <= _BY_PEER and served
 
 
 def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
@@ -104,7 +109,9 @@ def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
         honest.tell("enough")
         (felt,) = honest.collect(lambda: None, lambda *_: None)
     # the server has ended: its log is complete
-    return _judge(mode, connections, server, felt)
+    cut = _cut(server, mode)
+    others = Counter(record["reason"] for record in server.connections() if record["reason"] != mode.reason)
+    return Outcome(mode, connections, cut, others, felt)
 
 
 def attack(program: str, mode: Mode, url: str, connections: int) -> None:
@@ -116,25 +123,6 @@ def attack(program: str, mode: Mode, url: str, connections: int) -> None:
 
 def _cut(server: Server, mode: Mode) -> list[Record]:
     return [record for record in server.connections() if record["reason"] == mode.reason]
-
-
-def _judge(mode: Mode, connections: int, server: Server, felt: Tally) -> Outcome:
-    cut = _cut(server, mode)
-    others = Counter(record["reason"] for record in server.connections() if record["reason"] != mode.reason)
-    elapsed = [record["elapsed"] for record in cut]
-    return Outcome(
-        mode,
-        connections,
-        cut=len(cut),
-        others=dict(others),
-        # the log rounds to a microsecond
-        early=sum(seconds < mode.deadline - 1e-6 for seconds in elapsed),
-        late=sum(record["elapsed"] > mode.due(record) + TOLERANCE for record in cut),
-        elapsed=elapsed,
-        honest=felt.ok,
-        refused=felt.errors.total(),
-        honest_p99_ms=milliseconds(felt.latency)["p99"] or 0.0,
-    )
 
 
 def run(connections: int) -> bool:
@@ -152,8 +140,9 @@ def run(connections: int) -> bool:
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    counts = (str(number) for number in (outcome.cut, outcome.early, outcome.late))
-    seconds = outcome.elapsed or [0.0]
+    counts = (str(number) for number in (len(outcome.cut), outcome.early, outcome.late))
+    seconds = [record["elapsed"] for record in outcome.cut] or [0.0]
     after = f"{median(seconds):.3f} / {max(seconds):.3f} s"
-    asked = f"{outcome.honest} / {outcome.refused}"
-    return outcome.mode.name, outcome.mode.reason, *counts, after, asked, f"{outcome.honest_p99_ms:.0f} ms"
+    asked = f"{outcome.honest.ok} / {outcome.honest.errors.total()}"
+    p99 = milliseconds(outcome.honest.latency)["p99"] or 0.0
+    return outcome.mode.name, outcome.mode.reason, *counts, after, asked, f"{p99:.0f} ms"

@@ -33,7 +33,6 @@ from .churn.connection import Rules
 from .churn.crowd import Crowd
 from .churn.profiles import PROFILES
 from .churn.tally import Tally as Churned
-from .loop import Loop
 from .openloop.client import Client, Load
 from .openloop.client import Tally as Asked
 from .openloop.schedule import Schedule
@@ -95,7 +94,7 @@ class Setup:
 
     def follow(self, script: Script, limit: float) -> Seen:
         """Return what was seen of a script on one connection."""
-        return follow(Watch(self.target, [script], limit), Loop())[0]
+        return follow(Watch(self.target, [script], limit))[0]
 
     def deadline(self) -> float | None:
         """Return the keep-alive deadline: measured by the first user, for whom the others wait; None for none."""
@@ -141,14 +140,9 @@ class _Base(User):
 
     def tell(self, kind: str, name: str, seconds: float, size: int = 0, wrong: str = "") -> None:
         """Count one thing in Locust's statistics."""
-        error = WrongError(wrong) if wrong else None
+        error, ms = WrongError(wrong) if wrong else None, 1e3 * seconds
         self.environment.events.request.fire(
-            request_type=kind,
-            name=name,
-            response_time=1e3 * seconds,
-            response_length=size,
-            exception=error,
-            context={},
+            request_type=kind, name=name, response_time=ms, response_length=size, exception=error, context={}
         )
 
 

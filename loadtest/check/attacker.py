@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from select import EPOLLIN
 from time import monotonic
@@ -69,53 +70,41 @@ def main(channel: Channel) -> None:
     while True:
         order = channel.recv()
         if isinstance(order, Watch):
-            loop = Loop()
-            channel.send(follow(order, loop, _Told(loop, channel).report))
+            channel.send(follow(order, partial(_report, channel)))
         elif isinstance(order, Crowd):
             channel.send(_Gathering(order, channel).hold())
 
 
-def follow(order: Watch, loop: Loop, stopped: Callable[[int], bool] = lambda left: False) -> list[Seen]:
-    """Return what was seen of each script. `stopped` is called with the number of connections that are not over.
+def _report(channel: Channel, left: int) -> bool:
+    """Tell the parent that so many are open; True if it has said anything, which `main` takes, or has gone."""
+    channel.send(left)
+    return channel.poll()
 
-    Where there is no epoll (loop.py), a script that neither reads nor sends shows no end. The loop is closed.
+
+def follow(order: Watch, stopped: Callable[[int], bool] = lambda left: False) -> list[Seen]:
+    """Return what was seen of each script.
+
+    `stopped` is called now and then with the number of connections that are not over. Where there is no epoll
+    (loop.py), a script that neither reads nor sends shows no end.
     """
-    seen: list[Seen] = []
+    loop, seen = Loop(), list[Seen]()
     context = order.target.context()
     probes = [Probe(script, order.target, context, loop, order.limit, seen.append) for script in order.scripts]
-    begun = monotonic()
+    begun = reported = monotonic()
     for number, probe in enumerate(probes):
         loop.at(begun + number * SPACING, probe.start)
     try:
-        while len(seen) < len(probes) and not stopped(len(probes) - len(seen)):
-            loop.turn(monotonic() + REPORT)
+        while len(seen) < len(probes):
+            loop.turn(reported + REPORT)
+            if monotonic() >= reported + REPORT:
+                reported = monotonic()
+                if stopped(len(probes) - len(seen)):
+                    break
     finally:
         for probe in probes:
             probe.stop(monotonic())
         loop.close()
     return seen
-
-
-class _Told:
-    """Tells if the parent has sent anything, or has gone; and the parent what is open."""
-
-    def __init__(self, loop: Loop, channel: Channel) -> None:
-        self.stopped = False
-        self._channel = channel
-        self._reported = 0.0
-        loop.watch(channel.fileno(), EPOLLIN, self._on_message)
-
-    def report(self, left: int) -> bool:
-        """Tell the parent, now and then, that so many are open; True if it has told to stop."""
-        if monotonic() >= self._reported + REPORT:
-            self._reported = monotonic()
-            self._channel.send(left)
-        return self.stopped
-
-    def _on_message(self, mask: int, now: float, error: float) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self._channel.recv()
 
 
 class _Gathering:
@@ -126,7 +115,8 @@ class _Gathering:
         self._channel = channel
         self._context = order.target.context()
         self._loop = Loop()
-        self._told = _Told(self._loop, channel)
+        self._loop.watch(channel.fileno(), EPOLLIN, self._on_message)
+        self._stopped = False
         self._probes: set[Probe] = set()
         self._opened = 0
         self._failures: Counter[str] = Counter()
@@ -137,23 +127,26 @@ class _Gathering:
         spacing = AGAIN / self._order.connections if self._order.flood else CROWD_SPACING
         for number in range(self._order.connections):
             self._loop.at(begun + number * spacing, self._open)
-        while not self._told.stopped and not self._all_stand() and monotonic() < begun + STANDING:
+        while not self._stopped and not self._all_stand() and monotonic() < begun + STANDING:
             self._loop.turn(monotonic() + 0.1)
         self._channel.send("standing")
-        while not self._told.stopped:
+        while not self._stopped:
             self._loop.turn(monotonic() + 60.0)
-        self._told.stopped = True
         for probe in list(self._probes):
             probe.stop(monotonic())
         self._loop.close()
         return self._opened, self._failures
+
+    def _on_message(self, mask: int, now: float, error: float) -> None:
+        """Stop: the parent has said something, which `main` takes, or has gone."""
+        self._stopped = True
 
     def _all_stand(self) -> bool:
         opening = any(not probe.attacks for probe in self._probes)
         return self._order.flood or (self._opened >= self._order.connections and not opening)
 
     def _open(self, now: float) -> None:
-        if self._told.stopped or self._opened >= self._order.connections * REOPENED:
+        if self._stopped or self._opened >= self._order.connections * REOPENED:
             return
         self._opened += 1
         # an hour: until the crowd is told to stop
@@ -167,7 +160,7 @@ class _Gathering:
             self._probes = {probe for probe in self._probes if not probe.over}
             if seen.trouble:
                 self._failures[seen.trouble] += 1
-            if not self._told.stopped:
+            if not self._stopped:
                 self._loop.at(max(monotonic(), began + AGAIN), self._open)
 
         return ended

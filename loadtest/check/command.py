@@ -53,7 +53,7 @@ def command(
     names = _names(only, more)
     with explained():
         plan = Plan(resolve(url, owned), names, limit, connections)
-        with progress(console, shown.left) as on_progress:
+        with progress(console) as on_progress:
             report = run_check(plan, on_progress)
     shown.show(console, report)
     write(files["json_file"], lambda: json.dumps(report.as_json(), indent=2) + "\n")

@@ -27,14 +27,9 @@ Judged = tuple[Verdict, str]
 
 TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
 # the rules as text, with these numbers
-RULES = (
-    Path(__file__)
-    .with_name("rules.txt")
-    .read_text(encoding="utf-8")
-    .rstrip()
-    .format(
-        PASS_OK=PASS_OK, WEAK_OK=WEAK_OK, PASS_P99=PASS_P99, PASS_TIMES=PASS_TIMES, WEAK_TIMES=WEAK_TIMES, TIMES=TIMES
-    )
+_TEXT = Path(__file__).with_name("rules.txt").read_text(encoding="utf-8").rstrip()
+RULES = _TEXT.format(
+    PASS_OK=PASS_OK, WEAK_OK=WEAK_OK, PASS_P99=PASS_P99, PASS_TIMES=PASS_TIMES, WEAK_TIMES=WEAK_TIMES, TIMES=TIMES
 )
 
 

@@ -131,7 +131,6 @@ class Probe(Line):
         if self.script.since == "attack":
             self._began = monotonic()
         self.state = State.ATTACKING
-        self._send(self.script.then)
         self._before = self._sent + len(self._out)
         if self.script.half_close:
             with suppress(OSError):

@@ -12,18 +12,17 @@ Close = Literal["fin", "rst", "response", "none"]
 class Script:
     """The behaviour of one connection.
 
-    `attack` and `role` name it. `opening` is sent first; then `answers` responses are awaited, and `then` is sent. From
-    there `piece` is sent every `interval` seconds, up to `cap` bytes in all. `gulp`: bytes read per interval; None
-    reads everything at once, 0 nothing. `shake`: do the TLS handshake, if the target has TLS. `since`: the moment that
-    seconds are counted from. `rate`: bytes per second of pieces or gulps. `half_close`: end the own side after `then`.
-    `pongs`: answer a websocket's pings.
+    `attack` and `role` name it. `opening` is sent first; then `answers` responses are awaited. From there `piece` is
+    sent every `interval` seconds, up to `cap` bytes in all. `gulp`: bytes read per interval; None reads everything at
+    once, 0 nothing. `shake`: do the TLS handshake, if the target has TLS. `since`: the moment that seconds are counted
+    from. `rate`: bytes per second of pieces or gulps. `half_close`: end the own side after those responses. `pongs`:
+    answer a websocket's pings.
     """
 
     attack: str
     role: str
     opening: bytes = b""
     answers: int = 0
-    then: bytes = b""
     piece: bytes = b""
     interval: float = float("inf")
     cap: int = 1 << 20

@@ -1,4 +1,4 @@
-"""A report for people: the progress while it is made, and the table."""
+"""A report for people: the table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from .grade import RULES
 from .outcome import Honest, Outcome, Report
 
 _COLOURS = {"pass": "green", "weak": "yellow", "fail": "red", "not applicable": "dim", "unfinished": "dim"}
-
-
-def left(what: str, done: float, total: float) -> str:
-    """Say what is left, beside the bar of progress."""
-    seconds = what.endswith("are open")
-    return f"{max(0.0, total - done):.0f} s left, then the crowds" if seconds else f"{done:.0f} of {total:.0f}"
 
 
 def show(console: Console, report: Report) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -31,8 +30,7 @@ from .run import churn as run_churn
               help="Measure the deadline for so long before saying that there is none.")  # fmt: skip
 @click.option("--admin", "admin_url", metavar="URL", default="",
               help="The server's admin listener: compare with what it says.")  # fmt: skip
-@click.option("--admin-token-file", "token_file", metavar="FILE",
-              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.option("--admin-token-file", "token_file", metavar="FILE", type=click.File(encoding="utf-8"),
               help="A file whose first line is the admin listener's token.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(0, 64), default=0,
               help="Client processes.  [default: one per 12,000 connections]")  # fmt: skip
@@ -40,7 +38,7 @@ from .run import churn as run_churn
 @file_option("--json", "Write the figures as JSON.")
 @file_option("--html", "Write the tables as a page.")
 def command(
-    url: str, owned: Names, admin_url: str, token_file: File, json_file: File, html_file: File, **plan: Any
+    url: str, owned: Names, admin_url: str, token_file: TextIO | None, json_file: File, html_file: File, **plan: Any
 ) -> None:
     """Keep many connections to an HTTP server that ask, fall silent, are cut, leave, and come back.
 
@@ -63,7 +61,7 @@ def command(
         with explained():
             admin = _admin(admin_url, token_file, owned)
             whole = Plan(resolve(url, owned), **plan, admin=admin)
-            with progress(console, shown.left) as on_progress:
+            with progress(console) as on_progress:
                 result = run_churn(whole, on_progress)
     except KeyboardInterrupt:
         click.echo("Interrupted before anything was measured.", err=True)
@@ -74,7 +72,7 @@ def command(
     sys.exit(130 if result.tally.interrupted else 4 if result.invalid else 1 if result.problems else 0)
 
 
-def _admin(url: str, token_file: File, owned: Names) -> Admin | None:
+def _admin(url: str, token_file: TextIO | None, owned: Names) -> Admin | None:
     """Return the admin listener, if there is one."""
     if not url:
         if token_file is not None:
@@ -83,5 +81,4 @@ def _admin(url: str, token_file: File, owned: Names) -> Admin | None:
     target = resolve(url if "://" in url else f"http://{url}/", owned)
     if target.tls:
         raise click.UsageError("--admin is an http:// URL: the admin listener speaks plain HTTP")
-    lines = token_file.read_text(encoding="utf-8").splitlines() if token_file else []
-    return Admin(target, lines[0].strip() if lines else "")
+    return Admin(target, token_file.readline().strip() if token_file else "")

@@ -18,8 +18,6 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-import httptools
-
 from .. import dial
 from ..histogram import record
 from ..line import Line
@@ -136,11 +134,7 @@ class Connection(Line):
 
     def on_open(self, now: float) -> None:
         """Note the own address, and ask."""
-        try:
-            host, port = self._socket.getsockname()[:2]
-        except OSError as error:
-            self.on_trouble(dial.trouble(error), now)
-            return
+        host, port = self._socket.getsockname()[:2]
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._shared.tally.opened += 1
         self._speak(now)
@@ -156,9 +150,6 @@ class Connection(Line):
         try:
             if self.read(now):
                 end = "fin"
-        except httptools.HttpParserError:
-            self.on_trouble("no HTTP", now)
-            return
         except OSError as error:
             end = dial.how(error)
         answered = self.answers.count > before
@@ -241,9 +232,8 @@ class Connection(Line):
             if early:
                 tally.early += 1
                 tally.early_by = max(tally.early_by, deadline - silent)
-            self._shared.tell(
-                "cut", silent - deadline, f"{deadline - silent:.1f} s before the deadline" if early else ""
-            )
+            told = f"{deadline - silent:.1f} s before the deadline" if early else ""
+            self._shared.tell("cut", silent - deadline, told)
         elif not self.answers.count:
             self.on_trouble("closed without an answer", now)
             return

@@ -114,8 +114,7 @@ class _Run:
                     tally.stopped = f"{order.bytes / 2**30:g} GiB were received, which is the limit"
                 if monotonic() >= self._end or tally.stopped:
                     crowd.finish()
-            tally.seconds = max(monotonic() - order.start, 1e-9)
-            tally.busy = (thread_time() - cpu) / tally.seconds
+            tally.ended(order.start, cpu)
             while crowd.open:
                 self._turn(monotonic() + _REPORT)
         finally:

@@ -81,8 +81,7 @@ class Result:
     @property
     def invalid(self) -> str:
         """Say why the figures are the client's; "" if they are the server's."""
-        late, latency = milliseconds(self.tally.late)["p99"] or 0.0, milliseconds(self.tally.latency)["p50"] or 0.0
-        return bottleneck(late, self.tally.busy, latency)
+        return bottleneck(self.tally.late_ms, self.tally.busy, milliseconds(self.tally.latency)["p50"] or 0.0)
 
     @property
     def problems(self) -> list[str]:

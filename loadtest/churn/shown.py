@@ -1,4 +1,4 @@
-"""A churn for people: the progress while it is made, the tables, and the same as a page."""
+"""A churn for people: the tables, and the same as a page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from ..histogram import milliseconds, shown
 from .result import Audited, Result
 
 _PAGE = 110  # the page's width in letters
-
-
-def left(_: str, done: float, total: float) -> str:
-    """Say what is left, beside the bar of progress."""
-    return f"{total - done:.0f} s left" if done < total else "the last connections end"
 
 
 def page(result: Result) -> str:
@@ -66,9 +61,8 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
     if tally.announced:
         yield "ended by a response", f"{tally.announced}"
-    late = milliseconds(tally.late)["p99"] or 0.0
-    used = f"{tally.busy:.0%} of a processor"
-    yield "the client", f"{plan.clients} process(es), late by {late:.1f} ms (p99); the busiest used {used}"
+    used = f"the busiest used {tally.busy:.0%} of a processor"
+    yield "the client", f"{plan.clients} process(es), late by {tally.late_ms:.1f} ms (p99); {used}"
 
 
 def _show_admin(console: Console, found: Audited) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..commands import watching
+from ..commands import FILE, FOLDER, Names, watching
 from ..report import console
 from ..servers import ROOT
 from .contestants import CONTESTANTS, Contestant
@@ -23,22 +25,13 @@ _PAGE = ROOT / "docs" / "grid.md"
 @watching(limit=330.0)
 @click.option("--side", type=click.IntRange(1, 100), default=14, show_default=True,
               help="How many contestants wait side by side. Crowds always attack one after the other.")  # fmt: skip
-@click.option("--results", "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-              default=_PAGE.with_suffix(""), help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip
-@click.option("--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default=_PAGE,
+@click.option("--results", "directory", metavar="DIR", type=FOLDER, default=_PAGE.with_suffix(""),
+              help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip
+@click.option("--page", metavar="FILE", type=FILE, default=_PAGE,
               help="The page that is written from them.  [default: docs/grid.md]")  # fmt: skip
 @click.option("--write", "only_write", is_flag=True, help="Write the page from the files; measure nothing.")
 @click.option("--list", "listing", is_flag=True, help="List the contestants; measure nothing.")
-def command(
-    names: tuple[str, ...],
-    limit: float,
-    connections: int,
-    side: int,
-    directory: Path,
-    page: Path,
-    only_write: bool,
-    listing: bool,
-) -> None:
+def command(names: Names, page: Path, only_write: bool, listing: bool, **options: Any) -> None:
     """Check deadlined and other servers, each with its defaults and with its best settings, and write docs/grid.md.
 
     NAMES are contestants, such as nginx-best, or servers, such as nginx, for both; all without any. The results of the
@@ -58,25 +51,26 @@ def command(
         for contestant in CONTESTANTS.values():
             click.echo(f"{contestant.name:28} {missing(contestant.server) or version(contestant.server)}")
         return
-    chosen = _chosen(names)
-    code = 0
+    chosen, grid = _chosen(names), Grid(**options)
     try:
-        if not only_write:
-            grid = Grid(limit, connections, side, directory)
-            code = 0 if measure(chosen, grid, lambda line: console.print(line, highlight=False, markup=False)) else 1
-    except KeyboardInterrupt:
-        code = 130
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
-    try:
-        page.write_text(write(list(results(directory)), remarks(directory)), encoding="utf-8")
+        code = 0 if only_write else _measured(chosen, grid)
+        page.write_text(write(list(results(grid.directory)), remarks(grid.directory)), encoding="utf-8")
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"written: {page}")
     sys.exit(code)
 
 
-def _chosen(names: tuple[str, ...]) -> list[Contestant]:
+def _measured(chosen: Sequence[Contestant], grid: Grid) -> int:
+    """Measure, and return the exit code."""
+    try:
+        good = measure(chosen, grid, lambda line: console.print(line, highlight=False, markup=False))
+    except KeyboardInterrupt:
+        return 130
+    return 0 if good else 1
+
+
+def _chosen(names: Names) -> list[Contestant]:
     """Return the contestants of these names, in the order of the table."""
     known = {name: {name} for name in CONTESTANTS}
     for contestant in CONTESTANTS.values():

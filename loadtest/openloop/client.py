@@ -11,17 +11,13 @@ Cost       One process asks some 10,000 times a second.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, thread_time
-from typing import ClassVar
 
-import httptools
-from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
-
-from .. import dial
-from ..histogram import Counts, histogram, record
+from .. import dial, histogram
+from ..histogram import record
 from ..line import Line
 from ..loop import Loop
 from ..target import Target
@@ -46,25 +42,16 @@ class Load:
 
 
 @dataclass
-class Tally(Counts):
+class Tally(histogram.Tally):
     """The counts of one process, complete when its run is over.
 
-    `errors` by kind. `latency`: of all requests that were answered, or waited until the patience was over; `lag`: how
-    late the process noticed that a request was due; both in microseconds. `seconds` from the start to the last answer;
-    `busy`: the part of a processor that was used in them.
+    `latency`: of all requests that were answered, or waited until the patience was over; `late`: how late the process
+    noticed that a request was due.
     """
-
-    largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
 
     due: int = 0
     sent: int = 0
     ok: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    latency: HdrHistogram = field(default_factory=histogram)
-    lag: HdrHistogram = field(default_factory=histogram)
-    seconds: float = 0.0
-    busy: float = 0.0
-    interrupted: bool = False
 
 
 class _Connection(Line):
@@ -94,19 +81,12 @@ class _Connection(Line):
             self._client.fail(self, "")
             return
         before = self.answers.count
-        try:
-            ended = self.read(now)
-        except httptools.HttpParserError:
-            self._client.fail(self, "no HTTP")
-        except OSError as error:
-            self._client.fail(self, dial.trouble(error))
-        else:
-            if ended:
-                self.answers.end()
-            if self.answers.count > before:
-                self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
-            elif ended:
-                self._client.fail(self, "closed without an answer")
+        if ended := self.read(now):
+            self.answers.end()
+        if self.answers.count > before:
+            self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
+        elif ended:
+            self.on_trouble("closed without an answer", now)
 
     def on_trouble(self, kind: str, now: float) -> None:
         """Count an error."""
@@ -137,8 +117,7 @@ class Client:
             for connection in list(self._connections):
                 self._drop(connection)
             self.loop.close()
-        self.tally.seconds = max(monotonic() - start, 1e-9)
-        self.tally.busy = (thread_time() - cpu) / self.tally.seconds
+        self.tally.ended(start, cpu)
         return self.tally
 
     def _ask(self, start: float, stopped: Callable[[], bool]) -> None:
@@ -149,7 +128,7 @@ class Client:
         while number < total or self._backlog or len(self._connections) > len(self._idle):
             now = monotonic()
             while number < total and due <= now:
-                record(self.tally.lag, now - due)
+                record(self.tally.late, now - due)
                 self.tally.due += 1
                 self._backlog.append(due)
                 number += 1

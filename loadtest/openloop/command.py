@@ -15,8 +15,8 @@ from ..histogram import shown
 from ..report import console
 from ..target import UnusableTargetError, ask, resolve
 from .condition import Condition
-from .result import Result
-from .run import Plan, best, holds, search
+from .result import Plan, Result
+from .run import best, holds, search
 from .run import run as run_plan
 
 
@@ -79,7 +79,7 @@ def command(
 
 
 def _run(plan: Plan) -> Result:
-    with progress(console, lambda _, done, total: f"{max(0.0, total - done):.0f} s left") as on_progress:
+    with progress(console) as on_progress:
         result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
     console.print("\n  ".join(_lines(result)), highlight=False)
     return result
@@ -87,25 +87,26 @@ def _run(plan: Plan) -> Result:
 
 def _lines(result: Result) -> Iterator[str]:
     """Say what a run has found."""
-    processes = f"{result.processes} process{'es' if result.processes > 1 else ''}"
-    yield (f"{result.wanted_rate:g}/s for {result.duration:g} s: {result.ok} of {result.due} answered, "
-           f"{result.rate:.1f}/s; {result.connections} connections, {processes}")  # fmt: skip
+    plan, tally = result.plan, result.tally
+    processes = f"{plan.clients} process{'es' if plan.clients > 1 else ''}"
+    yield (f"{plan.rate:g}/s for {plan.duration:g} s: {tally.ok} of {tally.due} answered, "
+           f"{result.rate:.1f}/s; {plan.connections} connections, {processes}")  # fmt: skip
     yield shown(result.latency_ms, 2)
-    for kind, number in result.error_kinds.items():
+    for kind, number in tally.errors.most_common():
         yield f"[red]{number}[/] {escape(kind)}"
-    if result.due > result.sent and not result.interrupted:
-        yield f"The server is slower than the rate: {result.due - result.sent} requests found no free connection."
-    used = f"used {result.client_busy:.0%} of a processor"
-    yield f"[dim]The client was late by {result.client_late_ms_p99:.2f} ms (p99), and {used}.[/]"
+    if tally.due > tally.sent and not tally.interrupted:
+        yield f"The server is slower than the rate: {tally.due - tally.sent} requests found no free connection."
+    used = f"used {tally.busy:.0%} of a processor"
+    yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and {used}.[/]"
     if result.invalid:
         yield f"[yellow]Invalid: {escape(result.invalid)}.[/]"
-    if result.interrupted:
+    if tally.interrupted:
         yield "Interrupted: this is what was measured until then."
 
 
 def _finish(results: Sequence[Result], conditions: Sequence[Condition], searching: bool, json_file: File) -> int:
     """Write the figures, say what failed, and return the exit code."""
-    interrupted = any(result.interrupted for result in results)
+    interrupted = any(result.tally.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
     trials = {"search": [result.as_json() for result in results]} if searching else {}
     write(json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n")
@@ -115,7 +116,7 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
         click.echo("No rate holds.", err=True)
         return 1
     if searching:
-        console.print(f"The highest rate that holds: {found.wanted_rate:g}/s", highlight=False)
+        console.print(f"The highest rate that holds: {found.plan.rate:g}/s", highlight=False)
         return 0
     if found.invalid:
         return 4

@@ -1,13 +1,19 @@
-"""What the clients of a run have counted together, and whether it says anything about the server."""
+"""What a run was to do, what its clients have counted together, and whether it says anything about the server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import math
+import os
+from dataclasses import dataclass
 from typing import Any
 
-from ..histogram import milliseconds, together
-from .client import Tally
+from ..histogram import milliseconds
+from ..target import Target
+from .client import Load, Tally
+from .schedule import Schedule
+
+# requests per second that one process asks with half of a processor
+PER_PROCESS = 8000.0
 
 # A request that this client was late to notice says something of the client. One in a hundred may be late by so many
 # ms, which a busy machine does to any process, or by this part of the server's median.
@@ -17,66 +23,82 @@ BUSY = 0.95
 
 
 @dataclass(frozen=True)
-class Result:
-    """A run. `rate`: responses that were proper, per second of the schedule; latencies and lateness in milliseconds.
+class Plan:
+    """What to ask. `processes`: 0 for as many as the rate needs. `patience`: seconds that a request may take."""
 
-    `due`: requests of the schedule; `errors`: those without a proper response; `client_late_ms_p99`: the 99th
-    percentile of how late the client was to notice one; `client_busy`: the part of a processor that the busiest process
-    used. `invalid`: why the figures are the client's; "" if they are the server's.
-    """
-
-    target: str
-    wanted_rate: float
-    duration: float
-    processes: int
-    connections: int
-    due: int
-    sent: int
-    ok: int
-    errors: int
-    error_kinds: dict[str, int]
+    target: Target
     rate: float
-    latency_ms: dict[str, float | None]
-    client_late_ms_p99: float
-    client_busy: float
-    invalid: str
-    interrupted: bool
+    duration: float
+    connections: int
+    patience: float
+    ramp: bool = False
+    processes: int = 0
+
+    @property
+    def clients(self) -> int:
+        """The number of processes: at most one per connection, and one per processor unless told."""
+        wanted = self.processes or min(os.cpu_count() or 1, math.ceil(self.rate / PER_PROCESS))
+        return max(1, min(wanted, self.connections))
+
+    def share(self, part: int) -> Load:
+        """Return what the process of this number does."""
+        schedule = Schedule(self.rate, self.duration, self.ramp, part, self.clients)
+        connections = self.connections // self.clients + (part < self.connections % self.clients)
+        return Load(self.target, schedule, connections, self.patience)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run: what was planned, and what the clients have counted together. Latencies are milliseconds."""
+
+    plan: Plan
+    tally: Tally
+
+    @property
+    def rate(self) -> float:
+        """The responses that were proper, per second of the schedule."""
+        seconds = self.tally.seconds if self.tally.interrupted else self.plan.duration
+        return round(self.tally.ok / max(seconds, 1e-9), 3)
+
+    @property
+    def latency_ms(self) -> dict[str, float | None]:
+        """Percentiles of the latency, and the largest; None of nothing."""
+        return milliseconds(self.tally.latency, (50, 90, 99, 99.9, 99.99))
+
+    @property
+    def invalid(self) -> str:
+        """Say why the figures are the client's; "" if they are the server's."""
+        return bottleneck(self.tally.late_ms, self.tally.busy, self.latency_ms["p50"] or 0.0)
 
     def figures(self) -> dict[str, float]:
         """Return what conditions compare. Without any response every latency is infinite."""
         latencies = {name: float("inf") if value is None else value for name, value in self.latency_ms.items()}
-        part = self.errors / self.due if self.due else 0.0
-        return {**latencies, "errors": float(self.errors), "error part": part, "rate": self.rate}
+        errors = self.tally.errors.total()
+        part = errors / self.tally.due if self.tally.due else 0.0
+        return {**latencies, "errors": float(errors), "error part": part, "rate": self.rate}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fixed names, and more."""
-        return {**asdict(self), "valid": not self.invalid}
+        """Return the fixed names, and more.
 
-
-def summary(url: str, wanted: float, duration: float, connections: int, tallies: Sequence[Tally]) -> Result:
-    """Add the counts of the processes of one run."""
-    total = together(tallies)
-    seconds = total.seconds if total.interrupted else duration
-    latencies = milliseconds(total.latency, (50, 90, 99, 99.9, 99.99))
-    late = milliseconds(total.lag)["p99"] or 0.0
-    return Result(
-        target=url,
-        wanted_rate=wanted,
-        duration=duration,
-        processes=len(tallies),
-        connections=connections,
-        due=total.due,
-        sent=total.sent,
-        ok=total.ok,
-        errors=total.errors.total(),
-        error_kinds=dict(total.errors.most_common()),
-        rate=round(total.ok / max(seconds, 1e-9), 3),
-        latency_ms=latencies,
-        client_late_ms_p99=late,
-        client_busy=round(total.busy, 3),
-        invalid=bottleneck(late, total.busy, latencies["p50"] or 0.0),
-        interrupted=total.interrupted,
-    )
+        `due`: requests of the schedule; `errors`: those without a proper response; `client_late_ms_p99`: how late the
+        client was to notice that one was due; `client_busy`: the part of a processor that the busiest process used.
+        """
+        plan, tally = self.plan, self.tally
+        return {
+            "target": plan.target.url,
+            "wanted_rate": plan.rate,
+            **{name: getattr(plan, name) for name in ("duration", "connections")},
+            "processes": plan.clients,
+            **{name: getattr(tally, name) for name in ("due", "sent", "ok", "interrupted")},
+            "errors": tally.errors.total(),
+            "error_kinds": dict(tally.errors.most_common()),
+            "rate": self.rate,
+            "latency_ms": self.latency_ms,
+            "client_late_ms_p99": tally.late_ms,
+            "client_busy": round(tally.busy, 3),
+            "invalid": self.invalid,
+            "valid": not self.invalid,
+        }
 
 
 def bottleneck(late_ms: float, busy: float, median_ms: float) -> str:

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
 from ..crew import LEAD, crew, need_descriptors
-from ..target import Target
-from .client import Client, Load
+from ..histogram import together
+from .client import Client
 from .condition import Condition
-from .result import Result, summary
-from .schedule import Schedule
+from .result import Plan, Result
 
-# requests per second that one process asks with half of a processor
-PER_PROCESS = 8000.0
 # the search ends when the highest rate that holds and the lowest that does not differ by this part
 CLOSE_ENOUGH = 0.05
 _TRIALS = 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to ask. `processes`: 0 for as many as the rate needs. `patience`: seconds that a request may take."""
-
-    target: Target
-    rate: float
-    duration: float
-    connections: int
-    patience: float
-    ramp: bool = False
-    processes: int = 0
-
-    @property
-    def clients(self) -> int:
-        """The number of processes: at most one per connection, and one per processor unless told."""
-        wanted = self.processes or min(os.cpu_count() or 1, math.ceil(self.rate / PER_PROCESS))
-        return max(1, min(wanted, self.connections))
-
-    def share(self, part: int) -> Load:
-        """Return what the process of this number does."""
-        schedule = Schedule(self.rate, self.duration, self.ramp, part, self.clients)
-        connections = self.connections // self.clients + (part < self.connections % self.clients)
-        return Load(self.target, schedule, connections, self.patience)
 
 
 def main(channel: Connection[Any, Any]) -> None:
@@ -65,7 +36,7 @@ def run(plan: Plan, progress: Callable[[float], object]) -> Result:
         start = monotonic() + LEAD
         clients.order((plan.share(part), start) for part in range(plan.clients))
         tallies = clients.collect(lambda: progress(monotonic() - start), lambda *_: None)
-    return summary(plan.target.url, plan.rate, plan.duration, plan.connections, tallies)
+    return Result(plan, together(tallies))
 
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:
@@ -83,7 +54,7 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
     while len(results) < _TRIALS and (math.isinf(bad) or bad - good > CLOSE_ENOUGH * bad):
         result = one(replace(plan, rate=rate))
         results.append(result)
-        if result.interrupted:
+        if result.tally.interrupted:
             break
         if holds(result, conditions):
             good = rate
@@ -97,5 +68,5 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
 
 def best(results: Sequence[Result], conditions: Sequence[Condition]) -> Result | None:
     """Return the run with the highest rate that holds; None if none does."""
-    good = [result for result in results if not result.interrupted and holds(result, conditions)]
-    return max(good, key=lambda result: result.wanted_rate, default=None)
+    good = [result for result in results if not result.tally.interrupted and holds(result, conditions)]
+    return max(good, key=lambda result: result.plan.rate, default=None)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
+from loadtest.histogram import together
 from loadtest.openloop.client import Tally
 from loadtest.openloop.condition import Condition
-from loadtest.openloop.result import Result, bottleneck, summary
-from loadtest.openloop.run import Plan, best, holds, search
+from loadtest.openloop.result import Plan, Result, bottleneck
+from loadtest.openloop.run import best, holds, search
 from loadtest.openloop.schedule import Schedule
 from loadtest.target import Target
 
@@ -86,23 +87,23 @@ def test_conditions_compare(text: str, value: float, true: bool) -> None:
     assert Condition.parse(text).true_of({"p99": value}) is true
 
 
-def tally(*milliseconds: float, errors: dict[str, int] | None = None, lag: float = 0.1, busy: float = 0.1) -> Tally:
+def tally(*milliseconds: float, errors: dict[str, int] | None = None, late: float = 0.1, busy: float = 0.1) -> Tally:
     one = Tally(due=len(milliseconds), sent=len(milliseconds), errors=Counter(errors or {}), seconds=1.0, busy=busy)
     one.ok = one.due - sum(one.errors.values())
     for value in milliseconds:
         one.latency.record_value(round(value * 1000))
-        one.lag.record_value(round(lag * 1000))
+        one.late.record_value(round(late * 1000))
     return one
 
 
 def result(*tallies: Tally, rate: float = 100.0, duration: float = 1.0) -> Result:
-    return summary("http://127.0.0.1/", rate, duration, 64, tallies)
+    return Result(Plan(TARGET, rate, duration, 64, 10.0, processes=len(tallies)), together(tallies))
 
 
 def test_the_counts_of_processes_are_added() -> None:
     one, other = tally(*[1.0] * 90), tally(*[1.0] * 9, 500.0, errors={"no answer in time": 1})
     found = result(*pickle.loads(pickle.dumps([one, other])))
-    assert (found.sent, found.ok, found.errors, found.rate, found.processes) == (100, 99, 1, 99.0, 2)
+    assert (found.tally.sent, found.tally.ok, found.tally.errors.total(), found.rate) == (100, 99, 1, 99.0)
     latency = found.latency_ms
     assert latency["p50"] == latency["p99"] == pytest.approx(1.0, rel=0.01)
     assert latency["p99.9"] == latency["max"] == pytest.approx(500.0, rel=0.01)
@@ -140,7 +141,7 @@ def test_a_run_whose_client_was_the_bottleneck_is_invalid(late: float, busy: flo
 
 
 def test_an_invalid_run_does_not_hold() -> None:
-    found = result(tally(1.0, 1.0, lag=500.0))
+    found = result(tally(1.0, 1.0, late=500.0))
     assert found.invalid
     assert not holds(found, [])
 
@@ -156,7 +157,7 @@ def test_the_search_finds_the_highest_rate_that_holds(highest: float) -> None:
     results = search(Plan(TARGET, 100.0, 1.0, 64, 10.0), conditions, server(highest))
     found = best(results, conditions)
     assert found is not None
-    assert 0.94 * highest <= found.wanted_rate <= highest
+    assert 0.94 * highest <= found.plan.rate <= highest
     assert len(results) < 20
 
 

@@ -19,7 +19,6 @@ from loadtest.check.scripts import Facts, crowd, scripts
 from loadtest.churn.connection import Rules
 from loadtest.churn.crowd import Crowd
 from loadtest.churn.tally import Tally
-from loadtest.loop import Loop
 from loadtest.openloop.client import Client, Load
 from loadtest.openloop.schedule import Schedule
 from loadtest.target import Target, resolve
@@ -34,7 +33,7 @@ def no_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one(script: Script, target: Target, limit: float) -> Seen:
-    return follow(Watch(target, [script], limit), Loop())[0]
+    return follow(Watch(target, [script], limit))[0]
 
 
 def followed(rule: Rule, name: str, limit: float, role: str = "") -> Seen:
