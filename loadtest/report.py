@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import deadlined
@@ -35,19 +34,6 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 # a pipe or a file has no width of its own
 console = Console(width=None if sys.stdout.isatty() else 120)
-
-
-def progress() -> Progress:
-    """Make a progress bar whose tasks have the fields `left` and `what`, both text."""
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[what]}"),
-        console=console,
-    )
 
 
 def machine() -> dict[str, Any]:

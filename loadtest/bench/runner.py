@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
-from ..report import console, machine, progress, revision, save, versions
+from ..commands import progress
+from ..report import console, machine, revision, save, versions
 from . import MODULES, golang, tables, validity
 from .contest import Benchmark, Contestant, ContestantError
-from .results import Pair, Results
-from .schedule import PRECISE, Rule, Turn, seconds_left, turns
+from .results import Results
+from .schedule import PRECISE, Rule, Turn, turns
 from .spread import CONFIDENCE
 
 
@@ -82,26 +82,21 @@ def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[
 
 def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     """Measure all turns with a progress bar; failures are printed at once."""
-    took: dict[Pair, float] = {}
-    with progress() as bar:
-        task = bar.add_task(benchmark.name, total=0, what="", left="")
-        repetition = 0
+    with progress(console) as on_progress:
+        done = total = repetition = 0
         for due in _due(results, rule):
-            bar.update(task, total=(bar.tasks[0].total or 0) + len(due))
-            for number, turn in enumerate(due):
-                seconds = seconds_left(due[number:], took)
-                left = "" if seconds is None else f"about {tables.duration(seconds)} left"
-                what = escape(f"{turn.repetition + 1}/{rule.most} {turn.case}: {turn.contestant}")
-                bar.update(task, what=what, left=left)
+            total += len(due)
+            for turn in due:
+                place = f"{benchmark.name}, {turn.repetition + 1} of {rule.most}: {turn.case}, {turn.contestant}"
+                on_progress(escape(place), done, total)
                 if not console.is_terminal and turn.repetition > repetition:
                     # a log file shows no moving bar
-                    bar.console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions, {left}")
+                    console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions")
                 repetition = turn.repetition
-                if trouble := _measure(benchmark, results, turn, took):
-                    bar.console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
-                    bar.console.print(trouble, markup=False, highlight=False)
-                bar.advance(task)
-        bar.update(task, what="", left="")
+                if trouble := _measure(benchmark, results, turn):
+                    console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
+                    console.print(trouble, markup=False, highlight=False)
+                done += 1
 
 
 def _due(results: Results, rule: Rule) -> Iterator[Sequence[Turn]]:
@@ -118,20 +113,18 @@ def _imprecise(results: Results, contestant: str, case: str) -> bool:
     return first is not None and not first.within(PRECISE)
 
 
-def _measure(benchmark: Benchmark, results: Results, turn: Turn, took: dict[Pair, float]) -> str:
+def _measure(benchmark: Benchmark, results: Results, turn: Turn) -> str:
     """Measure one turn, or record the failure and the contestant's output, and return it; "" if all is well.
 
     A pair that has failed is not tried again.
     """
     if turn.pair in results.failures:
         return ""
-    began = time.monotonic()
     try:
         results.add(turn.contestant, turn.case, benchmark.measure(turn.contestant, turn.case))
     except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
         # the failure of one contestant must not lose the figures of the others
         results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
-    took[turn.pair] = time.monotonic() - began
     return results.failures.get(turn.pair, "")
 
 

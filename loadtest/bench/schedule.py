@@ -11,8 +11,7 @@ of repetitions that was asked for is exact.
 from __future__ import annotations
 
 import random
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SEED = 20_190_904
@@ -59,14 +58,3 @@ def turns(pairs: Sequence[tuple[str, str]], repetitions: int, first: int = 0) ->
             shuffle(names)
             found += [Turn(repetition, name, case) for name in names]
     return found
-
-
-def seconds_left(remaining: Sequence[Turn], took: Mapping[tuple[str, str], float]) -> float | None:
-    """Estimate how long the remaining turns last: what each pair took the last time, or the mean of the others.
-
-    None if no turn was measured yet.
-    """
-    if not took:
-        return None
-    mean = statistics.fmean(took.values())
-    return sum(took.get(turn.pair, mean) for turn in remaining)

@@ -21,11 +21,6 @@ from .spread import CONFIDENCE, number
 _COLUMNS: Final = 4
 
 
-def duration(seconds: float) -> str:
-    """Format a duration: "40 s", "3 min"."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
 def header(go: str) -> None:
     """Print the machine, the builds, and what is measured."""
     facts = {**machine(), "imported from": Path(deadlined.__file__).parent, "Go": go, **revision()}

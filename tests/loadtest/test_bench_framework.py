@@ -21,7 +21,7 @@ from loadtest.__main__ import main
 from loadtest.bench import builds, golang, processes, runner, tables
 from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target, table
 from loadtest.bench.results import Results
-from loadtest.bench.schedule import PRECISE, Rule, Turn, seconds_left, turns
+from loadtest.bench.schedule import PRECISE, Rule, turns
 from loadtest.bench.spread import Spread, number
 from loadtest.report import malloc
 from loadtest.servers import ToolMissingError
@@ -255,12 +255,6 @@ def test_a_number_that_was_asked_for_is_exact(asked: int | None, rule: Rule) -> 
 @pytest.mark.parametrize("name", ["http", "duel", "idle"])
 def test_servers_are_started_at_least_ten_times(name: str) -> None:
     assert runner.load(name).repetitions >= 10
-
-
-def test_what_is_left_is_told_from_the_last_time_and_from_the_mean_where_there_was_none() -> None:
-    rest = [Turn(1, "a", "few"), Turn(1, "b", "few"), Turn(1, "c", "few")]
-    assert seconds_left(rest, {("a", "few"): 2.0, ("b", "few"): 4.0}) == 2.0 + 4.0 + 3.0
-    assert seconds_left(rest, {}) is None
 
 
 # who is missing, who fails
