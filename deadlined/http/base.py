@@ -71,6 +71,10 @@ class ConnectionTask(HandlerTask):
         flush at once."""
         raise NotImplementedError
 
+    def turn_is_long(self) -> bool:
+        """Return True if a handler that sends one piece after another must let other tasks run."""
+        raise NotImplementedError
+
     def release(self) -> None:
         """Forget the connection, which goes on without this task."""
         raise NotImplementedError

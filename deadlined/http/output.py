@@ -33,6 +33,9 @@ LIMIT: Final = 64 * 1024
 # than those that are sent in a row: each wakes its peer, and leaves the processor's caches cold for the next request
 LAST_LIMIT: Final = 256 * 1024
 
+# a handler that sends piece after piece looks at the clock once for so many parts
+FEW_PARTS: Final = 16
+
 # stands between two parts of one piece, which have one deadline. No part is empty
 _JOINT: Final = b""
 
@@ -92,6 +95,11 @@ class Output(ReadyCallback):
         owner = self._maybe_owner
         assert owner is not None, "the output was closed"
         return owner
+
+    @property
+    def parts(self) -> int:
+        """Parts of pieces that are pending."""
+        return len(self._pieces)
 
     def append(self, piece: bytes, large: bytes = b"", after: bytes = b"") -> None:
         """Let `piece` be sent after all others, and then, as a part of it, `large` and `after`, which are not copied.

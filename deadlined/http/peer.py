@@ -13,7 +13,7 @@ from ..net import Conn
 from . import policy
 from .base import ConnectionBase
 from .dates import DateLine
-from .output import LAST_LIMIT, LIMIT
+from .output import FEW_PARTS, LAST_LIMIT, LIMIT
 from .policy import Rule
 from .settings import Settings
 from .state import EXCHANGE, UPGRADED, Phase, Reason
@@ -127,12 +127,15 @@ class PeerConnection(ConnectionBase):
         if output.size > (LIMIT if more or output.blocked else LAST_LIMIT):
             output.flush()
             return not more and not output.size
-        if not self._flush_is_due and not output.blocked:
+        asks = not self._flush_is_due and not output.blocked
+        if asks:
             self._flush_is_due = self._ask_for_flush()
             if not self._flush_is_due:
                 output.flush()
-                return output.size <= LIMIT
-        return True
+                if output.size > LIMIT:
+                    return False
+        must_look = more and (asks or output.parts % FEW_PARTS == 0)
+        return not (must_look and self.turn_is_long())
 
     # implemented by subclasses
 

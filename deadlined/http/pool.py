@@ -3,12 +3,14 @@
 Facts      Waking a task costs a seventh of what serving a small request costs. A task whose handler ends can serve
            another connection in the same step. On one machine, each response that is sent alone wakes its client.
 Hazard     Connections that are ready would wait for a handler that sleeps. A worker that is woken for a connection
-           which another one takes meanwhile is woken for nothing.
+           which another one takes meanwhile is woken for nothing. If a thousand handlers have a hundred pieces each to
+           send, and none must wait, they hold up all others for a second.
 Answer     One worker is called for all ready connections and serves them in one turn; when it suspends, each of the
            other ready connections gets a worker: on trio those that are left at the end of the turn. When its task must
            end, one worker takes the others on trio; on asyncio, where most tasks serve one handler, each gets one.
            Output is sent when the turn ends, and when the first has waited for _LONGEST_TURN. While handlers block the
-           event loop, for which output would have to wait, each response is sent at once.
+           event loop, for which output would have to wait, each response is sent at once. Once a turn has lasted for
+           _FAIR_TURN, each handler that sends a piece and will send more lets other tasks run.
 Cost       Where tasks can be parked, idle workers stay: up to _MOST_IDLE, or as many as are busy. On asyncio a callback
            sees whether a new worker has suspended in its first step, if others are ready.
 """
@@ -37,6 +39,9 @@ _BLOCKED: Final = 0.005
 # near, and sending each alone costs up to half of the rate where none comes
 _AT_ONCE_TIMES: Final = 50
 _AT_ONCE: Final = 1.0
+
+# handlers that send one piece after another let other tasks run once a turn has lasted for so long
+_FAIR_TURN: Final = 0.005
 
 # idle workers that are kept however few are busy; each holds a few kB
 _MOST_IDLE: Final = 64
@@ -81,6 +86,8 @@ class WorkerPool:
         "_new_worker",
         "_others_wait",
         "_ready",
+        "_turn_began",
+        "_turns",
         "_unflushed",
         "_unflushed_since",
         "_workers",
@@ -99,6 +106,9 @@ class WorkerPool:
         self._unflushed_since = INF
         # until when each response is sent at once, and when one was so last
         self._at_once_until = self._at_once_since = -INF
+        # when `turn_is_long` was first called in a turn, inf if it was not called in this one, and the turn's number
+        self._turn_began = INF
+        self._turns = 0
         # `_end_turn` will be called, which flushes; and calls workers for what is ready, if `_others_wait`
         self._end_called = self._others_wait = False
         # workers that run or are idle
@@ -196,6 +206,18 @@ class WorkerPool:
         self._unflushed.append(connection)
         return True
 
+    def turn_is_long(self) -> bool:
+        """Return True if handlers that send one piece after another must let other tasks run: _FAIR_TURN has passed
+        since the first call in this turn."""
+        now = self.poller.clock.now()
+        turns = self.tasks.turns
+        if self._turn_began == INF or self._turns != turns:
+            self._turns = turns
+            self._turn_began = now
+            if not turns:
+                self._call_end()
+        return now - self._turn_began > _FAIR_TURN
+
     def flush(self) -> None:
         """Let all connections send what they have kept for the end of the turn."""
         if self._unflushed:
@@ -228,6 +250,7 @@ class WorkerPool:
 
     def _end_turn(self) -> None:
         self._end_called = False
+        self._turn_began = INF
         self.flush()
         if self._others_wait:
             self._others_wait = False

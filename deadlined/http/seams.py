@@ -151,6 +151,10 @@ class ExchangeHost(OutputOwner):
         wait: too much is pending, or other tasks must run. `more`: the response is not complete."""
         raise NotImplementedError
 
+    def turn_is_long(self) -> bool:
+        """Return True if a handler that sends one piece after another must let other tasks run."""
+        raise NotImplementedError
+
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:
         """Send `head`, and give all that the peer sends from now on to `protocol`. No task may wait for bytes."""
         raise NotImplementedError

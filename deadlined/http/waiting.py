@@ -80,6 +80,9 @@ class WaitingConnection(PeerConnection):
     def _ask_for_flush(self) -> bool:
         return self._task is not None and self._task.flush_later(self)
 
+    def turn_is_long(self) -> bool:
+        return self._task is not None and self._task.turn_is_long()
+
     def _go_on(self) -> None:
         if not self._unsent or (self.state <= IDLE and self.output.size):
             return

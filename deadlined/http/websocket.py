@@ -90,8 +90,10 @@ class WebSocket(Upgraded):
 
     async def receive(self) -> str | bytes | None:
         """Return the next message, None once the websocket is closing and all messages were received. A checkpoint only
-        if it waits, or at the end."""
+        if it waits, in a long turn of the event loop, and at the end."""
         inbox = self._inbox
+        if len(inbox) and self._host.turn_is_long():
+            await checkpoint()
         while not len(inbox):
             if self.state != OPEN:
                 await checkpoint()
@@ -121,7 +123,7 @@ class WebSocket(Upgraded):
             return True
         self._budget -= 1
         # a large message that was sent at once need not let other tasks run every time
-        return self._budget > 0 and not host.output.size
+        return self._budget > 0 and not (host.output.size or host.turn_is_long())
 
     async def finish_send(self) -> None:
         """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone without a close,

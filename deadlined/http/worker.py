@@ -91,6 +91,9 @@ class Worker(PoolWorker):
     def flush_later(self, connection: ConnectionBase) -> bool:
         return self._pool.flush_later(connection, self._task)
 
+    def turn_is_long(self) -> bool:
+        return self._pool.turn_is_long()
+
     def release(self) -> None:
         self._connection = None
 

@@ -109,6 +109,11 @@ class ContainedTasks:
         """
         raise NotImplementedError
 
+    @property
+    def turns(self) -> int:
+        """Turns of the event loop so far; 0 if nobody counts them."""
+        return 0
+
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function()`, which must not raise, in a later step of the event loop; if `parks`, at the end of this
         turn, unless the block ends."""

@@ -75,7 +75,7 @@ class TrioHost(Host):
         return TrioGroup()
 
     def contained_tasks(self) -> ContainedTasks:
-        return TrioTasks()
+        return TrioTasks(self.pump)
 
     def call_soon_from_anywhere(self, function: Callable[..., object], *args: Any) -> None:
         self._token.run_sync_soon(function, *args)

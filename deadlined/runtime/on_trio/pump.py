@@ -47,6 +47,8 @@ class Pump(trio.abc.Instrument):
         self._task: Task | None = None
         # `after_io_wait` has polled for the event that has woken the task
         self._has_polled = False
+        # turns of trio's loop so far; 0 in a guest run, where nothing counts them
+        self.turns: int = 0
         # what a timer's callback has raised in `after_io_wait`, to be raised in the task
         self._failure: BaseException | None = None
 
@@ -84,6 +86,7 @@ class Pump(trio.abc.Instrument):
     @enable_ki_protection
     def after_io_wait(self, timeout: float) -> None:
         """Poll if the task was woken or the wake time has come. Trio's loop calls it in each turn."""
+        self.turns += 1
         task = self._task
         if task is None:
             return

@@ -22,6 +22,7 @@ from .context import RunInContextCopy, TaskContext
 from .guard import AbandonedGenerators, Generators, TaskGuard
 from .instruments import runs_in_asyncio
 from .parking import TaskParker
+from .pump import Pump
 from .suspend_hook import run_hooked
 from .suspension import SuspendHook
 from .turn_end import TurnEnd
@@ -32,8 +33,9 @@ _log: Final = logging.getLogger("deadlined.runtime")
 class TrioTasks(ContainedTasks):
     """The outer tasks' nursery. Foreign code runs in copies of the context of the code that makes this object."""
 
-    def __init__(self) -> None:
+    def __init__(self, pump: Pump) -> None:
         self.parks = True
+        self._pump: Final = pump
         self.origin: Final = copy_context()
         self.generators: Final = AbandonedGenerators()
         self._manager = trio.open_nursery()
@@ -66,6 +68,10 @@ class TrioTasks(ContainedTasks):
         """Start an outer task."""
         assert self._nursery is not None
         self._nursery.start_soon(function)
+
+    @property
+    def turns(self) -> int:
+        return self._pump.turns
 
     def call_soon(self, function: Callable[[], object]) -> None:
         if self._turn_end.is_open:
