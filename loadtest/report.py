@@ -66,15 +66,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def revision() -> dict[str, Any]:
-    """Return the commit of this checkout, if files differ from it (`dirty`), and a digest of how (`changes`).
+def revision(within: Path = Path(__file__).parent) -> dict[str, Any]:
+    """Return the commit of this checkout, if files differ from it (`dirty`), and a digest of how (`changes`); those in
+    docs/, where results are kept, are no matter.
 
     None, False and "" where there is no git.
     """
-    git = ["git", "-C", str(Path(__file__).parent), "-c", "safe.directory=*"]
+    git = ["git", "-C", str(within), "-c", "safe.directory=*"]
     try:
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changes = subprocess.run([*git, "diff", "HEAD"], capture_output=True, check=True).stdout
+        commit = subprocess.check_output([*git, "rev-parse", "HEAD"], stderr=subprocess.DEVNULL).decode().strip()
+        changes = subprocess.check_output([*git, "diff", "HEAD", "--", ":/", ":(top,exclude)docs"])
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "dirty": False, "changes": ""}
     digest = hashlib.sha256(changes).hexdigest()[:12] if changes else ""

@@ -1,0 +1,52 @@
+"""What a result says of the checkout that it was measured with."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loadtest.report import revision
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.com"]
+    done = subprocess.run(["git", "-C", checkout, *who, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("docs/results.json", "package/code.py", "tool/run.py"):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text("old")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message=first")
+    return tmp_path
+
+
+def test_a_clean_checkout(checkout: Path) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    assert revision(checkout / "tool") == {"commit": commit, "dirty": False, "changes": ""}
+
+
+def test_results_that_were_written_meanwhile_are_no_change(checkout: Path) -> None:
+    (checkout / "docs/results.json").write_text("new")
+    assert not revision(checkout / "tool")["dirty"]
+
+
+def test_any_other_change_counts_and_different_ones_have_different_digests(checkout: Path) -> None:
+    digests = set()
+    for text in ("new", "newer"):
+        (checkout / "package/code.py").write_text(text)
+        found = revision(checkout / "tool")
+        assert found["dirty"]
+        digests.add(found["changes"])
+    assert len(digests) == 2
+
+
+def test_a_folder_without_git(tmp_path: Path) -> None:
+    assert revision(tmp_path) == {"commit": None, "dirty": False, "changes": ""}
