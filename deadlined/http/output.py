@@ -29,10 +29,6 @@ from .transport import Buffer, Transport
 # bytes that may be pending: above, the owner flushes, and a sender waits until the output is below
 LIMIT: Final = 64 * 1024
 
-# the same if they end a response, so that no more will follow soon. Large responses that are sent one by one cost more
-# than those that are sent in a row: each wakes its peer, and leaves the processor's caches cold for the next request
-LAST_LIMIT: Final = 256 * 1024
-
 # a handler that sends piece after piece looks at the clock once for so many parts
 FEW_PARTS: Final = 16
 

@@ -13,7 +13,7 @@ from ..net import Conn
 from . import policy
 from .base import ConnectionBase
 from .dates import DateLine
-from .output import FEW_PARTS, LAST_LIMIT, LIMIT
+from .output import FEW_PARTS, LIMIT
 from .policy import Rule
 from .settings import Settings
 from .state import EXCHANGE, UPGRADED, Phase, Reason
@@ -124,7 +124,7 @@ class PeerConnection(ConnectionBase):
 
     def flush_soon(self, more: bool) -> bool:
         output = self.output
-        if output.size > (LIMIT if more or output.blocked else LAST_LIMIT):
+        if output.size > LIMIT and (more or output.blocked or output.size > self.transport.most_last):
             output.flush()
             return not more and not output.size
         asks = not self._flush_is_due and not output.blocked

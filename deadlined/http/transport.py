@@ -38,6 +38,10 @@ class Transport(ABC):
     # True if closing the socket is all that a graceful end needs
     closes_at_once: ClassVar[bool] = False
 
+    # bytes of a response that may be pending once it is complete. What is sent at once is still in the processor's
+    # caches when the kernel copies it
+    most_last: ClassVar[int] = 64 * 1024
+
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
         self.received: int = 0

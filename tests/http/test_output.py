@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from deadlined import DeadlineExceeded
 from deadlined.http import Exchange, Phase, Reason
-from deadlined.http.output import LAST_LIMIT, LIMIT, Output, OutputOwner
+from deadlined.http.output import LIMIT, Output, OutputOwner
 from deadlined.timers import COMPILED
 from tests.support.examples import examples
 from tests.support.http import GET, answer, only, serving
@@ -264,11 +264,17 @@ async def test_a_sender_waits_while_too_much_is_pending(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize(
-    ("size", "more", "returns"),
-    [(LAST_LIMIT - 1000, False, True), (LAST_LIMIT - 1000, True, False), (LAST_LIMIT, False, False)],
+    ("tls", "size", "more", "returns"),
+    [
+        (False, 4 * LIMIT - 1000, False, False),
+        # small enough to be encrypted with others at the end of the turn
+        (True, 4 * LIMIT - 1000, False, True),
+        (True, 4 * LIMIT - 1000, True, False),
+        (True, 4 * LIMIT, False, False),
+    ],
 )
 async def test_a_handler_waits_for_a_slow_client_unless_its_response_ends_soon(
-    size: int, more: bool, returns: bool, autojump_clock: MockClock
+    tls: bool, size: int, more: bool, returns: bool, autojump_clock: MockClock
 ) -> None:
     returned: list[float] = []
 
@@ -277,7 +283,7 @@ async def test_a_handler_waits_for_a_slow_client_unless_its_response_ends_soon(
         await exchange.send(bytes(size), more)
         returned.append(trio.current_time())
 
-    async with serving(handler) as site:
+    async with serving(handler, tls=tls) as site:
         client = await site.connect(receive_buffer=4096)
         await client.send(GET)
         await trio.sleep(HOUR)
