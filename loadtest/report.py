@@ -26,8 +26,8 @@ from deadlined.timers import COMPILED
 
 # what is measured, and what it is measured with
 _PEERS = (
-    "uvicorn", "hypercorn", "granian", "trio", "uvloop", "h11", "httptools", "websockets", "starlette", "fastapi",
-    "pyperf",
+    "uvicorn", "hypercorn", "granian", "fastpysgi", "socketify", "trio", "uvloop", "h11", "httptools", "websockets",
+    "starlette", "fastapi", "pyperf",
 )  # fmt: skip
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -35,7 +35,6 @@ ANSWERS: Final = {
     PAGES: {path: body for path, (_, body) in apps.PAGES.items()},
     ECHO: {},
 }
-_TAKES_UPLOADS: Final = (PAGES, frameworks.STARLETTE)
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def serving(entry: Entry, case: Case) -> Iterator[Server]:
         end = time.monotonic() + START
         while True:
             try:
-                _ask(server.port, case)
+                ask(server.port, case)
                 break
             except (OSError, RuntimeError, ContestantError) as error:
                 # granian reports its port before its worker listens; nothing else is tried again
@@ -149,17 +148,15 @@ def serving(entry: Entry, case: Case) -> Iterator[Server]:
         yield server
 
 
-def _ask(port: int, case: Case) -> None:
-    """Ask for everything that the application of this case answers. ContestantError if one answer is another."""
+def ask(port: int, case: Case) -> None:
+    """Ask for what this case asks for. ContestantError if the answer is another."""
     if case.speaks == "websocket":
         with Crowd(port, WEBSOCKET) as crowd:
             crowd.open(1)
         return
     address = f"{'https' if case.speaks == 'tls' else 'http'}://127.0.0.1:{port}"
-    for path, body in ANSWERS[case.app].items():
-        _expect(address + path, body)
-    if case.app in _TAKES_UPLOADS:
-        _expect(f"{address}/upload", b"65536", bytes(65536))
+    data = bytes(65536) if case.path == "/upload" else None
+    _expect(address + case.path, b"65536" if data else ANSWERS[case.app][case.path], data)
 
 
 def _expect(url: str, body: bytes, data: bytes | None = None) -> None:

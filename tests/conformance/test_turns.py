@@ -7,6 +7,8 @@ import select
 import socket
 import struct
 
+import pytest
+
 from deadlined.http import Exchange, Reason
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.conformance_http import Site, site_of
@@ -60,8 +62,11 @@ async def test_the_responses_of_one_turn_leave_at_its_end(loop: Loop) -> None:
             client.close()
 
 
+@pytest.mark.parametrize(("size", "waits"), [(60_000, True), (200_000, False)])
 @in_virtual_time
-async def test_a_large_response_waits_for_the_end_of_the_turn_if_it_is_complete(loop: Loop) -> None:
+async def test_a_response_above_64_kib_is_sent_before_the_next_handler_is_called(
+    loop: Loop, size: int, waits: bool
+) -> None:
     early: list[int] = []
     clients: list[socket.socket] = []
 
@@ -69,11 +74,11 @@ async def test_a_large_response_waits_for_the_end_of_the_turn_if_it_is_complete(
         early.append(readable(clients))
         if exchange.request.target == b"/parts":
             exchange.start(200, [])
-            exchange.try_send(bytes(200_000), True)
+            exchange.try_send(bytes(size), True)
             early.append(readable(clients))
             await exchange.send(b"", False)
         else:
-            await answer(exchange, bytes(200_000))
+            await answer(exchange, bytes(size))
 
     async with site_of(loop, handler) as (site, _):
         clients += connect(site, CLIENTS)
@@ -81,14 +86,14 @@ async def test_a_large_response_waits_for_the_end_of_the_turn_if_it_is_complete(
         for client in clients:
             client.sendall(GET)
         await site.until(lambda: readable(clients) == CLIENTS)
-        assert early == [0] * CLIENTS
+        assert early == ([0] * CLIENTS if waits else list(range(CLIENTS)))
         for client in clients:
             client.close()
         early.clear()
         clients[:] = connect(site, 1)
         clients[0].sendall(GET.replace(b"/", b"/parts", 1))
         await site.until(lambda: len(early) == 2)
-        assert early == [0, 1]
+        assert early == [0, 0 if waits else 1]
         clients[0].close()
 
 

@@ -254,8 +254,8 @@ def test_wrk_says_that_nobody_listens() -> None:
 
 def test_a_server_that_answers_another_page_is_not_measured() -> None:
     command = "deadlined serve loadtest.apps:hello --host 127.0.0.1 --port 0 --no-access-log"
-    wrong = web_servers.Entry("wrong", command)
-    with pytest.raises(ContestantError, match=r"/json answers 13 bytes"), web_servers.serving(wrong, Case()):
+    wrong, asked = web_servers.Entry("wrong", command), Case(path="/json")
+    with pytest.raises(ContestantError, match=r"/json answers 13 bytes"), web_servers.serving(wrong, asked):
         pytest.fail("it was served")
 
 
@@ -381,6 +381,8 @@ def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
             assert done.number > 0
             assert 0 < done.p50 <= done.p99
             assert done.wakes > 0
+            for path in ANSWERS[app]:
+                web_servers.ask(server.port, Case(app, path))
 
 
 QUICK = [
@@ -391,6 +393,7 @@ QUICK = [
     (ECHO, "Go, both deadlines moved"),
     (WEB, "deadlined (pure) h11"),
     (WEB, "uvicorn h11 asyncio"),
+    (WEB, "socketify"),
     (WEB, "Go net/http"),
     (IDLE, "deadlined (pure) h11"),
     (IDLE, "deadlined httptools uvloop"),
