@@ -36,6 +36,7 @@ COMPILED = [
     "poll",
     "runtime/host.py",
     "runtime/tasks.py",
+    "runtime/on_asyncio/alarms.py",
     "runtime/on_asyncio/foreign.py",
     "runtime/on_asyncio/group.py",
     "runtime/on_asyncio/host.py",

@@ -69,7 +69,7 @@ LOOP_NAMES = {
     # protects functions of other floors from Ctrl-C
     "deadlined.runtime": {"trio.lowlevel.enable_ki_protection"},
     # tells which event loop runs; runs one
-    "deadlined.runtime.current": {"trio.Cancelled", "trio.lowlevel.in_trio_task"},
+    "deadlined.runtime.current": {"sniffio.thread_local", "sniffio.thread_local.name", "trio.Cancelled"},
     "deadlined.runtime.loops": {"trio.run"},
     # by these trio's programs know streams and errors
     "deadlined.net": {"trio.abc.HalfCloseableStream.register"},

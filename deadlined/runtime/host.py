@@ -14,6 +14,7 @@ operation has received. So there the pause comes first (`yields_first`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -175,6 +176,11 @@ class Host:
         """Make one sleep of the calling task."""
         raise NotImplementedError
 
+    def sleep_until(self, when: float) -> Awaitable[None]:
+        """Return an awaitable that sleeps until `when`, absolute seconds, which is not over, and never ends early;
+        `inf` sleeps until cancelled. A checkpoint."""
+        return _sleep(self, when)
+
     def group(self) -> Group:
         """Make a group of tasks."""
         raise NotImplementedError
@@ -196,3 +202,20 @@ class Host:
         """Do what `socket.getaddrinfo` does for a type of socket, without blocking. A cancellation abandons the
         look-up."""
         raise NotImplementedError
+
+
+async def _sleep(host: Host, when: float) -> None:
+    waiter = host.waiter()
+    timer = Timer(_wake, waiter)
+
+    def stop() -> None:
+        # the stopped timer may stay in the heap for long and must not keep the task alive
+        timer.arg = None
+        host.set_timer(timer, math.inf)
+
+    host.set_timer(timer, when)
+    await waiter.park(stop)
+
+
+def _wake(waiter: Waiter, seq: int, lateness: float) -> None:
+    waiter.wake(math.inf)

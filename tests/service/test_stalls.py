@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deadlined import sleep
+from deadlined import Timer
 from deadlined.runtime import LOOPS, current_host, run
 from deadlined.service.stalls import Pulse, StallWatch, Step
 from tests.support.command import Starter, assert_one_line
@@ -70,7 +70,7 @@ def watched(loop: str, act: Callable[[Reports], object], threshold: float = 0.05
             reports.put({"event": event, **fields})
 
         with StallWatch(current_host(), threshold, log):
-            await sleep(0.001)
+            await next_poll()
             act(reports)
 
     run(loop, main)
@@ -109,12 +109,17 @@ def test_an_idle_loop_lets_the_thread_sleep(loop: str) -> None:
             # the watch sets it only when it sleeps without a limit
             while poller.on_next_poll is None:
                 await pause(loop)
-            await sleep(0.001)
+            await next_poll()
             while poller.on_next_poll is None:
                 await pause(loop)
         assert poller.on_next_poll is None
 
     run(loop, main)
+
+
+async def next_poll() -> None:
+    """Sleep in the poller's timer queue."""
+    await Timer(0.001).wait()
 
 
 async def pause(loop: str) -> None:

@@ -27,15 +27,13 @@ from ..forking import Inherited, end_child
 from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
+from .alarms import Alarms, LoopSleep
 from .group import AsyncioGroup
 from .lifetime import at_end_of_loop
 from .tasks import AsyncioTasks
 from .waiting import AsyncioParking, AsyncioTurn, AsyncioWaiter, Checkpoint, wake
 
 _CHECKPOINT: Final = Checkpoint()
-
-# seconds after which an alarm rings at the latest; it is set again if nothing is due then
-_FARTHEST: Final = 1e6
 
 # where a loop keeps its host
 _ATTRIBUTE: Final = "_deadlined_host"
@@ -54,8 +52,7 @@ class AsyncioHost(Host):
         self.loop: Final[Any] = loop
         # not `_thread`: mypyc would make a keyword of C of it
         self._home_thread = threading.get_ident()
-        # uvloop counts in whole milliseconds
-        self._rounds = not isinstance(loop, asyncio.BaseEventLoop)
+        self._alarms: Final = Alarms(loop, clock)
         # takes the place of the loop's alarm, in the poller's own event queue; None unless DEADLINED_PRECISE wants it
         self._timer: TimerFd | None = TimerFd() if precise else None
         if self._timer is not None:
@@ -63,9 +60,8 @@ class AsyncioHost(Host):
         # when the alarm rings, inf if it is not set
         self._alarm_at = math.inf
         self._alarm: Any = None
-        # callbacks run in it: they must not keep the variables of the code that opened the first connection
-        self._context: Final = Context()
-        self._context.run(loop.add_reader, self.poller.port.fileno(), self._poll)
+        # not in the context of the code that opened the first connection, which it would keep
+        Context().run(loop.add_reader, self.poller.port.fileno(), self._poll)
         # closes the event queue in a forked child
         self._inherited = Inherited(self.disown, self.poller.is_open)
         self._lifetime = at_end_of_loop(self._end)
@@ -106,6 +102,10 @@ class AsyncioHost(Host):
     def waiter(self) -> Waiter:
         return AsyncioWaiter(self.loop)
 
+    def sleep_until(self, when: float) -> Awaitable[None]:
+        # what wakes finer than the loop's own timers is the poller's
+        return LoopSleep(self._alarms, when) if self._timer is None else super().sleep_until(when)
+
     def group(self) -> Group:
         return AsyncioGroup()
 
@@ -135,7 +135,8 @@ class AsyncioHost(Host):
             # also after a KeyboardInterrupt or SystemExit: the program may run the loop again, to clean up
             self._set_alarm()
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Process events and due deadlines. Called by the alarm."""
         self._alarm = None
         self._alarm_at = math.inf
         self._poll()
@@ -147,16 +148,12 @@ class AsyncioHost(Host):
 
     def _ring_at(self, when: float) -> None:
         self._alarm_at = when
-        delay = when - self.clock.now()
         if self._timer is not None:
-            self._timer.arm(delay)
+            self._timer.arm(when - self.clock.now())
             return
         self._cancel_alarm()
         if when < math.inf:
-            delay = min(max(delay, 0.0), _FARTHEST)
-            if self._rounds:
-                delay = math.ceil(delay * 1000.0) / 1000.0
-            self._alarm = self.loop.call_later(delay, self._ring, context=self._context)
+            self._alarm = self._alarms.set(when, _ring, self)
 
     def _cancel_alarm(self) -> None:
         if self._alarm is not None:
@@ -166,6 +163,10 @@ class AsyncioHost(Host):
     def _close_timer(self) -> None:
         if self._timer is not None:
             self._timer.close()
+
+
+def _ring(host: AsyncioHost) -> None:
+    host.ring()
 
 
 def clock_of(loop: AbstractEventLoop) -> Clock:
