@@ -23,6 +23,7 @@ from tests.support.command import (
     assert_one_line,
     environment,
     read_all,
+    rest_of,
     run,
 )
 
@@ -357,7 +358,7 @@ def starting(tmp_path: Path, loop: str) -> subprocess.Popen[str]:
 def test_ctrl_c_during_the_startup_ends_it_without_a_traceback(tmp_path: Path, loop: str) -> None:
     with starting(tmp_path, loop) as process:
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = rest_of(process)
     assert (process.returncode, err) == (0, "")
 
 

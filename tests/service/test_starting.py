@@ -20,7 +20,7 @@ from deadlined.runtime import run as run_loop
 from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
 from deadlined.service.starting import Starting, replaced_by
-from tests.support.command import COMMAND, PATIENCE, Process, environment, kill_all, run
+from tests.support.command import COMMAND, Process, environment, kill_all, rest_of, run
 
 IMPORT = """
 import sys, time
@@ -81,7 +81,7 @@ def stopped(
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = rest_of(process)
         finally:
             kill_all(process)
     return process.returncode, [json.loads(line)["event"] for line in out.splitlines()], err
@@ -216,7 +216,7 @@ def early(directory: Path, number: signal.Signals) -> subprocess.Popen[str]:
 def test_nor_of_the_first_worker_process_in_its_first_moment(tmp_path: Path, number: signal.Signals) -> None:
     with early(tmp_path, number) as process:
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = rest_of(process)
         finally:
             kill_all(process)
     assert (process.returncode, err) == (0, "")

@@ -198,12 +198,30 @@ class Process:
 
     def end(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and stderr. Stdout is in `lines`."""
-        out, err = self._process.communicate(timeout=PATIENCE)
+        out, err = rest_of(self._process)
         self.lines += [json.loads(line) for line in out.splitlines()]
         return self._process.returncode, err
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == name]
+
+
+def rest_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end of a process whose output may have been read in part. Return the rest of stdout and of stderr.
+
+    `communicate` would leave out what the streams have read ahead.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    complaints: list[str] = []
+    with process.stdout as stdout, process.stderr as stderr:
+        # beside the other, because a process that fills one pipe does not end the other
+        reader = threading.Thread(target=lambda: complaints.append(stderr.read()), daemon=True)
+        reader.start()
+        out = stdout.read()
+        reader.join()
+    process.wait(PATIENCE)
+    return out, complaints[0]
 
 
 def read_all(client: socket.socket) -> str:
