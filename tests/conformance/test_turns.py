@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import select
 import socket
 import struct
@@ -12,6 +11,7 @@ import pytest
 from deadlined.http import Exchange, Reason
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.conformance_http import Site, site_of
+from tests.support.garbage import leaves_no_garbage
 from tests.support.http import GET, LAST_GET, Client, answer
 from tests.support.net import LOCALHOST
 
@@ -162,15 +162,5 @@ async def test_a_request_leaves_no_garbage_for_the_collector(loop: Loop) -> None
     async with site_of(loop, handler) as (site, _):
         client = await site.connect()
         await _ask(client, 4)
-        gc.collect()
-        gc.disable()
-        try:
+        with leaves_no_garbage(runs=20):
             await _ask(client, 20)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            kinds = sorted(type(thing).__name__ for thing in gc.garbage)
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-            gc.enable()
-        assert kinds == []

@@ -6,9 +6,8 @@ that holds an error, or what a task was woken with, closes a cycle through all o
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import copy_context
 
 import pytest
@@ -17,7 +16,10 @@ import trio
 from deadlined.runtime.on_trio.context import RunInContextCopy
 from deadlined.runtime.on_trio.parking import TaskParker, TrioParking
 from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
+from tests.support.garbage import leaves_no_garbage
 from tests.support.net import unix_pair
+
+RUNS = 20
 
 Task = Callable[[], Awaitable[None]]
 
@@ -56,29 +58,13 @@ async def both(task: Task) -> None:
     await with_hook(lambda: in_context(task))
 
 
-@contextmanager
-def leaves_no_garbage() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        yield
-        gc.collect()
-        kinds = sorted(type(thing).__name__ for thing in gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-    assert kinds == []
-
-
 @pytest.mark.parametrize("drive", [with_hook, in_context, both])
 @pytest.mark.parametrize("task", [sleep_and_return, sleep_and_fail, sleep_until_cancelled, sleep_twice])
 async def test_a_driven_task_leaves_no_cycle(
     task: Task, drive: Callable[[Task], Awaitable[None]], autojump_clock: trio.testing.MockClock
 ) -> None:
-    with leaves_no_garbage():
-        for _ in range(3):
+    with leaves_no_garbage(RUNS):
+        for _ in range(RUNS):
             with suppress(LookupError):
                 await drive(task)
 
@@ -87,8 +73,8 @@ async def test_a_driven_task_leaves_no_cycle(
 async def test_a_driven_task_that_is_cancelled_leaves_no_cycle(
     drive: Callable[[Task], Awaitable[None]], autojump_clock: trio.testing.MockClock
 ) -> None:
-    with leaves_no_garbage():
-        for _ in range(3):
+    with leaves_no_garbage(RUNS):
+        for _ in range(RUNS):
             with trio.move_on_after(1):
                 await drive(trio.sleep_forever)
 
@@ -101,8 +87,8 @@ async def test_a_parked_task_that_is_cancelled_leaves_no_cycle(autojump_clock: t
             lambda: wait_at(TrioParking(conn._desc.read)),
         ]
         for wait in waits:
-            with leaves_no_garbage():
-                for _ in range(3):
+            with leaves_no_garbage(RUNS):
+                for _ in range(RUNS):
                     with trio.move_on_after(1):
                         await wait()
 
