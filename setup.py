@@ -142,7 +142,7 @@ def extensions() -> list[Extension]:
     try:
         from mypyc.build import mypycify
 
-        flags = read_the_clock_natively()
+        flags = [*ONE_LIBRARY, *read_the_clock_natively()]
         level = os.environ.get("DEADLINED_OPT_LEVEL", "3")
         made: list[Extension] = list(mypycify(sources(), opt_level=level, debug_level="0", strip_asserts=False))
         for extension in made:
@@ -150,13 +150,18 @@ def extensions() -> list[Extension]:
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation", *flags]
             extension.depends += [str(CLOCK), str(DOCSTRINGS)]
             for source in extension.sources:
-                document(ROOT / source)
+                complete(ROOT / source)
         return made
     except (ImportError, SystemExit) as error:
         if switched_on("DEADLINED_REQUIRE_COMPILED"):
             raise
         give_up(error)
         return []
+
+
+# Any function of a shared library could be replaced from outside. Nobody does that here: so they can call each other
+# directly, and be compiled into one another.
+ONE_LIBRARY = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
 
 
 def read_the_clock_natively() -> list[str]:
@@ -179,10 +184,11 @@ def read_the_clock_natively() -> list[str]:
     return ["-include", str(CLOCK)]
 
 
-def document(generated: Path) -> None:
-    """Add the sources' docstrings to a C file of mypyc's, which has signatures at best. Idempotent.
+def complete(generated: Path) -> None:
+    """Add to a C file of mypyc's the sources' docstrings, of which it has signatures at best, and what is cold in it.
+    Idempotent.
 
-    A docstring whose place is not found, because mypyc has changed, is left out; tests/test_docstrings.py would tell.
+    What has no place, because mypyc has changed, is left out; tests/test_docstrings.py would tell.
     """
     docs = docstrings()
 
@@ -205,9 +211,14 @@ def document(generated: Path) -> None:
     wrapper = "#include <function_wrapper.c>\n"
     if str(DOCSTRINGS) not in text:
         text = text.replace("CPyFunction_New(", "deadlined_function(")
-        text = text.replace(wrapper, f'{wrapper}#include "{DOCSTRINGS}"\n')
+        cold = [f"extern __typeof__({name}) {name} __attribute__((cold));\n" for name in COLD if f" {name}(" in text]
+        text = text.replace(wrapper, "".join([f'{wrapper}#include "{DOCSTRINGS}"\n', *cold]))
     generated.write_text(text, encoding="utf-8")
 
+
+# Called only after an error. If the compiler knows that, it keeps the path of each line's error, a quarter of all code,
+# out of the way of what runs, and so out of the processor's caches.
+COLD = ["CPy_AddTraceback", "CPy_TypeErrorTraceback", "CPy_TypeError", "CPyError_OutOfMemory", "PyErr_SetString"]
 
 # where a docstring belongs in mypyc's C
 METHOD = re.compile(r'\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\("[^"\n]*\)\\n--\\n\\n(?="\))')
