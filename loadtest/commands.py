@@ -54,7 +54,8 @@ def watching(limit: float) -> Decorator:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn errors of the block into one line and an exit code: 2 for a target that may not be attacked and for a tool
-    that is not installed, 3 for a target that does not answer as it must, 1 for what else fails."""
+    that is not installed, 3 for a target that does not answer as it must, 1 for what else fails; and 130 for Ctrl-C
+    before the block can report anything."""
     try:
         yield
     except (ForbiddenTargetError, ToolMissingError) as error:
@@ -64,6 +65,9 @@ def explained() -> Iterator[None]:
     except UnusableTargetError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(3)
+    except KeyboardInterrupt:
+        click.echo("Interrupted before there was a result.", err=True)
+        sys.exit(130)
 
 
 @contextmanager

@@ -57,15 +57,11 @@ def command(
     arguments, or a target that may not be used; 3 the target or its admin listener does not answer; 4 the client was
     the bottleneck; 130 interrupted (the figures are those until then).
     """
-    try:
-        with explained():
-            admin = _admin(admin_url, token_file, owned)
-            whole = Plan(resolve(url, owned), **plan, admin=admin)
-            with progress(console) as on_progress:
-                result = run_churn(whole, on_progress)
-    except KeyboardInterrupt:
-        click.echo("Interrupted before anything was measured.", err=True)
-        sys.exit(130)
+    with explained():
+        admin = _admin(admin_url, token_file, owned)
+        whole = Plan(resolve(url, owned), **plan, admin=admin)
+        with progress(console) as on_progress:
+            result = run_churn(whole, on_progress)
     shown.show(console, result)
     write(json_file, lambda: json.dumps(result.as_json(), indent=2) + "\n")
     write(html_file, lambda: shown.page(result))

@@ -246,5 +246,5 @@ def test_ctrl_c_before_anything_was_measured_is_one_line() -> None:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "Interrupted before anything was measured." in output
+    assert "Interrupted before there was a result." in output
     assert "Traceback" not in output
