@@ -169,10 +169,12 @@ def test_others_than_the_container_need_a_token(start: Starter, tmp_path: Path, 
 
 # what the command does before it starts the application, in a module that takes its place
 LOADING = """
-import signal, sys, types
+import sys, time, types
 def main(prog_name):
     print("starting", file=sys.stderr, flush=True)
-    signal.pause()
+    # in steps: a signal that comes just before the system call is seen at its end
+    while True:
+        time.sleep(0.1)
 sys.modules["deadlined.cli"] = types.SimpleNamespace(main=main)
 """
 

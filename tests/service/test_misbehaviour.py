@@ -57,7 +57,9 @@ async def endless(send):
 
 async def block(send):
     print("busy", file=sys.stderr, flush=True)
-    time.sleep(60)
+    # in steps: a signal that comes just before the system call is seen at its end
+    for _ in range(600):
+        time.sleep(0.1)
 
 # children
 

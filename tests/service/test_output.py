@@ -47,7 +47,9 @@ async def blocking(scope, receive, send):
     if scope["type"] != "http":
         raise NotImplementedError
     Path("busy").touch()
-    time.sleep(60)
+    # in steps: a signal that comes just before the system call is seen at its end
+    for _ in range(600):
+        time.sleep(0.1)
 
 async def pid(scope, receive, send):
     if scope["type"] != "http":

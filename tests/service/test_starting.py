@@ -22,11 +22,13 @@ from deadlined.service.errors import before_serving
 from deadlined.service.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, environment, kill_all, rest_of, run
 
+# In steps: a signal that comes after Python's last look, and before the system call, is seen at the end of that call.
 IMPORT = """
 import sys, time
 try:
     print("starting", file=sys.stderr, flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)
 finally:
     print("undone", file=sys.stderr, flush=True)
 """
