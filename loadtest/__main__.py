@@ -64,7 +64,8 @@ def main() -> None:
     Everything stays on this machine, unless you name another that you own, and is bounded in time. Commands that
     compare print both sides of one run and their ratio, because absolute figures of one machine say little.
 
-    Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool.
+    Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool; 130
+    interrupted.
     """
 
 
@@ -111,7 +112,7 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
     with the extra `bench`; a missing one is listed with its reason.
 
     Exit codes: 0 all targets reached; 1 a contestant failed, or a target was missed; 2 wrong arguments or a missing
-    tool.
+    tool; 130 interrupted.
     """
     chosen = _chosen(names, everything=listing)
     if listing:

@@ -29,8 +29,11 @@ def test_ctrl_c_during_the_first_request_is_one_line(arguments: tuple[str, ...])
         while not (client := listener.accept()[0]).recv(1000):
             client.close()
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
-        client.close()
+        try:
+            output, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            client.close()
     assert process.returncode == 130, output
     assert "Interrupted" in output
     assert "Traceback" not in output

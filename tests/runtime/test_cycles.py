@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 
 import pytest
 import trio
@@ -16,10 +17,8 @@ import trio
 from deadlined.runtime.on_trio.context import RunInContextCopy
 from deadlined.runtime.on_trio.parking import TaskParker, TrioParking
 from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
-from tests.support.garbage import leaves_no_garbage
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.net import unix_pair
-
-RUNS = 20
 
 Task = Callable[[], Awaitable[None]]
 
@@ -63,20 +62,19 @@ async def both(task: Task) -> None:
 async def test_a_driven_task_leaves_no_cycle(
     task: Task, drive: Callable[[Task], Awaitable[None]], autojump_clock: trio.testing.MockClock
 ) -> None:
-    with leaves_no_garbage(RUNS):
-        for _ in range(RUNS):
+    async def act() -> None:
+        for _ in range(3):
             with suppress(LookupError):
                 await drive(task)
+
+    await assert_leaves_no_garbage(act)
 
 
 @pytest.mark.parametrize("drive", [with_hook, in_context, both])
 async def test_a_driven_task_that_is_cancelled_leaves_no_cycle(
     drive: Callable[[Task], Awaitable[None]], autojump_clock: trio.testing.MockClock
 ) -> None:
-    with leaves_no_garbage(RUNS):
-        for _ in range(RUNS):
-            with trio.move_on_after(1):
-                await drive(trio.sleep_forever)
+    await assert_leaves_no_garbage(partial(give_up_three_times, lambda: drive(trio.sleep_forever)))
 
 
 async def test_a_parked_task_that_is_cancelled_leaves_no_cycle(autojump_clock: trio.testing.MockClock) -> None:
@@ -87,10 +85,13 @@ async def test_a_parked_task_that_is_cancelled_leaves_no_cycle(autojump_clock: t
             lambda: wait_at(TrioParking(conn._desc.read)),
         ]
         for wait in waits:
-            with leaves_no_garbage(RUNS):
-                for _ in range(RUNS):
-                    with trio.move_on_after(1):
-                        await wait()
+            await assert_leaves_no_garbage(partial(give_up_three_times, wait))
+
+
+async def give_up_three_times(wait: Task) -> None:
+    for _ in range(3):
+        with trio.move_on_after(1):
+            await wait()
 
 
 async def wait_at(place: Awaitable[object]) -> None:

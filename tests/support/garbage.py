@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+
+TIMES = 3
 
 
-@contextmanager
-def leaves_no_garbage(runs: int) -> Iterator[None]:
-    """Fail if the `runs` inside, or every second of them, leave the collector something to free.
+async def assert_leaves_no_garbage(act: Callable[[], Awaitable[object]]) -> None:
+    """Await `act()` three times, and fail if it leaves the collector something to free each time.
 
-    What is left fewer times is not theirs: a thread that an earlier test has left ends meanwhile, or the first run
-    fills a cache.
+    What is left only once is not its own: a thread that an earlier test has left ends meanwhile, or the first run fills
+    a cache.
     """
-    _collect_all()
+    left = [await _kinds_left(act) for _ in range(TIMES)]
+    assert [] in left
+
+
+async def _kinds_left(act: Callable[[], Awaitable[object]]) -> list[str]:
+    gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        yield
+        await act()
         gc.collect()
-        kinds = Counter(type(thing).__name__ for thing in gc.garbage)
+        return sorted(type(thing).__name__ for thing in gc.garbage)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    assert {kind: count for kind, count in kinds.items() if 2 * count >= runs} == {}, f"all that was left: {kinds}"
-
-
-def _collect_all() -> None:
-    """Collect what finalisers have brought back to life, or made, too: a few times are enough, as pytest knows."""
-    for _ in range(5):
-        gc.collect()
