@@ -3,6 +3,8 @@
     DEADLINED_PURE=1              do not compile
     DEADLINED_REQUIRE_COMPILED=1  a package that cannot be compiled is not built
     DEADLINED_OPT_LEVEL=0         compile in half the time, and run slower; 3 unless it is set
+    DEADLINED_TRAINING=COMMAND    with gcc: compile, let a shell run COMMAND, which finds that build by PYTHONPATH, and
+                                  compile again, by a record of how often each line ran; see `nox -s trained`
 
 Everything else is in pyproject.toml.
 """
@@ -14,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -326,6 +329,30 @@ class BuildAllOrNothing(build_ext):
                 Path(output).unlink(missing_ok=True)
             self.remove_old_ones()
             self.extensions = []
+
+    def build_extensions(self) -> None:
+        """Compile; twice, if it is to be trained."""
+        if self.extensions and os.environ.get("DEADLINED_TRAINING"):
+            self.train(os.environ["DEADLINED_TRAINING"])
+        super().build_extensions()
+
+    def train(self, command: str) -> None:
+        """Compile what counts how often each line runs, let `command` run it, and see that it is compiled by that."""
+        # what all modules have in common, which is nearly all
+        library = next(extension for extension in self.extensions if extension.name.endswith("__mypyc"))
+        compile_args, link_args = library.extra_compile_args, library.extra_link_args
+        library.extra_compile_args = [*compile_args, "-fprofile-generate"]
+        library.extra_link_args = [*link_args, "-fprofile-generate"]
+        super().build_extensions()
+        if self.beside_the_sources():
+            self.copy_extensions_to_source()
+        where = ROOT if self.beside_the_sources() else Path(self.build_lib).absolute()
+        subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(where)}, check=True)
+        # what the command did not run is compiled as without it, and not for size
+        library.extra_compile_args = [*compile_args, "-fprofile-use", "-fprofile-partial-training"]
+        library.extra_compile_args += ["-fprofile-correction", "-Werror=missing-profile"]
+        library.extra_link_args = link_args
+        self.force = True
 
     def remove_old_ones(self) -> None:
         """An editable install imports what lies beside the sources, also if it was made from other sources."""
