@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -94,10 +95,12 @@ class Service:
 
     def wait_until_it_listens(self) -> None:
         end = time.monotonic() + PATIENCE
-        while not Path(self.address).exists():
-            assert self.process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        # its file is there before it listens
+        with socket.socket(socket.AF_UNIX) as client:
+            while client.connect_ex(self.address):
+                assert self.process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.01)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
