@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from loadtest import document
 from loadtest.__main__ import main
-from loadtest.bench import NAMES, runner
+from loadtest.bench import MODULES, runner
 from loadtest.bench.builds import INSTALLED, PURE
 from loadtest.servers import ToolMissingError
 
@@ -262,7 +262,7 @@ def test_the_document_asks_for_what_there_is() -> None:
     assert {kind for kind, _ in asked} == {"table", "targets", "setup"}
     for kind, what in asked:
         if kind != "table":
-            assert set(what.split()) <= set(NAMES)
+            assert set(what.split()) <= set(MODULES)
             continue
         name, case, columns = (part.strip() for part in what.split("|"))
         benchmark = runner.load(name)
