@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -45,17 +44,6 @@ BY_THE_INTERPRETER = [
     *("tests/timers/test_rules.py", "tests/http/test_background.py", "tests/http/test_worker.py"),
     *("tests/asgi/test_context.py", "tests/asgi/test_isolation.py", "tests/test_freshness.py", "tests/test_layers.py"),
 ]
-
-# what a wheel is trained with: what people run, over each of our own paths
-TRAINING = {
-    "contestant": [f"deadlined {one}" for one in ("h11", "httptools", "httptools uvloop", "httptools asyncio")],
-    "case": [
-        *("Starlette JSON", "FastAPI", "Starlette, 20 pieces", "Starlette, 20 events 1 ms apart, 256 connections"),
-        *("Starlette, sleeps 10 ms, 256 connections", "Starlette, 10 kB up", "Starlette, 100 kB down"),
-        *("Starlette JSON, closing", "Starlette JSON, TLS", "a browser's head", "hello", "64 KiB up"),
-        *("websocket, 16 B", "websocket, 64 KiB"),
-    ],
-}
 
 # the part of the public interface whose types must not depend on the type checker
 TYPED = 0.99
@@ -133,24 +121,6 @@ def peers(session: nox.Session) -> None:
     others = ("bench_instructions", "check_command", "openloop_servers")
     without_peers = [f"--ignore=tests/loadtest/test_{name}.py" for name in others]
     test(session, copy_without_package(session), [*alone, *without_peers], compiled=True)
-
-
-@nox.session
-def trained(session: nox.Session) -> None:
-    """Build the wheel that is fastest under load: compiled by a record of its own work. Needs gcc, wrk and openssl."""
-    install(session, "bench,websockets", compiled=False)
-    session.run_install("pip", "uninstall", "-q", "-y", "deadlined")
-    options = [f"--only-contestant={name}" for name in TRAINING["contestant"]]
-    options += [f"--case={name}" for name in TRAINING["case"]]
-    results = fresh(session, "results")
-    python = str(Path(session.virtualenv.location, "bin", "python"))
-    bench = [python, "-m", "loadtest", "bench", "http", "--repetitions", "1", "--compiled", "--results", str(results)]
-    training = f"cd {shlex.quote(str(copy_without_package(session)))} && {shlex.join([*bench, *options])}"
-    sources, made = sources_of_wheel(session), fresh(session, "wheel")
-    switches = {"DEADLINED_REQUIRE_COMPILED": "1", "DEADLINED_TRAINING": training}
-    session.log("pip says nothing while it compiles twice, with a load between: a quarter of an hour")
-    session.run("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env=switches)
-    session.log(f"built: {next(made.glob('*.whl'))}")
 
 
 @nox.session
@@ -259,15 +229,14 @@ def wheel(session: nox.Session, *, compiled: bool) -> Path:
     """Return the wheel of these sources, if it is compiled for the session's Python. Build it if that was not done.
 
     The wheel of the Python that runs nox is compiled as users get it: `peers` measures it, and .ci/image builds one
-    more. The others are compiled without optimisation, in half the time.
+    more. The others are compiled once and without optimisation, in a third of the time.
     """
     level = "3" if version_of(session) == version_of() else "0"
     folder = ROOT / ".nox" / "wheels" / f"{digest()}-{f'{version_of(session)}-O{level}' if compiled else 'pure'}"
     if not folder.exists():
         sources = sources_of_wheel(session)
-        switches = (
-            {"DEADLINED_REQUIRE_COMPILED": "1", "DEADLINED_OPT_LEVEL": level} if compiled else {"DEADLINED_PURE": "1"}
-        )
+        trained = {"DEADLINED_OPT_LEVEL": level, "DEADLINED_TRAINING": "1" if level == "3" else "0"}
+        switches = {"DEADLINED_REQUIRE_COMPILED": "1", **trained} if compiled else {"DEADLINED_PURE": "1"}
         made = fresh(session, "wheel")
         session.run_install("pip", "wheel", "-q", "--no-deps", "-w", str(made), str(sources), env=switches)
         folder.parent.mkdir(parents=True, exist_ok=True)

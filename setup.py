@@ -2,9 +2,10 @@
 
     DEADLINED_PURE=1              do not compile
     DEADLINED_REQUIRE_COMPILED=1  a package that cannot be compiled is not built
-    DEADLINED_OPT_LEVEL=0         compile in half the time, and run slower; 3 unless it is set
-    DEADLINED_TRAINING=COMMAND    with gcc: compile, let a shell run COMMAND, which finds that build by PYTHONPATH, and
-                                  compile again, by a record of how often each line ran; see `nox -s trained`
+    DEADLINED_OPT_LEVEL=0         compile in a third of the time, and run slower; 3 unless it is set
+    DEADLINED_TRAINING=0          compile once; unless it is set, gcc compiles twice at level 3: the second time by how
+                                  often each line ran (deadlined/training.py), which is a tenth faster, and varies
+    DEADLINED_TRAINING=1          compile twice, or do not build
 
 Everything else is in pyproject.toml.
 """
@@ -111,10 +112,12 @@ INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 # ask for that, and then to build.
 BUILDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 
+LEVEL = os.environ.get("DEADLINED_OPT_LEVEL", "3")
+
 
 def switched_on(name: str) -> bool:
     """Is this environment variable 1?"""
-    return os.environ.get(name, "") == "1"
+    return os.environ.get(name) == "1"
 
 
 def sources() -> list[str]:
@@ -146,8 +149,7 @@ def extensions() -> list[Extension]:
         from mypyc.build import mypycify
 
         flags = [*ONE_LIBRARY, *read_the_clock_natively()]
-        level = os.environ.get("DEADLINED_OPT_LEVEL", "3")
-        made: list[Extension] = list(mypycify(sources(), opt_level=level, debug_level="0", strip_asserts=False))
+        made: list[Extension] = list(mypycify(sources(), opt_level=LEVEL, debug_level="0", strip_asserts=False))
         for extension in made:
             # mypyc indents by up to 700 columns, and gcc takes longer to look at that than to compile
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation", *flags]
@@ -165,6 +167,14 @@ def extensions() -> list[Extension]:
 # Any function of a shared library could be replaced from outside. Nobody does that here: so they can call each other
 # directly, and be compiled into one another.
 ONE_LIBRARY = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
+
+# All of mypyc's C is one file, so that functions can be compiled into one another, and one processor's work. As the
+# linker's it is done by all.
+BY_LINKER = [*ONE_LIBRARY, f"-O{LEVEL}", "-flto=auto"]
+
+# What did not run is compiled as ever, and not for size. It is an error if nothing was counted.
+COUNTING = [*BY_LINKER, "-fprofile-generate"]
+COUNTED = [*BY_LINKER, "-fprofile-use", "-fprofile-partial-training", "-fprofile-correction", "-Werror=missing-profile"]
 
 
 def read_the_clock_natively() -> list[str]:
@@ -331,28 +341,47 @@ class BuildAllOrNothing(build_ext):
             self.extensions = []
 
     def build_extensions(self) -> None:
-        """Compile; twice, if it is to be trained."""
-        if self.extensions and os.environ.get("DEADLINED_TRAINING"):
-            self.train(os.environ["DEADLINED_TRAINING"])
+        """Compile by what runs how often; without that knowledge where it cannot be had."""
+        if self.extensions and self.is_to_be_trained():
+            try:
+                self.train()
+                return
+            except Exception as error:
+                if switched_on("DEADLINED_TRAINING"):
+                    raise
+                print(f"deadlined: compiled without training, and a tenth slower: {error}", file=sys.stderr)
         super().build_extensions()
 
-    def train(self, command: str) -> None:
-        """Compile what counts how often each line runs, let `command` run it, and see that it is compiled by that."""
+    def is_to_be_trained(self) -> bool:
+        """Is that wanted? Unless somebody has said so, is the build to be fast, and the compiler gcc?"""
+        wanted = os.environ.get("DEADLINED_TRAINING") or ("" if LEVEL == "3" else "0")
+        asked = [self.compiler.compiler_so[0], "--version"]
+        return wanted == "1" or (wanted != "0" and b"Free Software Foundation" in subprocess.check_output(asked))
+
+    def train(self) -> None:
+        """Compile what counts how often each line runs, run it, and compile by that. After an error the flags are as
+        before, and what was compiled is not used."""
         # what all modules have in common, which is nearly all
         library = next(extension for extension in self.extensions if extension.name.endswith("__mypyc"))
-        compile_args, link_args = library.extra_compile_args, library.extra_link_args
-        library.extra_compile_args = [*compile_args, "-fprofile-generate"]
-        library.extra_link_args = [*link_args, "-fprofile-generate"]
-        super().build_extensions()
+        before = library.extra_compile_args, library.extra_link_args
+        try:
+            for flags in (COUNTING, COUNTED):
+                library.extra_compile_args, library.extra_link_args = ([*own, *flags] for own in before)
+                super().build_extensions()
+                self.force = True
+                if flags is COUNTING:
+                    self.run_training()
+        finally:
+            library.extra_compile_args, library.extra_link_args = before
+
+    def run_training(self) -> None:
+        """Run what is to be fast, with the modules that count."""
         if self.beside_the_sources():
             self.copy_extensions_to_source()
-        where = ROOT if self.beside_the_sources() else Path(self.build_lib).absolute()
-        subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(where)}, check=True)
-        # what the command did not run is compiled as without it, and not for size
-        library.extra_compile_args = [*compile_args, "-fprofile-use", "-fprofile-partial-training"]
-        library.extra_compile_args += ["-fprofile-correction", "-Werror=missing-profile"]
-        library.extra_link_args = link_args
-        self.force = True
+        where = str(ROOT if self.beside_the_sources() else Path(self.build_lib).absolute())
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([where, *sys.path])}
+        command = [sys.executable, "-P", "-m", "deadlined.training"]
+        subprocess.run(command, check=True, cwd=where, env=environment, timeout=300)
 
     def remove_old_ones(self) -> None:
         """An editable install imports what lies beside the sources, also if it was made from other sources."""

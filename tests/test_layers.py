@@ -25,6 +25,7 @@ FLOORS = {
     "cli": 80,
     "health": 70,  # a command, of the standard library alone
     "service": 70,
+    "training": 70,  # what the package is compiled by; nothing of the package needs it
     "asgi": 60,
     "proxy": 60,
     "http": 50,
@@ -71,6 +72,8 @@ LOOP_NAMES = {
     # tells which event loop runs; runs one
     "deadlined.runtime.current": {"sniffio.thread_local", "sniffio.thread_local.name", "trio.Cancelled"},
     "deadlined.runtime.loops": {"trio.run"},
+    # is an application, which sleeps as those of its event loop do
+    "deadlined.training": {"trio.sleep", "asyncio.sleep"},
     # by these trio's programs know streams and errors
     "deadlined.net": {"trio.abc.HalfCloseableStream.register"},
     "deadlined.net.conn": {"trio.abc.HalfCloseableStream"},
