@@ -70,7 +70,9 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     faster = [end for end in _ended(others) if _when(end) > when + same]
     if others and len(cut) < len(others) and (alive or faster):
         fit = None if _at_once(others) else _rates(ends, others, when)
-        return replace(measured("min-rate" if fit else "idle", ends), min_rate=fit)
+        # an idle timeout ends none that goes on: where most ended at once and the rest later, chance held these up
+        kind: Kind = "min-rate" if fit else "idle" if alive or len(cut) * 2 <= len(others) else "absolute"
+        return replace(measured(kind, ends), min_rate=fit)
     return measured("absolute", ends)
 
 

@@ -65,6 +65,14 @@ def test_an_absolute_deadline_ends_all_at_the_same_time() -> None:
     assert of_stalled(stalled(10.0), at_all_rates(10.002)).kind == "absolute"
 
 
+def test_one_end_that_chance_held_up_does_not_make_an_idle_timeout_of_an_absolute_deadline() -> None:
+    late = [*at_all_rates(1.0)[:-1], end(1.1, 3000.0, role="dripped", went=300)]
+    assert of_stalled(stalled(1.0), late).kind == "absolute"
+    # one that was never ended is no chance
+    lived = [*at_all_rates(1.0)[1:], end(None, 10.0, role="dripped")]
+    assert of_stalled(stalled(1.0), lived).kind == "idle"
+
+
 def test_an_idle_timeout_never_ends_what_drips() -> None:
     for found in (of_dripped(stalled(5.0), at_all_rates(None)), of_stalled(stalled(5.0), at_all_rates(None))):
         assert found.kind == "idle"

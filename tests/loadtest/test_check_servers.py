@@ -289,10 +289,10 @@ def peer(*command: str) -> Iterator[str]:
 
 def test_uvicorn_ends_nothing_but_idle_connections() -> None:
     pytest.importorskip("uvicorn")
+    expected = {"silent": "none", "slow-header": "none", "idle": "idle"}
     with peer(*UVICORN) as url:
-        whole = report(url, "silent", "slow-header", "stalled-body", "idle", limit=2.5)
+        whole = until_right_kinds(url, expected)
     found = {outcome.attack.name: outcome for outcome in whole.outcomes}
-    assert [found[name].deadline.kind for name in ("silent", "slow-header", "idle")] == ["none", "none", "idle"]
     assert whole.server == "uvicorn"
     assert "no such option" in found["silent"].advice
     assert found["idle"].advice == ""
@@ -301,8 +301,21 @@ def test_uvicorn_ends_nothing_but_idle_connections() -> None:
 def test_hypercorn_ends_silence_and_slow_heads_by_its_keep_alive() -> None:
     pytest.importorskip("hypercorn", reason="the extra test has it")
     with peer(*HYPERCORN) as url:
-        found = checked(url, "silent", "slow-header", "idle", limit=2.5)
-    assert [one.deadline.kind for one in found.values()] == ["absolute", "absolute", "idle"]
+        until_right_kinds(url, {"silent": "absolute", "slow-header": "absolute", "idle": "idle"})
+
+
+def until_right_kinds(url: str, expected: dict[str, str]) -> Report:
+    """Check a server whose ends are its own affair until the kinds are right, three times at most."""
+    for _ in range(ATTEMPTS):
+        whole = report(url, *expected, limit=2.5)
+        if found_kinds(whole) == expected:
+            break
+    assert found_kinds(whole) == expected
+    return whole
+
+
+def found_kinds(whole: Report) -> dict[str, str]:
+    return {outcome.attack.name: outcome.deadline.kind for outcome in whole.outcomes}
 
 
 @pytest.mark.parametrize("kind", ["absolute", "idle", "min-rate"])
