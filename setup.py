@@ -170,7 +170,7 @@ ONE_LIBRARY = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"]
 
 # All of mypyc's C is one file, so that functions can be compiled into one another, and one processor's work. As the
 # linker's it is done by all.
-BY_LINKER = [*ONE_LIBRARY, f"-O{LEVEL}", "-flto=auto"]
+BY_LINKER = [*ONE_LIBRARY, f"-O{LEVEL}", "-flto=auto", "-g0"]
 
 # What did not run is compiled as ever, and not for size. It is an error if nothing was counted.
 COUNTING = [*BY_LINKER, "-fprofile-generate"]
