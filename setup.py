@@ -129,6 +129,11 @@ def sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
+def compiles() -> bool:
+    """Is anything to be compiled by this command?"""
+    return not switched_on("DEADLINED_PURE") and not BUILDS.isdisjoint(sys.argv)
+
+
 def digests() -> str:
     """What is compiled, as lines of `sha256sum`."""
     files = [*sources(), *(str(header.relative_to(ROOT)) for header in (CLOCK, DOCSTRINGS))]
@@ -143,7 +148,7 @@ def remove_compiled() -> None:
 
 def extensions() -> list[Extension]:
     """What mypyc makes of the sources; nothing if that is not wanted or cannot be done."""
-    if switched_on("DEADLINED_PURE") or BUILDS.isdisjoint(sys.argv):
+    if not compiles():
         return []
     try:
         from mypyc.build import mypycify
@@ -322,7 +327,7 @@ class BuildAllOrNothing(build_ext):
     """A build of which half the modules are compiled would not import."""
 
     # read before anything is compiled: an edit during the build must not count as compiled
-    record = digests()
+    record = digests() if compiles() else ""
 
     def run(self) -> None:
         """Build; or leave nothing behind."""
