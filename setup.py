@@ -38,6 +38,7 @@ RECORD = ROOT / "deadlined/compiled.sha256"
 COMPILED = [
     "timers",
     "poll",
+    "runtime/guest.py",
     "runtime/host.py",
     "runtime/tasks.py",
     "runtime/on_asyncio/alarms.py",

@@ -82,7 +82,7 @@ class _Source(ABC):
     def __init__(self) -> None:
         host = current_host()
         self._host = host
-        self._entry = Entry(_fire)
+        self._entry = Entry(type(self).fire)
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
         # the time that was not received yet; inf if it was, or if the timer is stopped
         self._when = INF
@@ -121,32 +121,30 @@ class _Source(ABC):
     def _consume(self) -> float:
         """Return the time that is due, which counts as received."""
 
-    def fire(self) -> None:
+    def fire(self, seq: int, lateness: float) -> None:
         """Hand the time, which has come, to the first waiter. The timer queue calls it."""
         waiter, _ = self._waiters.popitem(last=False)
         waiter.wake(self._consume())
-        self._file()
+        if self._waiters:
+            self._file()
+        else:
+            # nothing is in the heap; the entry may be kept, and must not keep its owner alive
+            self._entry.arg = None
 
     def _file(self) -> None:
         """Keep an entry in the heap exactly while a time is to come and a task waits for it."""
-        self._file_at(self._when if self._waiters else INF)
-
-    def _file_at(self, when: float) -> None:
+        when = self._when if self._waiters else INF
         # a stopped entry may stay in the heap for long and must not keep its owner alive
         self._entry.arg = self if when < INF else None
         self._host.set_timer(self._entry, when)
 
     def _require_this_loop(self) -> None:
-        if current_host() is not self._host:
+        if not self._host.runs_here():
             raise RuntimeError(f"{self!r} was made in another event loop")
 
     def __repr__(self) -> str:
         made = f" made at {self.place}" if self.place else ""
         return f"<{self.kind} {f'when={self._when!r}' if self.running else 'stopped'}{made}>"
-
-
-def _fire(source: _Source, seq: int, lateness: float) -> None:
-    source.fire()
 
 
 class Timer(_Source):
@@ -286,7 +284,7 @@ class _FunctionTimer(Timer):
     async def wait(self) -> float:
         raise RuntimeError("a timer of after_func has no time to receive: let its function set an event")
 
-    def fire(self) -> None:
+    def fire(self, seq: int, lateness: float) -> None:
         self._when = INF
         self._entry.arg = None
         try:
@@ -299,7 +297,9 @@ class _FunctionTimer(Timer):
             raise
 
     def _file(self) -> None:
-        self._file_at(self._when)
+        # it needs no waiter
+        self._entry.arg = self if self._when < INF else None
+        self._host.set_timer(self._entry, self._when)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} calls {self._function!r}>"

@@ -58,7 +58,7 @@ CYCLES = {
 # know of the other modules of the runtime.
 HOSTS = ("deadlined.runtime.on_trio", "deadlined.runtime.on_asyncio")
 CHOOSERS = {"deadlined.runtime", "deadlined.runtime.current", "deadlined.runtime.loops"}
-SEAMS = tuple(f"deadlined.runtime.{name}" for name in ("forking", "host", "options", "tasks"))
+SEAMS = tuple(f"deadlined.runtime.{name}" for name in ("forking", "guest", "host", "options", "tasks"))
 
 # the libraries of event loops, and the part of trio that is a library of its own
 LOOP_LIBRARIES = ("trio", "outcome", "sniffio", "asyncio", "uvloop", "anyio")
@@ -70,7 +70,8 @@ LOOP_NAMES = {
     # protects functions of other floors from Ctrl-C
     "deadlined.runtime": {"trio.lowlevel.enable_ki_protection"},
     # tells which event loop runs; runs one
-    "deadlined.runtime.current": {"sniffio.thread_local", "sniffio.thread_local.name", "trio.Cancelled"},
+    "deadlined.runtime.current": {"trio.Cancelled"},
+    "deadlined.runtime.guest": {"sniffio.thread_local", "sniffio.thread_local.name"},
     "deadlined.runtime.loops": {"trio.run"},
     # is an application, which sleeps as those of its event loop do
     "deadlined.training": {"trio.sleep", "asyncio.sleep"},

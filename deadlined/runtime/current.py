@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
-from sniffio import thread_local
 from trio import Cancelled
 
+from .guest import trio_runs
 from .host import Group, Host, RuntimeStatistics
 from .on_trio.host import current_trio_host, started_trio_host
 from .tasks import ContainedTasks
@@ -18,8 +18,7 @@ from .tasks import ContainedTasks
 def asyncio_runs() -> bool:
     """Return True if the caller runs in an event loop of asyncio, and not in a task of trio that is its guest."""
     asyncio = sys.modules.get("asyncio")
-    # trio sets the name while it runs. Its `in_trio_task` costs more than the rest of a sleep where no trio runs
-    return asyncio is not None and asyncio._get_running_loop() is not None and thread_local.name != "trio"
+    return asyncio is not None and asyncio._get_running_loop() is not None and not trio_runs()
 
 
 @cache

@@ -132,6 +132,10 @@ class Host:
         # what modules above keep for each event loop, by names of their choice
         self.locals: Final[dict[str, Any]] = {}
 
+    def runs_here(self) -> bool:
+        """Return True if the caller runs in this host's event loop: if the host is the `current_host()`."""
+        raise NotImplementedError
+
     def open(self, fd: int) -> PollDesc:
         """Watch a non-blocking descriptor until `close`; see `Poller.open` for the errors."""
         return self.poller.open(fd)

@@ -240,7 +240,7 @@ async def test_a_waiter_that_is_cancelled_just_before_the_time_comes_does_not_ta
 
         first.cancel()
         # as if the alarm rang in the same step of the loop
-        timer.fire()
+        timer.fire(0, 0.0)
         await first.wait()
         assert first.cancelled
         await loop.settle()

@@ -152,3 +152,30 @@ def test_as_a_guest_of_asyncio_the_host_is_known_everywhere() -> None:
 
     assert asyncio.run(host()) == "done"
     assert len(called) == 1
+
+
+def test_where_trio_is_a_guest_each_loop_refuses_the_timers_of_the_other() -> None:
+    async def host() -> None:
+        loop = asyncio.get_running_loop()
+        ours = deadlined.Timer(HOUR)
+        made: asyncio.Future[deadlined.Timer] = loop.create_future()
+        done: asyncio.Future[outcome.Outcome[None]] = loop.create_future()
+        leave = trio.Event()
+
+        async def main() -> None:
+            with pytest.raises(RuntimeError, match="made in another event loop"):
+                ours.reset(1)
+            made.set_result(deadlined.Timer(HOUR))
+            await leave.wait()
+
+        trio.lowlevel.start_guest_run(
+            main, run_sync_soon_threadsafe=loop.call_soon_threadsafe, done_callback=done.set_result
+        )
+        theirs = await made
+        with pytest.raises(RuntimeError, match="made in another event loop"):
+            theirs.reset(1)
+        ours.reset(1)
+        leave.set()
+        (await done).unwrap()
+
+    asyncio.run(host())

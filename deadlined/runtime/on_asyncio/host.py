@@ -24,6 +24,7 @@ from typing import Any, Final
 from ...poll import Clock, Half, Poller, open_port
 from ...poll.timerfd import TimerFd
 from ..forking import Inherited, end_child
+from ..guest import trio_runs
 from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
@@ -34,6 +35,9 @@ from .tasks import AsyncioTasks
 from .waiting import AsyncioParking, AsyncioTurn, AsyncioWaiter, Checkpoint, wake
 
 _CHECKPOINT: Final = Checkpoint()
+
+# None instead of an error where no loop runs; a name of this module, which compiled code finds faster
+_running_loop: Final = asyncio._get_running_loop
 
 # where a loop keeps its host
 _ATTRIBUTE: Final = "_deadlined_host"
@@ -89,6 +93,9 @@ class AsyncioHost(Host):
         """Close the descriptors in a forked child, where the parent's loop does not continue."""
         self.poller.disown()
         self._close_timer()
+
+    def runs_here(self) -> bool:
+        return _running_loop() is self.loop and not trio_runs()
 
     def parking(self, half: Half) -> Parking:
         return AsyncioParking(half, self.loop)

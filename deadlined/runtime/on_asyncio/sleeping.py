@@ -16,9 +16,12 @@ from typing import Any
 
 
 class Sleep(asyncio.Future[None]):
-    """A future that calls `on_cancel()`, if that is set, when it is cancelled."""
+    """A future that calls `on_cancel()`, unless that is None, when it is cancelled. Whoever makes it sets that."""
 
-    on_cancel: Callable[[], object] | None = None
+    # without a dictionary, which each tick of a ticker would make
+    __slots__ = ("on_cancel",)
+
+    on_cancel: Callable[[], object] | None
 
     def cancel(self, msg: Any = None) -> bool:
         cancelled = super().cancel(msg)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from ...poll import PARKED, Half
@@ -81,38 +81,30 @@ class Checkpoint:
         yield None
 
 
-class _Done:
-    """`await _Done(future)` sleeps until the future is done, and raises its error."""
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: Sleep) -> None:
-        self._future: Any = future
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        self._future._asyncio_future_blocking = True
-        yield self._future
-        self._future.result()
-
-
 class AsyncioWaiter(Waiter):
-    """One sleep of a task of asyncio."""
+    """One sleep of a task of asyncio. It is what `park` returns, so that the sleep takes no coroutine of its own."""
 
     __slots__ = ("_future", "_value")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self._future: Sleep = Sleep(loop=loop)
+        self._future: Any = Sleep(loop=loop)
+        self._future.on_cancel = None
         self._value = math.inf
 
-    async def park(self, on_cancel: Callable[[], object]) -> float:
+    def park(self, on_cancel: Callable[[], object]) -> Awaitable[float]:
+        self._future.on_cancel = on_cancel
+        return self
+
+    def __await__(self) -> Generator[Any, Any, float]:
         future = self._future
-        future.on_cancel = on_cancel
         try:
-            await _Done(future)
+            future._asyncio_future_blocking = True
+            yield future
+            future.result()
         except BaseException:
             if not future.done():
                 # not a cancellation: the coroutine is closed
-                on_cancel()
+                future.on_cancel()
             raise
         finally:
             # it may refer to this object

@@ -18,6 +18,7 @@ from trio.lowlevel import (
 
 from ...poll import Half, Poller, open_port
 from ..forking import Inherited
+from ..guest import trio_runs
 from ..host import Group, Host, Parking, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
@@ -52,6 +53,9 @@ class TrioHost(Host):
         """Let the pump wake at `when`. Called by the poller."""
         self.kicks += 1
         self.pump.wake_at(when)
+
+    def runs_here(self) -> bool:
+        return trio_runs() and _current.get() is self
 
     def parking(self, half: Half) -> Parking:
         return TrioParking(half)
