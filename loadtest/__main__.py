@@ -96,6 +96,7 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
       duel          two HTTP servers at once, in turn (needs wrk)
       idle          15,000 silent connections: memory, wake-ups
       churn         15,000 connections whose deadlines move all the time
+      wakes         what a tick costs a program that sleeps between two
       lateness      how late timers fire
       instructions  instructions per request by callgrind (needs valgrind)
       schemes       the timer queues, from ten timers to a million

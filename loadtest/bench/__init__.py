@@ -12,7 +12,7 @@ from typing import Final
 
 # by name, their modules
 MODULES: Final[Mapping[str, str]] = {
-    **{name: f"{__name__}.{name}" for name in ("reset", "heap", "echo")},
+    **{name: f"{__name__}.{name}" for name in ("reset", "heap", "echo", "wakes")},
     "http": f"{__name__}.web",  # a module named http would hide the standard library's
     **{name: f"{__name__}.{name}" for name in ("duel", "idle", "churn", "lateness", "instructions")},
     "schemes": "loadtest.schemes.benchmark",

@@ -49,12 +49,14 @@ def compiled(source: Path = SOURCES / "echo.c", directory: Path = BINARIES, flag
     return binary
 
 
-def exchange(port: int, pid: int, connections: int, warm: float, seconds: float) -> Mapping[str, float]:
+def exchange(port: int, pid: int, connections: int, warm: float, seconds: float, pause: float) -> Mapping[str, float]:
     """Exchange messages with an echo server. Returns `messages`, `seconds`, and the `cpu` seconds of process `pid`.
+
+    `pause`: the seconds between an answer and the next message, 0 where there is more than one connection.
 
     ContestantError if the server closes, stalls, or sends back anything but what it was sent.
     """
-    return _run("echo.c", port, connections, warm, seconds, pid, seconds=warm + seconds)
+    return _run("echo.c", port, connections, warm, seconds, pause, pid, seconds=warm + seconds)
 
 
 def _run(source: str, *arguments: str | float, seconds: float) -> dict[str, float]:

@@ -29,9 +29,8 @@ class Echo(Programs):
         return super().contestants()
 
     def saturates(self, case: str) -> bool:
-        # one connection waits for each other's messages
-        connections, _, _ = self.numbers[case]
-        return bool(connections > 1)
+        # one connection waits for its client
+        return bool(self.numbers[case][0] > 1)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         around = builds.surroundings(contestant, neutral=not case.endswith("default malloc"))

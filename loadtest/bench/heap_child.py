@@ -1,13 +1,12 @@
 """The measured process of the benchmark `heap`, for every queue in Python.
 
-    python -m loadtest.bench.heap_child deadlined|tuples|asyncio NUMBER
+    python -m loadtest.bench.heap_child deadlined|tuples NUMBER
 
 Times are drawn before a phase begins, and are not part of its figure.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -60,50 +59,6 @@ class Queue:
         assert self._queue.check(LATE) > LATE
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """asyncio's own loop, with a time that it is told."""
-
-    now = NOW
-
-    def time(self) -> float:
-        """Return that time."""
-        return self.now
-
-
-class Asyncio(Queue):
-    """The handles of asyncio's loop, which removes the cancelled ones in a turn: that is part of a phase."""
-
-    def __init__(self) -> None:
-        self._loop = Loop()
-
-    def start(self, times: Sequence[float]) -> list[Any]:
-        call_at = self._loop.call_at
-        return [call_at(NOW + when, _nothing) for when in times]
-
-    def move(self, timers: list[Any], times: Sequence[float]) -> None:
-        call_at = self._loop.call_at
-        for place, when in enumerate(times):
-            timers[place].cancel()
-            timers[place] = call_at(when, _nothing)
-        self._turn()
-
-    def stop(self, timers: Sequence[Any]) -> None:
-        for timer in timers:
-            timer.cancel()
-        self._turn()
-
-    def fire(self) -> None:
-        fired: list[bool] = []
-        self._loop.call_at(LATE, fired.append, True)
-        self._loop.now = LATE
-        self._turn()
-        assert fired
-        self._loop.now = NOW
-
-    def _turn(self) -> None:
-        self._loop.run_until_complete(asyncio.sleep(0))
-
-
 def many(queue: Queue, number: int) -> dict[str, float]:
     """Start, move later, move earlier, stop half and fire the other half; then start all again and fire them."""
     timings = Timings(loops=1, values=1)
@@ -145,7 +100,7 @@ def main(name: str, number: str) -> None:
 
         queue = Queue(Timers(), Timer)
     else:
-        queue = Asyncio() if name == "asyncio" else Queue(LazyHeapq(), Alarm)
+        queue = Queue(LazyHeapq(), Alarm)
     finish(many(queue, int(number)))
 
 

@@ -49,6 +49,6 @@ def _contestant(name: str, program: str) -> Contestant:
     words = program.split()
     if words[0] == "go":
         return golang.contestant(name)
-    if "uvloop" in words:
-        return Contestant(name, None if find_spec("uvloop") else "uvloop is not installed (pip install uvloop)")
+    if "uvloop" in words and not find_spec("uvloop"):
+        return Contestant(name, "uvloop is not installed (pip install uvloop)")
     return Contestant(name, builds.missing(name))

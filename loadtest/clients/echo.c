@@ -1,8 +1,9 @@
 /* Echo client: measures the 64-byte messages per second that a server sends back, and the CPU time it uses.
  *
- *     echo PORT CONNECTIONS WARM SECONDS PID
+ *     echo PORT CONNECTIONS WARM SECONDS PAUSE PID
  *
- * Facts      One message is in flight on each connection; the next is sent when the last has come back.
+ * Facts      One message is in flight on each connection; the next is sent PAUSE seconds after the last has come back.
+ *            A pause is one connection's: others would wait for its end.
  * Hazard     A client that sleeps makes the server wake it, which is then measured as well. A server that mixes up its
  *            connections could be fast and wrong.
  * Answer     The client polls and never sleeps. Every message is different, and every byte is compared.
@@ -124,8 +125,15 @@ static void open_peer(struct peer *peer, int number, int port, int poller)
         fail(FAILED, "epoll: %s", strerror(errno));
 }
 
+/* let some seconds pass without sleeping */
+static void spin(double seconds)
+{
+    for (double end = now() + seconds; now() < end;)
+        ;
+}
+
 /* exchange messages for some seconds; return how many came back */
-static uint64_t exchange(int poller, double seconds)
+static uint64_t exchange(int poller, double seconds, double pause)
 {
     struct epoll_event events[BATCH];
     uint64_t messages = 0;
@@ -136,6 +144,8 @@ static uint64_t exchange(int poller, double seconds)
             struct peer *peer = events[event].data.ptr;
             if (receive(peer)) {
                 messages++;
+                if (pause > 0)
+                    spin(pause);
                 send_next(peer);
             }
         }
@@ -150,10 +160,10 @@ static uint64_t exchange(int poller, double seconds)
 
 int main(int count, char **arguments)
 {
-    if (count != 6)
-        fail(USAGE, "usage: %s PORT CONNECTIONS WARM SECONDS PID", arguments[0]);
+    if (count != 7)
+        fail(USAGE, "usage: %s PORT CONNECTIONS WARM SECONDS PAUSE PID", arguments[0]);
     int port = atoi(arguments[1]), connections = atoi(arguments[2]), poller = epoll_create1(0);
-    double warm = atof(arguments[3]), seconds = atof(arguments[4]);
+    double warm = atof(arguments[3]), seconds = atof(arguments[4]), pause = atof(arguments[5]);
     struct peer *peers = connections > 0 ? calloc((size_t)connections, sizeof *peers) : NULL;
     if (!peers || poller < 0 || seconds <= 0)
         fail(USAGE, "cannot measure %s connections for %s s", arguments[2], arguments[4]);
@@ -161,11 +171,11 @@ int main(int count, char **arguments)
         open_peer(&peers[number], number, port, poller);
     for (int number = 0; number < connections; number++)
         send_next(&peers[number]);
-    exchange(poller, warm);
-    double cpu = cpu_of(arguments[5]), began = now();
-    uint64_t messages = exchange(poller, seconds);
+    exchange(poller, warm, pause);
+    double cpu = cpu_of(arguments[6]), began = now();
+    uint64_t messages = exchange(poller, seconds, pause);
     double ended = now();
     printf("{\"messages\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n", (unsigned long long)messages, ended - began,
-           cpu_of(arguments[5]) - cpu);
+           cpu_of(arguments[6]) - cpu);
     return 0;
 }

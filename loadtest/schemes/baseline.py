@@ -1,9 +1,8 @@
 """A baseline with the interface of `deadlined.timers.Timers`: asyncio's method.
 
 The standard library's heap, in which a stopped timer stays until it is reached, or until half of the entries are
-stopped. Its entries are tuples, which compare in C. asyncio's are objects that compare in Python and are slower; the
-benchmark `heap` has asyncio itself, too. It has no periods, and is not protected against callbacks
-that raise or that start timers for times already passed.
+stopped. Its entries are tuples, which compare in C; asyncio's are objects that compare in Python, and are slower. It
+has no periods, and is not protected against callbacks that raise or that start timers for times already passed.
 """
 
 from __future__ import annotations

@@ -514,7 +514,7 @@ def test_a_benchmark_is_found_by_its_name(name: str) -> None:
     assert runner.load(name).name == name
 
 
-@pytest.mark.parametrize("name", ["reset", "heap", "echo", "lateness", "churn"])
+@pytest.mark.parametrize("name", ["reset", "heap", "echo", "wakes", "lateness", "churn"])
 def test_the_table_of_a_benchmark_speaks_of_its_own_programs_and_cases(name: str) -> None:
     stated = table("benchmarks.toml")[name]
     contestants, cases = stated["programs"].keys(), {*stated["cases"], *stated["quick"]}

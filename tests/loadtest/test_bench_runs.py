@@ -1,4 +1,4 @@
-"""The benchmarks `reset` and `heap` from end to end, in small: everybody is measured, or named with a reason."""
+"""The benchmarks `reset`, `heap` and `wakes` from end to end, in small: each is measured, or named with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from loadtest.bench.reset_asyncio import Lazy
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["reset", "heap"])
+@pytest.mark.parametrize("name", ["reset", "heap", "wakes"])
 @pytest.mark.timed
 def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "bench", name, "--quick", "--results", str(tmp_path)]
@@ -91,7 +91,7 @@ def test_deadlines_that_come_while_they_are_moved_are_no_figure() -> None:
         expiry.wait()
 
 
-@pytest.mark.parametrize("name", ["reset", "heap"])
+@pytest.mark.parametrize("name", ["reset", "heap", "wakes"])
 def test_every_target_speaks_of_a_case_a_metric_and_contestants_that_there_are(name: str) -> None:
     benchmark = runner.load(name)
     contestants = {contestant.name for contestant in benchmark.contestants()}

@@ -88,10 +88,10 @@ def answering(reply: Reply, connections: int = 1) -> Iterator[int]:
             thread.join()
 
 
-def exchange(reply: Reply, connections: int = 1) -> Mapping[str, float]:
+def exchange(reply: Reply, connections: int = 1, pause: float = 0.0) -> Mapping[str, float]:
     need("cc")
     with answering(reply, connections) as port:
-        return client.exchange(port, os.getpid(), connections, 0.0, 0.1)
+        return client.exchange(port, os.getpid(), connections, 0.0, 0.1, pause)
 
 
 def altered(messages: list[bytes]) -> list[bytes]:
@@ -104,6 +104,12 @@ def test_the_echo_client_counts_what_comes_back_and_the_servers_cpu_time() -> No
     assert found["messages"] > 0
     assert found["seconds"] >= 0.1
     assert found["cpu"] > 0
+
+
+@pytest.mark.timed
+def test_the_echo_client_pauses_between_an_answer_and_the_next_message() -> None:
+    found = exchange(list, pause=0.01)
+    assert 0 < found["messages"] <= found["seconds"] / 0.01 + 1
 
 
 @pytest.mark.timed
@@ -123,7 +129,7 @@ def test_the_echo_client_takes_a_message_that_comes_in_pieces() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=in_pieces, args=(listening,))
         thread.start()
-        found = client.exchange(listening.getsockname()[1], os.getpid(), 1, 0.0, 0.1)
+        found = client.exchange(listening.getsockname()[1], os.getpid(), 1, 0.0, 0.1, 0.0)
         thread.join()
     assert found["messages"] > 0
 
@@ -155,7 +161,7 @@ def test_the_echo_client_notices_a_server_that_closes() -> None:
 def test_the_echo_client_says_that_nobody_listens() -> None:
     need("cc")
     with pytest.raises(ContestantError, match="cannot connect to port"):
-        client.exchange(web_servers.free_port(), os.getpid(), 1, 0.0, 0.1)
+        client.exchange(web_servers.free_port(), os.getpid(), 1, 0.0, 0.1, 0.0)
 
 
 def test_a_missing_compiler_is_a_missing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

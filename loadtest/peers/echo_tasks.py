@@ -1,4 +1,5 @@
-"""An echo server on trio: `python -m loadtest.peers.echo_trio deadlined|trio MODE`, `deadlined.Conn` or trio's stream.
+"""An echo server: `python -m loadtest.peers.echo_tasks LOOP deadlined|trio MODE`, on `deadlined.Conn` in any event
+loop, or on trio's stream in trio.
 
 plain: no deadline. moved: the read deadline of a `Conn` is moved before every read and its write deadline before every
 write. fail_after: a scope around every read and every write, as trio's documentation advises. scope: one scope per
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 
 import deadlined
 from deadlined import Conn
+from deadlined.runtime import run
 
 from .hosts import announce
 
@@ -66,11 +69,10 @@ async def main(host: str, mode: str) -> None:
         with suppress(trio.BrokenResourceError, trio.TooSlowError, deadlined.DeadlineExceeded, ConnectionError):
             await serve(stream)
 
-    open_listeners = deadlined.open_tcp_listeners if host == "deadlined" else trio.open_tcp_listeners
-    listeners: Any = await open_listeners(0, host="127.0.0.1")
-    announce(listeners[0].socket.getsockname()[1])
-    await trio.serve_listeners(handle, listeners)
+    started = SimpleNamespace(started=lambda listeners: announce(listeners[0].socket.getsockname()[1]))
+    serve_tcp: Any = deadlined.serve_tcp if host == "deadlined" else trio.serve_tcp
+    await serve_tcp(handle, 0, host="127.0.0.1", task_status=started)
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], sys.argv[2])
+    run(sys.argv[1], main, *sys.argv[2:])
