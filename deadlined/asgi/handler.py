@@ -259,7 +259,9 @@ class _Channel(Sender):
             await exchange.wait_disconnected()
             return {"type": "http.disconnect"}
         try:
-            body = await exchange.receive()
+            body = exchange.try_receive()
+            if body is None:
+                body = await exchange.receive()
         except Disconnected:
             return {"type": "http.disconnect"}
         self._request_given = True

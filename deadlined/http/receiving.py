@@ -208,9 +208,14 @@ class ReceivingExchange:
         Raise Disconnected if the peer has left, has sent an invalid body, or did not send the piece in time; also if
         the connection has gone on without the handler before the body was complete.
         """
+        piece = self.try_receive()
+        return await self._next_piece() if piece is None else piece
+
+    def try_receive(self) -> bytes | None:
+        """Do what `receive` does, if that needs no wait. Return None if it does."""
         if self._link == DEAD or (self._link == DETACHED and (self._body != DONE or self._discarded)):
             raise Disconnected("the peer is gone")
-        return b"" if self._body == DONE else await self._next_piece()
+        return b"" if self._body == DONE else self._buffered_piece()
 
     async def wait_disconnected(self) -> None:
         """Wait until the peer has left, the response is complete or the connection is upgraded."""
@@ -294,26 +299,29 @@ class ReceivingExchange:
         """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""
         reader = self._host.reader
         while self._body != DONE:
-            try:
-                piece = reader.next_body()
-            except BadRequest as bad:
-                self._host.refused(bad)
-                raise Disconnected(bad.detail) from bad
+            piece = self._buffered_piece()
             if piece is not None:
-                if reader.at_end:
-                    self._body = DONE
                 return piece
-            await self._invite_body()
+            if self._body == EXPECT_100 and not self.writer.started:
+                # the client waits for `100 Continue` before it sends its body
+                self._body = OPEN
+                await self._send_continue()
             self._paused += self._host.clock.now() - self._paused_at
             reader.feed(await self._receive_body())
             self._paused_at = self._host.clock.now()
         return b""
 
-    async def _invite_body(self) -> None:
-        """Send `100 Continue` if the client waits for it and no response was started."""
-        if self._body == EXPECT_100 and not self.writer.started:
-            self._body = OPEN
-            await self._send_continue()
+    def _buffered_piece(self) -> bytes | None:
+        """Return the next piece of the body from the parser, b"" at the end; None if more must be received first."""
+        reader = self._host.reader
+        try:
+            piece = reader.next_body()
+        except BadRequest as bad:
+            self._host.refused(bad)
+            raise Disconnected(bad.detail) from bad
+        if piece is not None and reader.at_end:
+            self._body = DONE
+        return piece
 
     def _body_deadline(self) -> tuple[float, Rule]:
         """Return when more of the body must have come, and by which rule."""

@@ -183,6 +183,32 @@ def test_any_split_gives_the_same_requests_and_bodies(cuts: list[int]) -> None:
     assert parse(*pieces) == parse(STREAM)
 
 
+# of a long buffer only the head becomes text
+BODY = bytes(range(256)) * 40
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5000, 9000])
+def test_requests_in_a_long_buffer_are_read_as_in_short_ones(cut: int) -> None:
+    long = post(len(BODY)) + BODY + STREAM * 20 + get(b"a: " + b"b" * 5000) + post(len(BODY), b"c: d") + BODY
+    expected = parse(post(len(BODY)), BODY) + parse(STREAM) * 20
+    expected += parse(get(b"a: " + b"b" * 5000)) + parse(post(len(BODY), b"c: d"), BODY)
+    assert parse(long[:cut], long[cut:]) == expected
+
+
+@pytest.mark.parametrize("bad", [b"GET /\0 HTTP/1.1\r\n", b"GET / HTTP/1.1\nx", b"GET / HTTP/1.1\r\na: b\rc"])
+def test_a_malformed_head_in_a_long_buffer_is_refused(bad: bytes) -> None:
+    for before in (post(len(BODY)) + BODY, GET * 200):
+        with pytest.raises(BadRequest):
+            parse(before + bad)
+    with pytest.raises(BadRequest):
+        parse(bad + BODY)
+
+
+def test_too_long_a_head_in_a_long_buffer_is_refused() -> None:
+    head = get(b"a: " + b"b" * 10_000)
+    assert refused(head, Limits(max_head=8192)).status == refused(GET * 100 + head, Limits(max_head=8192)).status == 431
+
+
 @given(st.lists(st.tuples(st.binary(max_size=300), st.booleans()), min_size=1, max_size=5), st.integers(1, 50))
 def test_bodies_of_any_bytes_arrive_whole(bodies: list[tuple[bytes, bool]], size: int) -> None:
     stream = b""

@@ -19,6 +19,9 @@ from .with_h11 import parse_with_h11
 
 _CR: Final = 0x0D
 
+# bytes; most of a longer buffer is a body, and only its head becomes text
+_LONG: Final = 4096
+
 
 class RequestParser:
     """Takes the bytes of a connection and gives one request after another, each followed by its body.
@@ -97,11 +100,11 @@ class RequestParser:
         if end < 0:
             return None
         start = self._start
-        head = self._buffer
-        text = self._text or ""
+        head, text = self._buffer, self._text
         if start or end < len(head):
-            head, text = head[start:end], text[start:end]
-        check_bytes(head, text, self._limits)
+            head = head[start:end]
+            text = None if text is None else text[start:end]
+        check_bytes(head, head.decode("latin-1") if text is None else text, self._limits)
         request = self._parse_head(head)
         limits = self._limits if self._routes is None else self._limits_of(request, self._routes)
         self._begin_body(request, limits)
@@ -170,8 +173,7 @@ class RequestParser:
         size = len(self._buffer) - start
         if not size:
             return -1
-        text = self._text = self._text or self._buffer.decode("latin-1")
-        end = text.find("\r\n\r\n", start + max(self._scanned - 3, 0))
+        end = self._find_empty_line(start + max(self._scanned - 3, 0))
         if end < 0:
             self._check_incomplete(size)
             return -1
@@ -179,6 +181,12 @@ class RequestParser:
         if end - start > self._limits.max_head:
             self._check_incomplete(end - start)
         return end
+
+    def _find_empty_line(self, start: int) -> int:
+        if self._text is None and len(self._buffer) > _LONG:
+            return self._buffer.find(b"\r\n\r\n", start)
+        text = self._text = self._text or self._buffer.decode("latin-1")
+        return text.find("\r\n\r\n", start)
 
     def _begins_with_cr(self) -> bool:
         """Almost never true; comparing one byte is faster than comparing two."""
