@@ -153,6 +153,7 @@ class Conn(trio.abc.HalfCloseableStream):
                 side.half.drain()
             if not side.slept:
                 await side.finish()
+            self._writing.has_yielded = True
             return data
         finally:
             side.leave()
@@ -167,8 +168,8 @@ class Conn(trio.abc.HalfCloseableStream):
     async def send_all(self, data: Buffer) -> None:
         """Hand all of `data` to the kernel, waiting while its buffer is full.
 
-        After DeadlineExceeded, `error.sent` is the number of bytes that the kernel took. After a cancellation that
-        number is unknown, and most protocols cannot continue on the stream.
+        After DeadlineExceeded, `error.sent` is the number of bytes that the kernel took. After a cancellation it is
+        unknown, and most protocols cannot continue on the stream. A checkpoint; on asyncio not after a receive.
         """
         side = self._writing
         side.enter()

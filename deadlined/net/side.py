@@ -9,7 +9,8 @@ Every operation of this package has the same shape, which keeps both the event l
     side.leave()                                    in a finally
 
 Where bytes are known to be waiting, a `turn` before the call replaces the two checkpoints around it. A send does not do
-this: its peer would wait for the extra turn. On an event loop that `yields_first`, `begin` is such a turn.
+this: its peer would wait for the extra turn. On an event loop that `yields_first`, `begin` is such a turn; but not that
+of a send after a receive, which has let other tasks run already.
 
 Each await costs an object and a call. So the pattern is written out where it is used, and a function that would only
 await another one returns that one's awaitable.
@@ -18,7 +19,8 @@ await another one returns that one's awaitable.
 from __future__ import annotations
 
 import socket as stdlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from typing import Any, Final
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, OK, Half
@@ -31,7 +33,7 @@ from .errors import BrokenResourceError, BusyResourceError, closed_error
 class Side:
     """The read, write or accept side of one socket."""
 
-    __slots__ = ("_busy", "_host", "_op", "_parking", "_turn", "half", "sent", "slept")
+    __slots__ = ("_busy", "_host", "_op", "_parking", "_turn", "half", "has_yielded", "sent", "slept")
 
     def __init__(self, op: str, half: Half, host: Host) -> None:
         self._op: str = op
@@ -41,6 +43,8 @@ class Side:
         self._turn: Turn | None = None
         self._busy: bool = False
         self.half: Half = half
+        # an operation of the other side has let other tasks run since the last one of this side
+        self.has_yielded: bool = False
         # the current operation has been a checkpoint already
         self.slept: bool = False
         # bytes of the current operation that the kernel has taken, for the error
@@ -71,9 +75,14 @@ class Side:
 
     def begin(self) -> Awaitable[None]:
         """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
-        of the side. Otherwise it is not a checkpoint, unless the host `yields_first`."""
+        of the side. Otherwise it is not a checkpoint, unless the host `yields_first`; there it is one, unless the side
+        `has_yielded`."""
         if self._host.yields_first:
-            return self._begin_after_turn()
+            if not self.has_yielded:
+                return self._begin_after_turn()
+            self.has_yielded = False
+            self.woken(self.half.reset())
+            return _NO_WAIT
         state = self.half.reset()
         return self._host.checkpoint_if_cancelled() if state == OK else self._refuse(state)
 
@@ -139,6 +148,18 @@ class Side:
         if state == EXPIRED:
             raise DeadlineExceeded(self._op, self.half.missed, self.sent)
         raise BrokenResourceError("the kernel reports an error on this descriptor")
+
+
+class _NoWait:
+    """`await` it, and nothing happens."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_NO_WAIT: Final = _NoWait()
 
 
 def _unblock(half: Half, seq: int, lateness: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import math
 import socket
 
 import pytest
@@ -295,3 +297,41 @@ async def test_a_refused_datagram_is_an_error_of_the_next_receive_only(loop: Loo
         client.set_read_deadline(loop.after(1))
         with pytest.raises(DeadlineExceeded):
             await client.receive_from()
+
+
+@on_asyncio
+async def test_a_send_after_a_receive_takes_no_turn_of_the_loop(loop: Loop) -> None:
+    """The receive has let the others run. A second send must do that itself."""
+    async with unix_pair() as (conn, peer):
+        await peer.send_all(b"question")
+        await conn.receive_some()
+        others: list[str] = []
+        asyncio.get_running_loop().call_soon(others.append, "ran")
+        await conn.send_all(b"answer")
+        assert others == []
+        await conn.send_all(b", and more")
+        assert others == ["ran"]
+        assert await receive_exactly(peer, 16) == b"answer, and more"
+
+
+@on_each_loop
+async def test_a_send_after_a_receive_obeys_its_deadline(loop: Loop) -> None:
+    async with unix_pair() as (conn, peer):
+        await peer.send_all(b"question")
+        await conn.receive_some()
+        conn.set_write_deadline(-math.inf)
+        with pytest.raises(DeadlineExceeded):
+            await conn.send_all(b"answer")
+        conn.set_write_deadline(math.inf)
+        await conn.send_all(b"answer")
+        assert await peer.receive_some() == b"answer"
+
+
+@on_each_loop
+async def test_a_send_after_a_receive_on_a_closed_stream_is_an_error(loop: Loop) -> None:
+    async with unix_pair() as (conn, peer):
+        await peer.send_all(b"question")
+        await conn.receive_some()
+        conn.close()
+        with pytest.raises(ClosedResourceError):
+            await conn.send_all(b"answer")
