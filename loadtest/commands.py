@@ -27,6 +27,15 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 OnProgress = Callable[[str, float, float], None]
 
 
+class Numbers(click.FloatRange):
+    """A range of numbers. NaN, which is neither below nor above anything, is not in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or say what is wrong."""
+        number: float = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number.", param, ctx) if number != number else number
+
+
 def file_option(flag: str, text: str) -> Decorator:
     """Make an option that takes a file to write."""
     name = f"{flag.strip('-')}_file"
@@ -43,7 +52,7 @@ def of_target(verb: str) -> Decorator:
 
 def watching(limit: float) -> Decorator:
     """Make the options `limit`, with this default, and `connections`, of a check."""
-    seconds = click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=limit,
+    seconds = click.option("--limit", metavar="SECONDS", type=Numbers(0.5, 3600), default=limit,
                            show_default=True,
                            help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
     crowds = click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
@@ -95,11 +104,20 @@ def rendered(template: Path, **values: Any) -> str:
     return environment.get_template(template.name).render(values)
 
 
-def write(path: File, text: Callable[[], str]) -> None:
-    """Write a file, if there is a path. A failure is one line, and exit code 1."""
-    if path is None:
-        return
-    try:
-        path.write_text(text(), encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
+def write(*files: tuple[File, Callable[[], str]]) -> None:
+    """Write files: each path that there is, and its text. What cannot be written is one line each, and then exit code
+    1. A file is replaced when its text is complete: on a full disk the old one stays."""
+    failures = []
+    for path, text in files:
+        if path is None:
+            continue
+        fresh = path if path.exists() and not path.is_file() else path.with_name(f".{path.name}.new")
+        try:
+            fresh.write_text(text(), encoding="utf-8")
+            fresh.replace(path)
+        except OSError as error:
+            if fresh != path:
+                fresh.unlink(missing_ok=True)
+            failures.append(f"{path} cannot be written: {error.strerror}")
+    if failures:
+        raise click.ClickException("\n".join(failures))

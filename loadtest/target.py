@@ -17,13 +17,14 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
 from .wire import Answers
 
-# seconds for the first, honest request
+# seconds for the first, honest request, all of its answer included
 PATIENCE = 10.0
 # bytes of the first response that are read at most
 MOST = 64 * 1024 * 1024
@@ -90,7 +91,7 @@ def parse(url: str) -> SplitResult:
         parts.port  # noqa: B018, raises for what is no port
     except ValueError as error:
         raise ForbiddenTargetError(f"{url!r} is no URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ForbiddenTargetError(f"{url!r} is no URL of HTTP; give http://HOST:PORT/PATH or https://HOST:PORT/PATH")
     if parts.username is not None:
         raise ForbiddenTargetError("a URL with a user name is not supported")
@@ -167,7 +168,7 @@ class Baseline:
 def ask(target: Target, patience: float = PATIENCE) -> Baseline:
     """Make one request. UnusableTargetError, in one line, if no proper response comes.
 
-    `patience`: seconds to wait for each part of it.
+    `patience`: seconds to wait for the whole of it.
 
     Redirections and responses of 500 and above are no target either: nothing could be said of a server that fails
     honest requests, and another URL must be named by the user, not by the server.
@@ -184,11 +185,20 @@ def ask(target: Target, patience: float = PATIENCE) -> Baseline:
 def refusal(target: Target, patience: float = PATIENCE) -> bytes:
     """Say what is no HTTP, and return the beginning of the answer, in words of the server's own; b"" without any."""
     received = b""
+    until = monotonic() + patience
     with suppress(OSError), target.connect(patience) as connection:
         connection.sendall(b"\x01\r\n\r\n")
-        while len(received) < _REFUSAL and (data := connection.recv(_REFUSAL)):
+        while len(received) < _REFUSAL and (data := _receive(connection, until)):
             received += data
     return received
+
+
+def _receive(connection: socket.socket, until: float) -> bytes:
+    """Return the next bytes; TimeoutError at `until`, however many have come."""
+    if (left := until - monotonic()) <= 0.0:
+        raise TimeoutError
+    connection.settimeout(left)
+    return connection.recv(65536)
 
 
 def _exchange(target: Target, patience: float) -> Baseline:
@@ -212,11 +222,11 @@ def _exchange(target: Target, patience: float) -> Baseline:
 
 def _answer(target: Target, request: bytes, patience: float) -> tuple[Answers, int]:
     """Return what the server answers to a request, and the bytes of it."""
-    answers, received = Answers(), 0
+    answers, received, until = Answers(), 0, monotonic() + patience
     with target.connect(patience) as connection:
         connection.sendall(request)
         while not answers.complete and received < MOST:
-            data = connection.recv(65536)
+            data = _receive(connection, until)
             if not data:
                 answers.end()
                 break

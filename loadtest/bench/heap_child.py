@@ -25,41 +25,37 @@ def _nothing(*_: object) -> None:
     """Do nothing: the timers' callback."""
 
 
-class Queue:
-    """A queue with the interface of `Timers`, and its phases. `make` makes a timer of a callback."""
-
-    def __init__(self, queue: Any, make: Callable[[Callable[..., object]], Any]) -> None:
-        self._queue = queue
-        self._make = make
-
-    def start(self, times: Sequence[float]) -> list[Any]:
-        """Start a new timer for each time."""
-        modify, make = self._queue.modify, self._make
-        timers = []
-        for when in times:
-            timer = make(_nothing)
-            modify(timer, NOW + when)
-            timers.append(timer)
-        return timers
-
-    def move(self, timers: list[Any], times: Sequence[float]) -> None:
-        """Move each in turn; a queue that cannot move replaces the timer in the list by a new one."""
-        modify = self._queue.modify
-        for timer, when in zip(timers, times, strict=True):
-            modify(timer, when)
-
-    def stop(self, timers: Sequence[Any]) -> None:
-        """Stop each in turn."""
-        stop = self._queue.stop
-        for timer in timers:
-            stop(timer)
-
-    def fire(self) -> None:
-        """Run all that are pending, and see to it that they have run."""
-        assert self._queue.check(LATE) > LATE
+def start(queue: Any, make: Callable[[Callable[..., object]], Any], times: Sequence[float]) -> list[Any]:
+    """Start a new timer, which `make` makes of a callback, for each time."""
+    modify = queue.modify
+    timers = []
+    for when in times:
+        timer = make(_nothing)
+        modify(timer, NOW + when)
+        timers.append(timer)
+    return timers
 
 
-def many(queue: Queue, number: int) -> dict[str, float]:
+def move(queue: Any, timers: list[Any], times: Sequence[float]) -> None:
+    """Move each in turn."""
+    modify = queue.modify
+    for timer, when in zip(timers, times, strict=True):
+        modify(timer, when)
+
+
+def stop(queue: Any, timers: Sequence[Any]) -> None:
+    """Stop each in turn."""
+    cancel = queue.stop
+    for timer in timers:
+        cancel(timer)
+
+
+def fire(queue: Any) -> None:
+    """Run all that are pending, and see to it that they have run."""
+    assert queue.check(LATE) > LATE
+
+
+def many(queue: Any, make: Callable[[Callable[..., object]], Any], number: int) -> dict[str, float]:
     """Start, move later, move earlier, stop half and fire the other half; then start all again and fire them."""
     timings = Timings(loops=1, values=1)
 
@@ -77,15 +73,15 @@ def many(queue: Queue, number: int) -> dict[str, float]:
     earlier = spread_times(number, 1800.0, 3600.0)
     timers: list[Any] = []
     before = resident()
-    phase("start", number, lambda: timers.extend(queue.start(times)))
+    phase("start", number, lambda: timers.extend(start(queue, make, times)))
     after = resident()
-    phase("move later", number, queue.move, timers, [when + 3600.0 for when in times])
-    phase("move earlier", number, queue.move, timers, earlier)
-    phase("stop", number // 2, queue.stop, timers[: number // 2])
-    queue.fire()
+    phase("move later", number, move, queue, timers, [when + 3600.0 for when in times])
+    phase("move earlier", number, move, queue, timers, earlier)
+    phase("stop", number // 2, stop, queue, timers[: number // 2])
+    fire(queue)
     timers.clear()
-    phase("start again", number, lambda: timers.extend(queue.start(times)))
-    phase("fire", number, queue.fire)
+    phase("start again", number, lambda: timers.extend(start(queue, make, times)))
+    phase("fire", number, fire, queue)
     found = timings.figures
     found["start and fire"] = found.pop("start again") + found["fire"]
     if before is not None and after is not None:
@@ -98,10 +94,8 @@ def main(name: str, number: str) -> None:
     if name == "deadlined":
         from deadlined.timers import Timer, Timers  # not what a peer is measured with
 
-        queue = Queue(Timers(), Timer)
-    else:
-        queue = Queue(LazyHeapq(), Alarm)
-    finish(many(queue, int(number)))
+        finish(many(Timers(), Timer, int(number)))
+    finish(many(LazyHeapq(), Alarm, int(number)))
 
 
 if __name__ == "__main__":

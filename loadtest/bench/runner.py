@@ -15,6 +15,7 @@ from ..commands import progress
 from ..report import console, machine, revision, save, versions
 from . import MODULES, golang, tables, validity
 from .contest import Benchmark, Contestant, ContestantError
+from .programs import Programs
 from .results import Results
 from .schedule import PRECISE, Rule, Turn, turns
 from .spread import CONFIDENCE
@@ -43,7 +44,8 @@ class Plan:
 
 def load(name: str) -> Benchmark:
     """Import the benchmark of this name. KeyError if there is none."""
-    benchmark = importlib.import_module(MODULES[name]).BENCHMARK
+    module = importlib.import_module(MODULES[name])
+    benchmark = getattr(module, "BENCHMARK", None) or Programs(name)
     assert isinstance(benchmark, Benchmark)
     return benchmark
 

@@ -90,8 +90,21 @@ def _silent(of: Seen_) -> Deadline:
     return of_stalled(of("silent", "stalled"), own or of("slow-header", "dripped"))
 
 
+def _slow_header(of: Seen_) -> Deadline:
+    return of_dripped(of("slow-header", "stalled"), of("slow-header", "dripped"))
+
+
+def _of_one_rate(deadline: Deadline, of: Seen_) -> Deadline:
+    """Correct the kind of an attack on heads that goes on at one rate only: it cannot tell a minimum rate."""
+    slow = _slow_header(of)
+    if slow.kind != "min-rate" or not (deadline.kind == "idle" or deadline.idle_seconds):
+        return deadline
+    seconds = deadline.idle_seconds or deadline.seconds
+    return replace(deadline, kind="min-rate", min_rate=slow.min_rate, seconds=seconds, idle_seconds=None)
+
+
 def _endless(of: Seen_) -> Deadline:
-    deadline = of_dripped(of("slow-header", "stalled"), of("endless-header", "dripped"))
+    deadline = _of_one_rate(of_dripped(of("slow-header", "stalled"), of("endless-header", "dripped")), of)
     flood = [one.sent for one in of("endless-header", "flood") if one.seconds is not None]
     return replace(deadline, bytes=deadline.bytes or max(flood, default=None))
 
@@ -99,13 +112,13 @@ def _endless(of: Seen_) -> Deadline:
 _RULES: dict[str, Callable[[Seen_], Deadline]] = {
     "silent": _silent,
     "tls-silent": lambda of: of_stalled(of("tls-silent", "stalled"), of("tls-silent", "dripped")),
-    "slow-header": lambda of: of_dripped(of("slow-header", "stalled"), of("slow-header", "dripped")),
+    "slow-header": _slow_header,
     "endless-header": _endless,
     "slow-body": _slow_body,
     "stalled-body": lambda of: of_stalled(of("slow-body", "stalled"), of("slow-body", "dripped")),
     "slow-read": _slow_read,
     "idle": lambda of: of_stalled(of("idle", "stalled"), of("idle", "fed")),
     "half-close": lambda of: of_stalled(of("half-close", "stalled"), []),
-    "pipelined": lambda of: of_stalled(of("pipelined", "stalled"), of("pipelined", "dripped")),
+    "pipelined": lambda of: _of_one_rate(of_stalled(of("pipelined", "stalled"), of("pipelined", "dripped")), of),
     "websocket-silent": lambda of: of_stalled(of("websocket-silent", "stalled"), of("websocket-silent", "fed")),
 }

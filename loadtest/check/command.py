@@ -56,9 +56,8 @@ def command(
         with progress(console) as on_progress:
             report = run_check(plan, on_progress)
     shown.show(console, report)
-    write(files["json_file"], lambda: json.dumps(report.as_json(), indent=2) + "\n")
-    write(files["html_file"], lambda: page(report))
-    write(files["junit_file"], lambda: junit(report))
+    texts = {"json": lambda: json.dumps(report.as_json(), indent=2) + "\n", "html": lambda: page(report)}
+    write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: junit(report)}.items()))
     if report.interrupted:
         sys.exit(130)
     if least is not None and below(report.grade, least.upper()):

@@ -96,8 +96,9 @@ def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
 
 
 def none(seen: Collection[Seen]) -> Deadline:
-    """Return what is known of those that were never ended."""
-    return Deadline(connections=len(seen), watched=min((one.watched for one in seen), default=0.0))
+    """Return what is known if some were never ended: for how long these were watched."""
+    still = [one.watched for one in seen if one.seconds is None]
+    return Deadline(connections=len(seen), watched=min(still, default=0.0))
 
 
 def measured(kind: Kind, ends: Sequence[Seen]) -> Deadline:

@@ -119,7 +119,7 @@ class Check(AbstractContextManager["Check"]):
         self._begun = monotonic()
         self._baseline = ask(plan.target)
         self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
-        need_descriptors(max(plan.connections, _HONEST_CONNECTIONS))
+        need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
         self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
         self._plan = plan
@@ -181,9 +181,9 @@ class Check(AbstractContextManager["Check"]):
         tally = client.run(monotonic())
         if tally.interrupted:
             raise KeyboardInterrupt
-        # a proper 404 is a service, too: what was asked for is the user's
-        refused = sum(number for kind, number in tally.errors.items() if kind.startswith("status 4"))
-        ok = tally.ok + refused
+        # a proper 404 is a service, too, if that is the answer in calm: what was asked for is the user's
+        status = self._baseline.status
+        ok = tally.errors[f"status {status}"] if status >= 400 else tally.ok
         p99 = tally.latency.get_value_at_percentile(99) / 1000 if ok else None
         return Honest(ok, tally.due - ok, p99)
 

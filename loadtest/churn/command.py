@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import click
 
-from ..commands import File, Names, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, explained, file_option, of_target, progress, write
 from ..report import console
 from ..target import resolve
 from . import shown
@@ -21,12 +21,12 @@ from .run import churn as run_churn
 @click.command("churn", short_help="Move, expire and reset keep-alive connections.")
 @of_target("Churn at")
 @click.option("--connections", metavar="N", type=click.IntRange(1, 200_000), default=1000, show_default=True)
-@click.option("--duration", metavar="SECONDS", type=click.FloatRange(0.5, 86_400), default=30.0, show_default=True)
+@click.option("--duration", metavar="SECONDS", type=Numbers(0.5, 86_400), default=30.0, show_default=True)
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="steady", show_default=True,
               help="The connections act evenly, rise in number, act in bursts, or at one instant.")  # fmt: skip
-@click.option("--deadline", metavar="SECONDS", type=click.FloatRange(0.3, 3600),
+@click.option("--deadline", metavar="SECONDS", type=Numbers(0.3, 3600),
               help="The server's keep-alive deadline.  [default: it is measured]")  # fmt: skip
-@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0.5, 3600), default=90.0, show_default=True,
+@click.option("--limit", metavar="SECONDS", type=Numbers(0.5, 3600), default=90.0, show_default=True,
               help="Measure the deadline for so long before saying that there is none.")  # fmt: skip
 @click.option("--admin", "admin_url", metavar="URL", default="",
               help="The server's admin listener: compare with what it says.")  # fmt: skip
@@ -63,8 +63,7 @@ def command(
         with progress(console) as on_progress:
             result = run_churn(whole, on_progress)
     shown.show(console, result)
-    write(json_file, lambda: json.dumps(result.as_json(), indent=2) + "\n")
-    write(html_file, lambda: shown.page(result))
+    write((json_file, lambda: json.dumps(result.as_json(), indent=2) + "\n"), (html_file, lambda: shown.page(result)))
     sys.exit(130 if result.tally.interrupted else 4 if result.invalid else 1 if result.problems else 0)
 
 

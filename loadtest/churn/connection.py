@@ -41,7 +41,8 @@ class Rules:
     """What all connections of a run have in common.
 
     `deadline`: seconds of silence after which the server ends a connection, give or take `tolerance`; None if it does
-    not. `overdue`: seconds of silence that are too long. `spread`: come from many addresses of the loopback interface.
+    not. `overdue`: seconds of silence that are too long. `watched`: those for which it ended none, if there is no
+    deadline. `spread`: come from many addresses of the loopback interface.
     """
 
     target: Target
@@ -50,6 +51,7 @@ class Rules:
     tolerance: float
     overdue: float
     spread: bool
+    watched: float = 0.0
 
 
 class Silent(NamedTuple):
@@ -224,20 +226,21 @@ class Connection(Line):
         tally, rules = self._shared.tally, self._shared.rules
         silent = (now if self._state is State.SILENT else self._asked) - self._since
         deadline = rules.deadline or 0.0
-        early = silent + self._wrong < deadline - rules.tolerance
+        earliest = rules.watched if rules.deadline is None else rules.deadline
+        early = silent + self._wrong < earliest - rules.tolerance
         if self._state is State.SILENT:
             tally.cut[how] += 1
             record(tally.lateness, silent - deadline)
             record(tally.wrong, max(wrong, self._wrong))
             if early:
                 tally.early += 1
-                tally.early_by = max(tally.early_by, deadline - silent)
-            told = f"{deadline - silent:.1f} s before the deadline" if early else ""
+                tally.early_by = max(tally.early_by, earliest - silent)
+            told = f"{earliest - silent:.1f} s before the deadline" if early else ""
             self._shared.tell("cut", silent - deadline, told)
         elif not self.answers.count:
             self.on_trouble("closed without an answer", now)
             return
-        elif early or rules.deadline is None:
+        elif early:
             tally.lost += 1
             self._shared.tell("request", now - self._asked, "lost to a cut")
         else:

@@ -63,8 +63,11 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     tally = _churned(plan, rules, audit, progress)
     if not tally.opened:
         need_ports(tally.errors)
-    if audit:
-        audit.end(tally)
+    try:
+        if audit:
+            audit.end(tally)
+    except KeyboardInterrupt:
+        tally.interrupted = True
     server = baseline.server or known("", baseline.fields) or "unknown"
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return Result(plan, server, deadline, tally, at, audit.found if audit else None)
@@ -119,7 +122,7 @@ def _rules(plan: Plan, deadline: Deadline) -> Rules:
     seconds = deadline.seconds
     tolerance = max(0.02, deadline.spread, 0.01 * (seconds or 0.0))
     overdue = (seconds or plan.duration + plan.limit) * 1.2 + LATE
-    return Rules(plan.target, plan.profile, seconds, tolerance, overdue, _spreads(plan.target))
+    return Rules(plan.target, plan.profile, seconds, tolerance, overdue, _spreads(plan.target), plan.limit)
 
 
 def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress) -> Tally:

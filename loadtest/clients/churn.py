@@ -32,7 +32,7 @@ from select import EPOLLIN
 from typing import Final
 
 from ..churn.profiles import PROFILES, Act, Herd, Steady
-from ..dial import bind, close, source
+from ..dial import close, source
 from ..histogram import histogram, milliseconds, record
 from ..loop import Loop
 from ..peers.churn_protocol import CLOSE, MOVE, REPLY, REQUEST
@@ -244,11 +244,8 @@ class Crowd:
 
 def connected(port: int, address: str) -> socket.socket:
     """Return a connection from `address`, which does not block."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.settimeout(_STALLED)
+    sock = socket.create_connection(("127.0.0.1", port), _STALLED, (address, 0))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    bind(sock, address)
-    sock.connect(("127.0.0.1", port))
     sock.setblocking(False)
     return sock
 
@@ -281,17 +278,13 @@ def churned(crowd: Crowd, connections: int, seconds: float, usage: Callable[[], 
         crowd.close()
     return {
         **{name: late for name, late in milliseconds(crowd.lateness, (50, 99)).items() if late is not None},
-        "resets": under_load[Verdict.ANSWERED] / lasted,
-        "rate reached": reached * 100,
-        "firings": under_load[Verdict.FIRED] / lasted,
-        "CPU": (loaded.cpu - opened.cpu) / lasted * 100,
+        "resets": under_load[Verdict.ANSWERED] / lasted, "rate reached": reached * 100,
+        "firings": under_load[Verdict.FIRED] / lasted, "CPU": (loaded.cpu - opened.cpu) / lasted * 100,
         "per connection": (opened.resident - warm.resident) / max(connections - few, 1) / 1024,
         "growth": (loaded.resident - half[0].resident) / 1024**2 if half else 0.0,
         **{verdict.value: crowd.counts[verdict] for verdict in (Verdict.STALE, Verdict.EARLY, Verdict.LOST)},
-        "client's CPU": cpu / lasted * 100,
-        "wrong": crowd.counts[Verdict.WRONG],
-        "broken": crowd.broken,
-    }
+        "client's CPU": cpu / lasted * 100, "wrong": crowd.counts[Verdict.WRONG], "broken": crowd.broken,
+    }  # fmt: skip
 
 
 def main(port: str, pid: str, name: str, connections: str, period: str, seconds: str) -> None:

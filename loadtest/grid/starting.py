@@ -149,31 +149,20 @@ def _run(
         # some servers' workers are other users
         directory.chmod(0o755)
         values = {
-            "PYTHON": sys.executable,
-            "HERE": str(Path(__file__).parent),
-            "DIRECTORY": name,
-            "CONFIG": str(directory / "config"),
-            "PORT": str(port),
-            "UPSTREAM": str(upstream),
-            "ASGI": "loadtest.grid.served:asgi",
-            "WSGI": "loadtest.grid.served:wsgi",
+            "PYTHON": sys.executable, "HERE": str(Path(__file__).parent), "DIRECTORY": name,
+            "CONFIG": str(directory / "config"), "PORT": str(port), "UPSTREAM": str(upstream),
+            "ASGI": "loadtest.grid.served:asgi", "WSGI": "loadtest.grid.served:wsgi",
             "OPTIONS": ("\n" if config else " ").join(settings),
             "GO": golang.program("slow") if "@GO@" in command else "",
-        }
+        }  # fmt: skip
         (directory / "config").write_text(filled(config, values), encoding="utf-8")
         log = directory / "output"
         _refuse_taken(port)
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                filled(command, values).split(),
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # caddy keeps files there
-                env={**os.environ, "XDG_CONFIG_HOME": name, "XDG_DATA_HOME": name},
-                start_new_session=True,
-            )
+            # caddy keeps files there
+            around = {**os.environ, "XDG_CONFIG_HOME": name, "XDG_DATA_HOME": name}
+            process = subprocess.Popen(filled(command, values).split(), cwd=ROOT, env=around, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
         running = Running(process, log, port)
         try:
             running.wait()

@@ -89,8 +89,8 @@ class _Connection(Line):
             self.on_trouble("closed without an answer", now)
 
     def on_trouble(self, kind: str, now: float) -> None:
-        """Count an error."""
-        self._client.fail(self, kind)
+        """Count an error; with the time that it waited, if the request was sent."""
+        self._client.fail(self, kind, waited=self._is_open)
 
 
 class Client:
@@ -169,10 +169,10 @@ class Client:
         else:
             self._drop(connection)
 
-    def fail(self, connection: _Connection, kind: str) -> None:
-        """Drop a connection, and count an error if it carried a request."""
+    def fail(self, connection: _Connection, kind: str, *, waited: bool = False) -> None:
+        """Drop a connection, and count an error if it carried a request; `waited` is that of `count`."""
         if connection.due is not None:
-            self.count(monotonic() - connection.due, kind, waited=False)
+            self.count(monotonic() - connection.due, kind, waited=waited)
         else:
             self._idle.remove(connection)
         self._drop(connection)

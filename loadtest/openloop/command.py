@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from ..commands import File, Names, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, explained, file_option, of_target, progress, write
 from ..histogram import shown
 from ..report import console
 from ..target import UnusableTargetError, ask, resolve
@@ -30,12 +30,12 @@ def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
 
 @click.command("http", short_help="Ask any HTTP server at a fixed rate; latency.")
 @of_target("Ask")
-@click.option("--rate", metavar="R", type=click.FloatRange(0.1, 1_000_000), required=True, help="Requests per second.")
-@click.option("--duration", metavar="SECONDS", type=click.FloatRange(0.1, 86_400), default=10.0, show_default=True)
+@click.option("--rate", metavar="R", type=Numbers(0.1, 1_000_000), required=True, help="Requests per second.")
+@click.option("--duration", metavar="SECONDS", type=Numbers(0.1, 86_400), default=10.0, show_default=True)
 @click.option("--connections", type=click.IntRange(1, 20_000), default=64, show_default=True,
               help="Connections, all processes together; a request waits if none is free.")  # fmt: skip
 @click.option("--ramp", is_flag=True, help="Rise from nothing to the rate within the duration.")
-@click.option("--patience", metavar="SECONDS", type=click.FloatRange(0.01, 3600), default=10.0, show_default=True,
+@click.option("--patience", metavar="SECONDS", type=Numbers(0.01, 3600), default=10.0, show_default=True,
               help="Time of a request after which it is an error.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(0, 64), default=0,
               help="Client processes.  [default: as many as the rate needs]")  # fmt: skip
@@ -94,8 +94,8 @@ def _lines(result: Result) -> Iterator[str]:
     yield shown(result.latency_ms, 2)
     for kind, number in tally.errors.most_common():
         yield f"[red]{number}[/] {escape(kind)}"
-    if tally.due > tally.sent and not tally.interrupted:
-        yield f"The server is slower than the rate: {tally.due - tally.sent} requests found no free connection."
+    if late := tally.errors["not sent in time"]:
+        yield f"The server is slower than the rate: {late} requests found no free connection."
     used = f"used {tally.busy:.0%} of a processor"
     yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and {used}.[/]"
     if result.invalid:
@@ -109,7 +109,7 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     interrupted = any(result.tally.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
     trials = {"search": [result.as_json() for result in results]} if searching else {}
-    write(json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n")
+    write((json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n"))
     if interrupted:
         return 130
     if found is None:

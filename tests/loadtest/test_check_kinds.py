@@ -259,3 +259,37 @@ def test_the_pinned_names_of_attacks_are_there() -> None:
 def test_pings_are_answered_with_their_payload() -> None:
     assert pongs(b"\x89\x02ab\x81\x01x\x89\x00") == b"\x8a\x82\0\0\0\0ab\x8a\x80\0\0\0\0"
     assert pongs(b"\x82\x7e\x01\x00") == b""
+
+
+def of_heads(*others: Seen) -> list[Seen]:
+    """What was seen of slow heads under a minimum rate of 50 bytes per second after a second, and of others."""
+    heads = [replace(one, attack="slow-header") for one in (*stalled(1.0), *with_minimum(1.0, 50.0))]
+    return [*heads, *others]
+
+
+def test_one_rate_cannot_tell_a_minimum_rate_which_slow_heads_can() -> None:
+    endless = [end(None, 180.0, attack="endless-header", role="dripped") for _ in range(4)]
+    late = [end(1.25, 10.0, attack="pipelined", role="dripped")]
+    silent = [replace(one, attack="pipelined") for one in stalled(1.0)]
+    found = deadlines(of_heads(*endless, *silent, *late))
+    for name in ("endless-header", "pipelined"):
+        assert found[name].kind == "min-rate", name
+        assert found[name].min_rate == found["slow-header"].min_rate
+        assert found[name].seconds == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_minimum_rate_that_an_endless_head_reaches_late_is_no_absolute_deadline() -> None:
+    endless = [end(3.0, 40.0, attack="endless-header", role="dripped") for _ in range(4)]
+    found = deadlines(of_heads(*endless))["endless-header"]
+    assert (found.kind, found.idle_seconds) == ("min-rate", None)
+
+
+def test_an_idle_timeout_of_heads_stays_one() -> None:
+    heads = [replace(one, attack="slow-header") for one in (*stalled(1.0), *at_all_rates(None))]
+    endless = [end(None, 180.0, attack="endless-header", role="dripped") for _ in range(4)]
+    assert deadlines([*heads, *endless])["endless-header"].kind == "idle"
+
+
+def test_where_some_were_ended_the_others_tell_for_how_long_was_watched() -> None:
+    found = of_stalled([end(0.0), end(0.001), end(None), end(None)], [])
+    assert (found.kind, found.watched) == ("none", LIMIT)

@@ -6,9 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from loadtest import target
+from loadtest.__main__ import main
+from loadtest.commands import write
 from loadtest.servers import ROOT
 from tests.support.net import LOCALHOST
 
@@ -38,3 +47,97 @@ def test_ctrl_c_during_the_first_request_is_one_line(arguments: tuple[str, ...])
     assert "Interrupted" in output
     assert "Traceback" not in output
     assert "Aborted" not in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("http", "--rate", "nan"),
+        ("http", "--rate", "1", "--duration", "nan"),
+        ("http", "--rate", "1", "--patience", "nan"),
+        ("check", "--limit", "nan"),
+        ("churn", "--duration", "nan"),
+        ("churn", "--deadline", "NaN"),
+        ("churn", "--limit", "nan"),
+    ],
+)
+def test_nan_is_no_number(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [arguments[0], "http://127.0.0.1:1/", *arguments[1:]])
+    assert done.exit_code == 2
+    assert "is no number" in done.output
+
+
+def test_the_port_0_is_none() -> None:
+    with pytest.raises(target.ForbiddenTargetError, match="is no URL of HTTP"):
+        target.resolve("http://127.0.0.1:0/")
+
+
+@contextmanager
+def dripping(beginning: bytes) -> Iterator[target.Target]:
+    """A server that answers each connection with this, and then with a byte every 10 ms, until the client leaves."""
+    over = threading.Event()
+
+    def drip(client: socket.socket) -> None:
+        with client:
+            try:
+                client.sendall(beginning)
+                while not over.wait(0.01):
+                    client.sendall(b"x")
+            except OSError:
+                return
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                client = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=drip, args=(client,)).start()
+
+    with socket.create_server((LOCALHOST, 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield target.resolve(f"http://{LOCALHOST}:{listener.getsockname()[1]}/")
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: "])
+def test_an_answer_without_end_is_no_answer(beginning: bytes) -> None:
+    with dripping(beginning) as asked, pytest.raises(target.UnusableTargetError):
+        target.ask(asked, patience=0.2)
+
+
+def test_a_refusal_without_end_is_read_for_a_while() -> None:
+    with dripping(b"what?") as asked:
+        found = target.refusal(asked, patience=0.2)
+    assert found.startswith(b"what?")
+    assert len(found) < 2000
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_being_written(tmp_path: Path) -> None:
+    with pytest.raises(click.ClickException, match="cannot be written: No such file"):
+        write((tmp_path / "absent" / "a", lambda: "a"), (None, lambda: ""), (tmp_path / "b", lambda: "b"))
+    assert (tmp_path / "b").read_text() == "b"
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "old").write_text("old")
+
+    def full(self: Path, text: str, encoding: str) -> None:
+        self.write_bytes(text[:1].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(click.ClickException, match="No space left on device"):
+        write((tmp_path / "old", lambda: "new"))
+    monkeypatch.undo()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]
+
+
+def test_what_is_no_file_is_written_as_it_is() -> None:
+    write((Path("/dev/null"), lambda: "gone"))
+    assert not Path("/dev/null").is_file()

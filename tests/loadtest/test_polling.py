@@ -106,6 +106,26 @@ def test_an_open_loop_and_a_churn_poll_too() -> None:
     assert ("request", "") in told
 
 
+def test_a_cut_where_no_deadline_was_found_is_early() -> None:
+    """Silent connections were watched for ten seconds, and none was ended."""
+    tally = Tally()
+    with slow_server(Rule(idle=0.2)) as server:
+        rules = Rules(resolve(server.url), "steady", None, 0.05, 10.0, spread=False, watched=10.0)
+        crowd = Crowd(rules, Random(1), tally, lambda what, seconds, wrong: None)
+        crowd.connect(0, monotonic())
+        while not tally.cut.total():
+            crowd.loop.turn(monotonic() + 10.0)
+        crowd.close()
+    assert tally.early == tally.cut.total() == 1
+
+
+def test_a_request_that_is_never_answered_counts_with_the_time_that_it_waited() -> None:
+    with slow_server(Rule(raw=b"")) as server:
+        asked = Client(Load(resolve(server.url), Schedule(50.0, 0.1), 10, 10.0)).run(monotonic())
+    assert asked.ok == 0
+    assert asked.latency.get_total_count() == asked.errors.total() == 5
+
+
 @pytest.mark.parametrize(
     ("rule", "deadline", "wanted"),
     [
