@@ -1,8 +1,8 @@
 """Benchmarks: `python -m loadtest bench --list` names them.
 
 `contest` defines what a benchmark is, `runner` runs them in turns, and `processes`, `builds` and `golang` start the
-programs. Each benchmark is `BENCHMARK` in its module, which is imported on demand. Modules that run inside a measured
-process import only what they measure.
+programs. Each benchmark is `BENCHMARK` in its module, which is imported on demand, or its table in benchmarks.toml and
+nothing more. Modules that run inside a measured process import only what they measure.
 """
 
 from __future__ import annotations
