@@ -108,11 +108,9 @@ COMPILED = [
 # what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes
 INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
-
 # The commands that build. Others describe the package, for which nothing need be compiled: pip runs this file twice to
 # ask for that, and then to build.
 BUILDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
-
 LEVEL = os.environ.get("DEADLINED_OPT_LEVEL", "3")
 
 
@@ -130,11 +128,6 @@ def sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
-def compiles() -> bool:
-    """Is anything to be compiled by this command?"""
-    return not switched_on("DEADLINED_PURE") and not BUILDS.isdisjoint(sys.argv)
-
-
 def digests() -> str:
     """What is compiled, as lines of `sha256sum`."""
     files = [*sources(), *(str(header.relative_to(ROOT)) for header in (CLOCK, DOCSTRINGS))]
@@ -149,8 +142,10 @@ def remove_compiled() -> None:
 
 def extensions() -> list[Extension]:
     """What mypyc makes of the sources; nothing if that is not wanted or cannot be done."""
-    if not compiles():
+    if switched_on("DEADLINED_PURE") or BUILDS.isdisjoint(sys.argv):
         return []
+    # before anything is compiled: an edit during the build must not count as compiled
+    BuildAllOrNothing.record = digests()
     try:
         from mypyc.build import mypycify
 
@@ -327,8 +322,7 @@ class BuildTools(build_py):
 class BuildAllOrNothing(build_ext):
     """A build of which half the modules are compiled would not import."""
 
-    # read before anything is compiled: an edit during the build must not count as compiled
-    record = digests() if compiles() else ""
+    record = ""  # of what is compiled, if anything is
 
     def run(self) -> None:
         """Build; or leave nothing behind."""

@@ -21,6 +21,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest import target
 from loadtest.__main__ import main
+from loadtest.check import run as check_run
 from loadtest.target import ForbiddenTargetError, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -244,3 +245,26 @@ def test_a_server_that_dies_is_reported_not_raised() -> None:
         output, _ = process.communicate(timeout=50)
     assert process.returncode == 0, output
     assert "Traceback" not in output
+
+
+def test_a_refusal_that_honest_clients_do_not_get_in_calm_is_no_service() -> None:
+    """The first three connections are those that look at the target."""
+    with slow_server(Rule("absolute", 0.3, breaks=3, broken="429 Too Many Requests")) as server:
+        done = run(server.url, "--only", "silent", "--limit", "0.5", "--connections", "8")
+    assert done.exit_code == 3, done.output
+    assert "answers 0 of 30 honest requests" in done.output
+
+
+def test_a_status_that_the_url_has_in_calm_is_a_service() -> None:
+    with slow_server(Rule("absolute", 0.3, status="404 Not Found")) as server:
+        done = run(server.url, "--only", "silent", "--limit", "0.5", "--connections", "8")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_check_without_a_crowd_needs_no_descriptors_for_honest_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed: list[int] = []
+    monkeypatch.setattr(check_run, "need_descriptors", needed.append)
+    with slow_server(Rule("absolute", 0.3)) as server:
+        for connections in (0, 8):
+            run(server.url, "--only", "silent", "--limit", "0.5", "--connections", str(connections))
+    assert needed == [0, 200]

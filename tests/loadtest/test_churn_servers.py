@@ -19,6 +19,8 @@ from click.testing import CliRunner, Result
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.__main__ import main
+from loadtest.churn import run as churn_run
+from loadtest.churn.result import Audited
 from loadtest.servers import deadlined_command, running
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -248,3 +250,31 @@ def test_ctrl_c_before_anything_was_measured_is_one_line() -> None:
     assert process.returncode == 130
     assert "Interrupted before there was a result." in output
     assert "Traceback" not in output
+
+
+class InterruptedAudit:
+    """Asks nothing, and is interrupted while it waits for the server's last counts."""
+
+    def __init__(self, *_: object) -> None:
+        self.found = Audited()
+
+    def begin(self, *_: object) -> None:
+        pass
+
+    ask = answer = begin
+
+    def end(self, _: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_server_counts_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(churn_run, "Audit", InterruptedAudit)
+    with slow_server(Rule(idle=0.5)) as server:
+        file = tmp_path / "churn.json"
+        done = command(server.url, *SMALL, "--deadline", "0.5", "--admin", server.url, "--json", str(file))
+    assert done.exit_code == 130, done.output
+    found = json.loads(file.read_text())
+    assert found["interrupted"] is True
+    assert found["opened"] >= 30

@@ -16,6 +16,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.histogram import together
 from loadtest.openloop.client import Tally
+from loadtest.openloop.command import _lines
 from loadtest.openloop.condition import Condition
 from loadtest.openloop.result import Plan, Result, bottleneck
 from loadtest.openloop.run import best, holds, search
@@ -191,3 +192,10 @@ def test_percentiles_go_to_four_nines() -> None:
     assert latency["p99.9"] == pytest.approx(1.0, rel=0.01)
     assert latency["p99.99"] == pytest.approx(70.0, rel=0.01)
     assert latency["max"] == pytest.approx(900.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("kind", "slow"), [("not sent in time", True), ("Connection refused", False)])
+def test_a_server_is_slower_than_the_rate_if_requests_found_no_connection(kind: str, slow: bool) -> None:
+    tally = Tally(due=10, sent=5, ok=5, errors=Counter({kind: 5}))
+    told = "\n".join(_lines(Result(Plan(TARGET, 10.0, 1.0, 4, 1.0), tally)))
+    assert ("slower than the rate: 5 requests" in told) is slow

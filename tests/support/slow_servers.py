@@ -22,7 +22,8 @@ class Rule:
     fin, rst or 408; `idle`: seconds between requests; `large`: bytes of a response's body; `status` of it; `raw`:
     in place of any response; `stall`: the number of a request at which the whole server stops for so many seconds;
     `delay`: seconds before each response; `closes`: after each response; `breaks`: the number of connections after
-    which every response is 500; `drops`: the number of a connection's request that it closes upon without an answer.
+    which every response is `broken`; `drops`: the number of a connection's request that it closes upon without an
+    answer.
     """
 
     kind: str = "none"
@@ -38,6 +39,7 @@ class Rule:
     delay: float = 0.0
     closes: bool = False
     breaks: float = math.inf
+    broken: str = "500 Broken"
     drops: int = 0
 
     def until(self, began: float, last: float, received: int) -> float:
@@ -160,7 +162,7 @@ class SlowServer:
         await asyncio.sleep(self._rule.delay)
         fields = f"{self._rule.fields}\r\n" if ":" in self._rule.fields else ""
         fields += "Connection: close\r\n" if self._rule.closes else ""
-        status = self._rule.status if self.connections <= self._rule.breaks else "500 Broken"
+        status = self._rule.status if self.connections <= self._rule.breaks else self._rule.broken
         head = f"HTTP/1.1 {status}\r\nContent-Length: {self._rule.large}\r\n{fields}\r\n"
         writer.write(head.encode() + b"x" * self._rule.large)
         async with asyncio.timeout(None if self._rule.kind == "none" else self._rule.seconds):
