@@ -69,6 +69,7 @@ COMPILED = [
     "http/exchange.py",
     "http/handling.py",
     "http/handshake.py",
+    "http/heads.py",
     "http/inbox.py",
     "http/output.py",
     "http/peer.py",
@@ -169,8 +170,7 @@ def extensions() -> list[Extension]:
 # directly, and be compiled into one another.
 ONE_LIBRARY = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
 
-# All of mypyc's C is one file, so that functions can be compiled into one another, and one processor's work. As the
-# linker's it is done by all.
+# All of mypyc's C is one file, which one processor would compile. What the linker compiles is done by all.
 BY_LINKER = [*ONE_LIBRARY, f"-O{LEVEL}", "-flto=auto", "-g0"]
 
 # What did not run is compiled as ever, and not for size. It is an error if nothing was counted.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
+from functools import partial
 from typing import Final
 
 from ..errors import DeadlineExceeded
@@ -286,7 +287,12 @@ class Connection(UpgradedConnection):
         self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
-        report(level, "%s failed", exchange.request.line, error=error)
+        tell = partial(report, level, "%s failed", exchange.request.line, error=error)
+        if exchange.task is None:
+            tell()
+        else:
+            # loggers find there what the application says of its request
+            exchange.task.call_in_context(tell)
         if self.state == UPGRADED and self._upgraded is not None:
             self._upgraded.handler_left(True)
         elif exchange.link == LIVE:

@@ -28,13 +28,25 @@ class Exchange(ReceivingExchange):
     __slots__ = ()
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the response. The head is sent with the first piece of the body. Raise ResponseError for an invalid
-        head, Disconnected if the peer is gone."""
+        """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been
+        suspended for `heads.HOLD`. Raise ResponseError for an invalid head, Disconnected if the peer is gone."""
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
             self.writer.must_close = True
+        if self.task is not None:
+            self.task.response_started()
+
+    @property
+    def holds_head(self) -> bool:
+        """True if the head of the response waits for the first piece of the body."""
+        return self._link == LIVE and self.writer.status != 0 and not self.writer.started
+
+    def send_head(self) -> None:
+        """Send the head of the response if it waits. The head cannot say any more how long the body is."""
+        if self.holds_head:
+            self.try_send(b"", True)
 
     async def send(self, data: bytes, more: bool) -> None:
         """Send a piece of the body; `more` is False for the last one.
@@ -50,8 +62,11 @@ class Exchange(ReceivingExchange):
 
     def try_send(self, data: bytes, more: bool) -> bool:
         """Do what `send` does, if that needs no wait. If this returns False, the caller must call `finish_send()` at
-        once and await it."""
+        once and await it. An empty last piece raises nothing if the peer is gone: nothing is lost."""
+        ends = not (data or more)
         if self._link == DEAD:
+            if ends:
+                return True
             raise Disconnected("the peer is gone")
         writer = self.writer
         host = self._host
@@ -74,7 +89,7 @@ class Exchange(ReceivingExchange):
         need_not_wait = host.flush_soon(more)
         self._sending -= 1
         self._mark_if_sent()
-        return need_not_wait
+        return need_not_wait or (ends and self._link == DEAD)
 
     async def finish_send(self) -> None:
         """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone."""

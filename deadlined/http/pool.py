@@ -26,6 +26,7 @@ from ..poll import Poller
 from ..runtime import ContainedTask, ContainedTasks
 from .base import ConnectionBase, ConnectionTask
 from .connection import Connection
+from .heads import HeldHeads
 from .reporting import report
 from .timeouts import INF
 
@@ -91,6 +92,7 @@ class WorkerPool:
         "_unflushed",
         "_unflushed_since",
         "_workers",
+        "heads",
         "poller",
         "tasks",
     )
@@ -98,6 +100,7 @@ class WorkerPool:
     def __init__(self, tasks: ContainedTasks, poller: Poller, new_worker: Callable[[WorkerPool], PoolWorker]) -> None:
         self.tasks: Final = tasks
         self.poller: Final = poller
+        self.heads: Final = HeldHeads(poller)
         self._new_worker: Final = new_worker
         self._idle: list[PoolWorker] = []
         self._ready: deque[Connection] = deque()
@@ -259,6 +262,7 @@ class WorkerPool:
     def close(self) -> None:
         """Start no worker any more. Once the workers' tasks have ended, the caller closes the remaining connections."""
         self._ready.clear()
+        self.heads.close()
         self._closed = True
 
     def _call_worker(self) -> None:

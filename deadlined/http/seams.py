@@ -7,6 +7,8 @@ reach the server through its exchange.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..runtime import Host
 from .dates import DateLine
 from .draining import Draining
@@ -23,6 +25,14 @@ class HandlerTask:
 
     def arm(self, when: float) -> None:
         """Set the time at which the handler's deadline passes, absolute. `inf` disarms."""
+        raise NotImplementedError
+
+    def response_started(self) -> None:
+        """Note that the head of the response waits for the first piece of the body."""
+        raise NotImplementedError
+
+    def call_in_context(self, function: Callable[[], object]) -> None:
+        """Call `function()` in the context in which the handler runs, or has run."""
         raise NotImplementedError
 
     def response_sent(self) -> None:

@@ -12,7 +12,8 @@ Cost       A task per busy handler.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from ..runtime import ContainedTask
@@ -107,6 +108,16 @@ class Worker(PoolWorker):
             self._timer = Timer(_expire, self)
         self._pool.poller.set_timer(self._timer, when)
 
+    def response_started(self) -> None:
+        if self._task.runs_now:
+            self._task.watch()
+        elif self._exchange is not None:
+            # another task of the handler sends, and this one is suspended
+            self._pool.heads.add(self._exchange)
+
+    def call_in_context(self, function: Callable[[], object]) -> None:
+        self._task.call_in_context(function)
+
     def response_sent(self) -> None:
         """Detach the handler if it is suspended, because another task has sent the response. Otherwise it is detached
         when it suspends."""
@@ -198,7 +209,8 @@ class Worker(PoolWorker):
                 failure = RuntimeError("the handler has cancelled the task that runs it")
             connection.task_lost(None if self._cancelled else failure)
         elif failure is not None and self._usable:
-            report(logging.ERROR, "a handler ended its task after its response", error=failure)
+            text = "a handler ended its task after its response"
+            self._task.call_in_context(partial(report, logging.ERROR, text, error=failure))
 
     def _before_suspend(self) -> None:
         """Called when the task suspends: send its output, call workers for the other connections, and let its own go on
@@ -209,6 +221,8 @@ class Worker(PoolWorker):
             self._pool.flush()
         else:
             self._pool.flush_unless_called()
+            if exchange is not None and exchange.holds_head:
+                self._pool.heads.add(exchange)
         self._pool.leave_others()
         self._detach_handler()
 

@@ -41,6 +41,11 @@ class ContainedTask:
         code that made the `ContainedTasks`. Await it in this task, which must be `fresh`."""
         raise NotImplementedError
 
+    def call_in_context(self, function: Callable[[], object]) -> None:
+        """Call `function()` in the context in which `run` has run foreign code last, until `check`; in the caller's if
+        it has run none."""
+        raise NotImplementedError
+
     @property
     def fresh(self) -> bool:
         """True if foreign code may be run in the task."""

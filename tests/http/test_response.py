@@ -224,7 +224,7 @@ def test_a_length_is_digits(value: bytes) -> None:
 
 
 def test_a_length_is_given_once() -> None:
-    with pytest.raises(ResponseError, match="once"):
+    with pytest.raises(ResponseError, match="twice"):
         writer().start(200, [(b"content-length", b"5"), (b"Content-Length", b"5")])
 
 

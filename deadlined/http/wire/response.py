@@ -4,7 +4,7 @@ Facts      The head of a response is a few lines; h11 spends more time on writin
 Hazard     A header value with a line end in it is a second header (response splitting); a body that is longer or
            shorter than announced shifts every response after it.
 Answer     The head is written as one join and checked as one text. The body is counted against what was announced.
-           The head waits for the first piece of body, and both leave together.
+           The head leaves with the first piece of body, which may be empty.
            A large piece of body is handed on as it is.
 Cost       One set look-up per field, and one pass over the whole.
 """
@@ -184,8 +184,10 @@ class ResponseWriter:
 
     def _set_length(self, value: bytes) -> None:
         length = _number(value)
-        if length < 0 or self._length is not None:
-            raise ResponseError(f"Content-Length must be given once, in digits, not {value!r}")
+        if length < 0:
+            raise ResponseError(f"Content-Length must be given in digits, not {value!r}")
+        if self._length is not None:
+            raise ResponseError("Content-Length was given twice")
         self._length = self._left = length
 
     def _head(self, size: int, more: bool, date: bytes, keep_alive: bytes) -> bytes:

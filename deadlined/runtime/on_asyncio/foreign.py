@@ -19,17 +19,17 @@ from typing import Any
 class Foreign:
     """`await Foreign(origin, function, argument)` awaits `function(argument)` in a copy of the context `origin`."""
 
-    __slots__ = ("_argument", "_function", "_origin", "returned_at_once")
+    __slots__ = ("_argument", "_function", "context", "returned_at_once")
 
     def __init__(self, origin: Context, function: Callable[[Any], Awaitable[object]], argument: Any) -> None:
-        self._origin: Context = origin
+        self.context: Context = origin.copy()
         self._function: Any = function
         self._argument: Any = argument
         # True once the function has returned, if it has never suspended
         self.returned_at_once: bool = False
 
     def __await__(self) -> Generator[Any, Any, None]:
-        context: Any = self._origin.copy()
+        context: Any = self.context
         first = context.run(_run_to_first_trap, self._function, self._argument)
         if first is None:
             self.returned_at_once = True

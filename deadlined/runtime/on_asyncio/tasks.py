@@ -88,9 +88,12 @@ class AsyncioTasks(ContainedTasks):
 
     def watch(self, task: AsyncioTask) -> None:
         """Check in the next step of the loop whether `task` has suspended."""
-        if not self._watched:
+        watched = self._watched
+        if not watched:
             self.call_soon(self._check_watched)
-        self._watched.append(task)
+        elif watched[-1] is task:
+            return
+        watched.append(task)
 
     def _check_watched(self) -> None:
         watched, self._watched = self._watched, []
@@ -147,6 +150,12 @@ class AsyncioTask(ContainedTask):
         self._traces.remember()
         self._foreign = Foreign(self._tasks.origin, function, argument)
         return self._foreign
+
+    def call_in_context(self, function: Callable[[], object]) -> None:
+        if self._foreign is None:
+            function()
+        else:
+            self._foreign.context.run(function)
 
     @property
     def fresh(self) -> bool:

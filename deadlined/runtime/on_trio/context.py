@@ -41,20 +41,20 @@ class TaskContext:
 
 
 class RunInContextCopy:
-    """`await RunInContextCopy(origin, function, argument)` runs `function(argument)` in a copy of the context `origin`.
+    """`await RunInContextCopy(origin, function, argument)` runs `function(argument)` in `context`, a copy of `origin`.
 
     If the function suspends, the copy becomes the context of the task, also after the function has ended.
     """
 
-    __slots__ = ("_argument", "_function", "_origin")
+    __slots__ = ("_argument", "_function", "context")
 
     def __init__(self, origin: Context, function: Callable[[Any], Awaitable[object]], argument: Any) -> None:
-        self._origin: Context = origin
+        self.context: Final[Context] = origin.copy()
         self._function: Any = function
         self._argument: Any = argument
 
     def __await__(self) -> Generator[Any, Any, None]:
-        context = self._origin.copy()
+        context = self.context
         first = context.run(run_to_first_trap, self._function, self._argument)
         if first is None:
             return

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from typing import Any, Final
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_trio_token
+from trio.lowlevel import checkpoint_if_cancelled, current_task, current_trio_token
 
 from ..tasks import ContainedTask, ContainedTasks
 from .context import RunInContextCopy, TaskContext
@@ -89,6 +89,7 @@ class TrioTask(ContainedTask):
         "_body",
         "_context",
         "_ended",
+        "_foreign",
         "_guard",
         "_hook",
         "_nursery",
@@ -113,6 +114,8 @@ class TrioTask(ContainedTask):
         # made in `entered`, because they belong to the task that makes them
         self._context: TaskContext | None = None
         self._guard: TaskGuard | None = None
+        # what `run` has returned, until `check`
+        self._foreign: RunInContextCopy | None = None
         self._parker: TaskParker | None = None
         # async generators that foreign code has abandoned since the task last suspended
         self._abandoned: Generators = []
@@ -133,7 +136,14 @@ class TrioTask(ContainedTask):
         self._tasks.generators.forget(self._abandoned)
 
     def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
-        return RunInContextCopy(self._tasks.origin, function, argument)
+        self._foreign = RunInContextCopy(self._tasks.origin, function, argument)
+        return self._foreign
+
+    def call_in_context(self, function: Callable[[], object]) -> None:
+        if self._foreign is None or self._foreign.context is current_task().context:
+            function()
+        else:
+            self._foreign.context.run(function)
 
     @property
     def fresh(self) -> bool:
@@ -147,6 +157,7 @@ class TrioTask(ContainedTask):
         return self._close_abandoned() if self._abandoned else None
 
     def check(self) -> bool:
+        self._foreign = None
         guard = self._guard
         if guard is None or guard.intact:
             return True
