@@ -27,6 +27,7 @@ from click.testing import CliRunner
 from deadlined import __version__
 from deadlined.cli import main, serve_command
 from deadlined.http import Limits, Timeouts
+from deadlined.runtime import LOOPS
 from deadlined.service import ServeConfig
 from deadlined.timers import SCHEMES
 from tests.support.command import (
@@ -114,6 +115,12 @@ def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -
 )
 def test_a_wrong_argument_ends_it_with_2(arguments: list[str], words: list[str]) -> None:
     assert_one_line(run("serve", *arguments), 2, *words)
+
+
+def test_an_application_in_the_place_of_a_command_is_told_which_command_serves_it() -> None:
+    result = CliRunner().invoke(main, ["shop.web:app", "--port", "80"])
+    done = subprocess.CompletedProcess([], result.exit_code, result.stdout, result.stderr)
+    assert_one_line(done, 2, "'shop.web:app' is no command", "deadlined serve shop.web:app")
 
 
 def test_a_certificate_that_is_none_ends_it_with_2(tmp_path: Path) -> None:
@@ -371,6 +378,21 @@ def test_a_signal_with_nothing_open_ends_it_with_0(start: Starter, number: signa
     (draining,) = process.events("draining")
     assert (draining["signal"], draining["open"], draining["background"]) == (number.name, 0, 0)
     assert draining["seconds"] == 3600.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_signal_that_comes_when_all_is_done_changes_nothing(
+    start: Starter, tmp_path: Path, loop: str, number: signal.Signals
+) -> None:
+    (tmp_path / "slow_end.py").write_text(
+        "import atexit, time\nfrom apps import slow as app\natexit.register(time.sleep, 0.3)\n"
+    )
+    process = start("slow_end:app", "--loop", loop)
+    process.signal(number)
+    process.wait_for("stopped")
+    process.signal(number)
+    assert process.end() == (0, "")
 
 
 def test_a_signal_closes_idle_connections_and_ends_it_with_0(start: Starter) -> None:

@@ -62,7 +62,10 @@ class _Commands(click.Group):
             from .configuration import config_group
 
             return config_group
-        return super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        if found is None and ":" in cmd_name:
+            ctx.fail(f"{cmd_name!r} is no command, but may be an application: deadlined serve {cmd_name}")
+        return found
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

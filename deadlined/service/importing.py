@@ -34,8 +34,10 @@ def wrong(name: str, why: str, instead: str, details: str = "") -> StartupError:
     return StartupError(f"cannot load the application {name!r}: {why}{then}", WRONG_ARGUMENTS, details)
 
 
-def failed(name: str, what: str, error: BaseException, instead: str = "") -> StartupError:
+def failed(name: str, what: str, error: BaseException) -> StartupError:
     """Make the error of an application whose own code has raised `error`."""
+    # what asyncio says; uvicorn imports in a loop that runs
+    instead = "make what needs an event loop in the lifespan" if "no running event loop" in str(error) else ""
     return wrong(name, f"{what} failed: {told(error)}", instead, shown(error))
 
 

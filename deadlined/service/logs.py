@@ -69,6 +69,13 @@ def configure(level: str, stream: TextIO | None = None, layout: Layout | None = 
     return log
 
 
+def enable_loggers() -> None:
+    """Enable the server's own loggers. `logging.config` disables all that exist, unless it is told not to."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "deadlined" and isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
 class _Formatter(logging.Formatter):
     """A formatter of `logging` that gives whole lines."""
 

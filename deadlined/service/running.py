@@ -29,7 +29,7 @@ from .hangup import Hangup
 from .hints import LoopHint
 from .link import Link, Orders
 from .listening import listen, url_of
-from .logs import Log
+from .logs import Log, enable_loggers
 from .notify import Notifier
 from .output import write_last_lines_to
 from .page import LivePage
@@ -118,6 +118,8 @@ class Service:
         started = current_time()
         try:
             async with lifespan as state:
+                # the application may have configured logging, as it was imported or now
+                enable_loggers()
                 if lifespan.error is not None:
                     self._hint.search(lifespan.error)
                 tune_gc()
@@ -135,6 +137,10 @@ class Service:
                 self._voice.access.flush()
             for listener in listeners:
                 listener.close()
+        if self._config.timeouts.drain < float("inf"):
+            # a signal that is sent twice must not change the exit code; what keeps the process is ended by the drain's
+            # watchdog (`stopping.py`)
+            self._starting.ignore_signals()
         self.exit_code = CUT if server.was_cut else 0
         statistics = server.statistics()
         self._log(

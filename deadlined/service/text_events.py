@@ -50,7 +50,7 @@ def _still_draining(fields: Fields) -> str:
 def _left(connections: int, background: int) -> str:
     parts = [count_text(connections, "connection")] if connections else []
     if background:
-        parts.append(count_text(background, "handler in the background", "handlers in the background"))
+        parts.append(count_text(background, "background handler"))
     return " and ".join(parts)
 
 

@@ -341,6 +341,7 @@ def test_what_is_no_application_is_refused_with_what_to_give(here: Path, text: s
         ("def app(): return lambda environ, start_response: []", "what 'app' returns takes 2 arguments, as WSGI"),
         ("async def app(): ...", "'app' is a coroutine function; make the application in a plain function"),
         ("def app(): 1 / 0", "calling 'app' failed: ZeroDivisionError: division by zero ("),
+        ("import asyncio\ndef app(): asyncio.get_running_loop()", "; make what needs an event loop in the lifespan"),
     ],
 )
 def test_what_is_no_factory_is_refused_with_what_to_give(here: Path, text: str, said: str) -> None:

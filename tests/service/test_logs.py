@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import logging
+import logging.config
 import os
 import uuid
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from deadlined.service.entries import Layout
 from deadlined.service.json_lines import JsonLines
-from deadlined.service.logs import Log, choose_layout, configure
+from deadlined.service.logs import Log, choose_layout, configure, enable_loggers
 from deadlined.service.text_lines import TextLines
 
 
@@ -117,6 +118,19 @@ def test_configuring_again_writes_nothing_twice() -> None:
     output = Output()
     logging.getLogger("shop").error("once")
     assert output.line()["event"] == "once"
+
+
+def test_the_servers_own_loggers_outlive_an_applications_configuration(caplog: pytest.LogCaptureFixture) -> None:
+    ours, theirs = logging.getLogger("deadlined.http"), logging.getLogger("deadlinedlike")
+    try:
+        logging.config.dictConfig({"version": 1})
+        assert (ours.disabled, theirs.disabled) == (True, True)
+        enable_loggers()
+        assert (ours.disabled, theirs.disabled) == (False, True)
+    finally:
+        for logger in list(logging.root.manager.loggerDict.values()):
+            if isinstance(logger, logging.Logger):
+                logger.disabled = False
 
 
 def test_the_fields_begin_in_one_order_whoever_speaks() -> None:

@@ -454,3 +454,33 @@ def ask(where: Path) -> bytes:
         while data := client.recv(65536):
             received += data
     return received
+
+
+# logging
+
+SILENCING = """
+import logging.config
+logging.config.dictConfig({
+    "version": 1,
+    "handlers": {"err": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr"}},
+    "root": {"handlers": ["err"], "level": "INFO"},
+})
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    raise ValueError("told to everybody")
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_application_that_disables_all_loggers_does_not_hide_its_own_failures(
+    start: Starter, tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "silencing.py").write_text(SILENCING)
+    process = start("silencing:app", "--loop", loop)
+    assert process.get().startswith("HTTP/1.1 500 ")
+    process.signal()
+    code, err = process.end()
+    assert code == 0
+    assert "GET / failed" in err
+    assert "ValueError: told to everybody" in err

@@ -219,7 +219,7 @@ def test_a_client_cannot_move_the_cursor(field: str) -> None:
         (
             "draining",
             {"signal": "SIGTERM", "open": 1, "background": 2, "seconds": 30.0},
-            "SIGTERM: draining for at most 30 s; 1 connection and 2 handlers in the background open.",
+            "SIGTERM: draining for at most 30 s; 1 connection and 2 background handlers open.",
         ),
         (
             "draining",
@@ -239,7 +239,7 @@ def test_a_client_cannot_move_the_cursor(field: str) -> None:
         (
             "still draining",
             {"open": 0, "background": 1, "phases": {}, "left": None},
-            "draining: 1 handler in the background",
+            "draining: 1 background handler",
         ),
         (
             "stopped",
