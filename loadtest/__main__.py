@@ -36,10 +36,8 @@ _RESULTS = click.option("--results", metavar="DIR", type=FOLDER, default=RESULTS
 def _require_compiled(_: click.Context, __: click.Parameter, asked: bool) -> None:
     """Exit with 2 if a compiled package was asked for and another would be measured."""
     if asked and not COMPILED:
-        raise click.UsageError(
-            f"a compiled deadlined was asked for, and {Path(deadlined.__file__).parent} is not compiled: "
-            "pip install -e . with a C compiler"
-        )
+        text = f"a compiled deadlined was asked for, and {Path(deadlined.__file__).parent} is not compiled"
+        raise click.UsageError(f"{text}: pip install -e . with a C compiler")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -190,10 +188,8 @@ def slow_command(connections: int) -> None:
     _finish(lambda: slow.run(connections))
 
 
-main.add_command(check_command)
-main.add_command(grid_command)
-main.add_command(http_command)
-main.add_command(churn_command)
+for command in (check_command, grid_command, http_command, churn_command):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -38,13 +38,9 @@ class Child:
         root = str(Path(__file__).resolve().parent.parent)
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), function.__module__, function.__name__]
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+        around = {**os.environ, "PYTHONPATH": path}
         with theirs:
-            self._process = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": path},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            self._process = subprocess.Popen(command, env=around, pass_fds=[theirs.fileno()], start_new_session=True)
         self.pid = self._process.pid
         self.connection: Connection[Any, Any] = Connection(ours.detach())
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,18 +109,32 @@ def rendered(template: Path, **values: Any) -> str:
 
 def write(*files: tuple[File, Callable[[], str]]) -> None:
     """Write files: each path that there is, and its text. What cannot be written is one line each, and then exit code
-    1. A file is replaced when its text is complete: on a full disk the old one stays."""
+    1."""
     failures = []
     for path, text in files:
-        if path is None:
-            continue
-        fresh = path if path.exists() and not path.is_file() else path.with_name(f".{path.name}.new")
         try:
-            fresh.write_text(text(), encoding="utf-8")
-            fresh.replace(path)
+            if path is not None:
+                put(path, text())
         except OSError as error:
-            if fresh != path:
-                fresh.unlink(missing_ok=True)
             failures.append(f"{path} cannot be written: {error.strerror}")
     if failures:
         raise click.ClickException("\n".join(failures))
+
+
+def put(path: Path, text: str) -> None:
+    """Replace a file when its text is complete: on a full disk the old one stays. A link, a device or a mounted file
+    is written over, because what has its name must stay; so is a file in a folder that takes no new one."""
+    fresh = path.with_name(f".{path.name}.new")
+    if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
+        path.write_text(text, encoding="utf-8")
+        return
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, fresh)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        if error.errno != errno.EBUSY:
+            raise
+        path.write_text(text, encoding="utf-8")

@@ -24,6 +24,7 @@ from .target import ForbiddenTargetError
 
 # seconds from an order to the first request, so that all processes have begun
 LEAD = 0.3
+NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
 # descriptors of a process beside its connections
 _SPARE = 100
 
@@ -36,16 +37,20 @@ def need_descriptors(connections: int, less: str = "fewer --connections") -> Non
     wanted = connections + _SPARE
     limit = raise_file_limit(max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
     if limit < wanted:
-        raise ForbiddenTargetError(
-            f"{connections} connections need {wanted} descriptors in a process, and the limit is {limit}: "
-            f"raise it (ulimit -n), or give {less}"
-        )
+        need = f"a process needs {wanted} descriptors, {connections} of them for connections"
+        advice = f", or give {less}" if limit > _SPARE else ""
+        raise ForbiddenTargetError(f"{need}, and the limit is {limit}: raise it (ulimit -n){advice}")
+
+
+def lacks_ports(troubles: Iterable[str]) -> bool:
+    """Tell if one of these failures says that there are no ports."""
+    return any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles)
 
 
 def need_ports(troubles: Iterable[str]) -> None:
     """ForbiddenTargetError if one of these failures says that there are no ports."""
-    if any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles):
-        raise ForbiddenTargetError("no free port is left on this machine: wait a minute, or give fewer --connections")
+    if lacks_ports(troubles):
+        raise ForbiddenTargetError(NO_PORTS)
 
 
 class Crew:

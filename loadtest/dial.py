@@ -33,12 +33,6 @@ def source(number: int) -> str:
     return f"127.{1 + place // _ADDRESSES}.{place % _ADDRESSES}.1"
 
 
-def bind(endpoint: socket.socket, address: str) -> None:
-    """Let the socket connect from this address. The port is chosen then: it must be free for that pair only."""
-    endpoint.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
-    endpoint.bind((address, 0))
-
-
 def begin(target: Target, address: str = "", *, narrow: bool = False) -> socket.socket:
     """Return a socket that does not block and begins to connect; wait for EPOLLOUT, and `proceed`. OSError if it fails.
 
@@ -54,7 +48,9 @@ def begin(target: Target, address: str = "", *, narrow: bool = False) -> socket.
             endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
             endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if address:
-            bind(endpoint, address)
+            # the port is chosen when it connects: it must be free for that pair of addresses only
+            endpoint.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+            endpoint.bind((address, 0))
         _require(endpoint.connect_ex(target.address), (0, errno.EINPROGRESS))
     except OSError:
         endpoint.close()

@@ -89,11 +89,8 @@ def update(documents: Sequence[Path], directory: Path) -> list[Path]:
         document.write_text(text, encoding="utf-8")
     results = [kept.path for kept in files.values()]
     pictures = [picture for path in results if (picture := path.with_suffix(".png")).exists()]
-    return [
-        *documents,
-        *_copied(pictures, documents[0].parent / "img"),
-        *_copied(results, documents[0].with_suffix("")),
-    ]
+    first = documents[0]
+    return [*documents, *_copied(pictures, first.parent / "img"), *_copied(results, first.with_suffix(""))]
 
 
 def _copied(files: Iterable[Path], directory: Path) -> list[Path]:

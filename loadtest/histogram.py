@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from time import monotonic, thread_time
+from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
@@ -43,8 +43,8 @@ class Tally:
     """What one process has counted: numbers, counters and histograms. It can be sent to another process, and added.
 
     `errors` by kind. `latency` of requests, `late`: how late this client was to act; both in microseconds. `seconds`
-    from the start to the end; `busy`: the part of a processor that was used in them. `largest`: names of which the
-    largest counts, not the sum.
+    from the start to the end; `busy`: the part of them in which it used a processor or waited for one. `largest`:
+    names of which the largest counts, not the sum.
     """
 
     largest: ClassVar = frozenset({"seconds", "busy", "interrupted"})
@@ -56,10 +56,10 @@ class Tally:
     busy: float = 0.0
     interrupted: bool = False
 
-    def ended(self, start: float, cpu: float) -> None:
-        """Note the time since `start`, and the processor's since `cpu`, of the clock of `time.thread_time`."""
+    def ended(self, start: float, worked: float) -> None:
+        """Note the time since `start`, and how many seconds of it the client has `worked` (loop.py)."""
         self.seconds = max(monotonic() - start, 1e-9)
-        self.busy = (thread_time() - cpu) / self.seconds
+        self.busy = worked / self.seconds
 
     @property
     def late_ms(self) -> float:

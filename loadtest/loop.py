@@ -17,7 +17,7 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from time import monotonic
+from time import monotonic, thread_time
 
 # called with epoll's mask, the time, and the largest error of that time; times in seconds
 OnEvents = Callable[[int, float, float], None]
@@ -89,6 +89,10 @@ class Loop:
         if seconds:
             select.select([self._epoll], [], [], seconds)
         return self._epoll.poll(0, max(1, len(self._watched)))
+
+    def worked(self) -> float:
+        """Return the seconds so far in which this thread has used a processor, or waited for one."""
+        return thread_time() + self._delayed()
 
     def _delayed(self) -> float:
         """Return the seconds so far that this thread has waited for a processor; 0 if the kernel does not count."""

@@ -13,16 +13,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 import deadlined
 from deadlined.timers import COMPILED
+
+from .commands import put
 
 # what is measured, and what it is measured with
 _PEERS = (
@@ -117,17 +118,6 @@ def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
     path = directory / f"{name}.json"
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     facts = {"at": stamp, **revision(), "machine": machine(), "versions": versions()}
-    path.write_text(json.dumps({**facts, **result}, indent=2) + "\n", encoding="utf-8")
+    put(path, json.dumps({**facts, **result}, indent=2) + "\n")
     console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path
-
-
-def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is left-aligned, the others right-aligned."""
-    facts = machine()
-    table = Table(title=title, caption=f"Python {facts['python']}, timers {facts['timers']}, {facts['cores']} cores")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

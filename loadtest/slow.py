@@ -20,13 +20,14 @@ from statistics import median
 from time import monotonic
 
 import msgspec
+from rich.table import Table
 
 from .crew import LEAD, crew
 from .histogram import milliseconds
 from .openloop import run as openloop
 from .openloop.client import Load, Tally
 from .openloop.schedule import Schedule
-from .report import console, show
+from .report import console, machine
 from .servers import Record, Server, deadlined_command, raise_file_limit, running, tool
 from .target import resolve
 
@@ -127,16 +128,19 @@ def _cut(server: Server, mode: Mode) -> list[Record]:
 
 def run(connections: int) -> bool:
     """Run all modes and print a table. True if all went well."""
-    outcomes = []
+    table = Table(title=f"slowhttptest, {connections} connections each, against deadlined serve")
+    for column in ("attack", "reason", "cut", "early", "late", "cut after p50/max", "honest ok/failed", "honest p99"):
+        table.add_column(column, justify="left" if column == "attack" else "right", no_wrap=column == "attack")
+    good = True
     for mode in MODES:
         console.print(f"{mode.name}: {connections} connections, {mode.reason} expected after {mode.deadline:g} s ...")
-        outcomes.append(run_mode(mode, connections))
-    show(
-        f"slowhttptest, {connections} connections each, against deadlined serve",
-        ("attack", "reason", "cut", "early", "late", "cut after p50/max", "honest ok/failed", "honest p99"),
-        [_row(outcome) for outcome in outcomes],
-    )
-    return all(outcome.good for outcome in outcomes)
+        outcome = run_mode(mode, connections)
+        table.add_row(*_row(outcome))
+        good &= outcome.good
+    facts = machine()
+    table.caption = f"Python {facts['python']}, timers {facts['timers']}, {facts['cores']} cores"
+    console.print(table)
+    return good
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:

@@ -65,9 +65,7 @@ class Target:
         """Return a client's context; None for plain HTTP. The certificate is not verified: the address was chosen."""
         if not self.tls:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context = unverified()
         context.set_alpn_protocols(["http/1.1"])
         return context
 
@@ -82,6 +80,14 @@ class Target:
         except BaseException:
             endpoint.close()
             raise
+
+
+def unverified() -> ssl.SSLContext:
+    """Return the context of a client that believes every server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def parse(url: str) -> SplitResult:
@@ -123,16 +129,16 @@ def resolve(url: str, owned: Sequence[str] = ()) -> Target:
 def _permit(host: str, address: str, owned: set[str]) -> None:
     """Return if the address may be attacked. ForbiddenTargetError otherwise."""
     numeric = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(numeric, ipaddress.IPv6Address) and numeric.ipv4_mapped:
-        numeric = numeric.ipv4_mapped
+    # 6to4 goes through relays of the internet, whatever address is in it
+    relayed = isinstance(numeric, ipaddress.IPv6Address) and numeric.sixtofour
+    if isinstance(numeric, ipaddress.IPv6Address):
+        numeric = numeric.ipv4_mapped or numeric
     if numeric.is_loopback or str(numeric) in owned:
         return
     shown = host if host == address else f"{host} resolves to {address}, which"
-    if numeric.is_global or numeric.is_multicast:
-        raise ForbiddenTargetError(
-            f"{shown} is a public address. If the machine is yours, say so by its address: "
-            f"--i-own-this-target {numeric}"
-        )
+    if numeric.is_global or numeric.is_multicast or relayed:
+        text = f"{shown} is a public address. If the machine is yours, say so by its address"
+        raise ForbiddenTargetError(f"{text}: --i-own-this-target {numeric}")
     if host.lower() not in owned:
         raise ForbiddenTargetError(f"{shown} is not loopback. If it is yours: --i-own-this-target {host}")
 
@@ -170,13 +176,16 @@ def ask(target: Target, patience: float = PATIENCE) -> Baseline:
 
     `patience`: seconds to wait for the whole of it.
 
-    Redirections and responses of 500 and above are no target either: nothing could be said of a server that fails
-    honest requests, and another URL must be named by the user, not by the server.
+    Redirections, 400, and responses of 500 and above are no target either: nothing could be said of a server that
+    fails honest requests, and another URL must be named by the user, not by the server.
     """
     baseline = _exchange(target, patience)
     if 300 <= baseline.status < 400:
         where = baseline.fields.get("location", "elsewhere")
         raise UnusableTargetError(f"{target.url} redirects ({baseline.status}) to {where}: give the URL that answers")
+    if baseline.status == 400:
+        hint = "is it https, or does it want a client certificate?"
+        raise UnusableTargetError(f"{target.url} answers 400 to an honest request: {hint}")
     if baseline.status >= 500:
         raise UnusableTargetError(f"{target.url} answers {baseline.status}: it fails honest requests")
     return baseline
@@ -215,7 +224,8 @@ def _exchange(target: Target, patience: float) -> Baseline:
         hint = "; perhaps it wants a client certificate" if target.tls else ""
         raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}{hint}") from error
     if not answers.complete or answers.status is None:
-        hint = "; perhaps it wants a client certificate" if target.tls and not received else ""
+        guess = "perhaps it wants a client certificate" if target.tls else "is it https?"
+        hint = "" if received else f"; {guess}"
         raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")
     return Baseline(answers.status, answers.fields.get("server", ""), answers.fields, received, answers.keeps_alive)
 

@@ -39,13 +39,12 @@ class Churn(Programs):
         most, period, seconds = self.numbers[case]
         connections = min(most, raise_file_limit(most + _SPARE) - _SPARE)
         around = {**os.environ, **builds.environment(contestant)}
+        ours = builds.environment(builds.INSTALLED)
         with running(self.command(contestant), core=SERVER_CORE, environment=around) as server:
             sizes = (server.port, server.pid, case, connections, period, seconds)
             client = [sys.executable, "-m", "loadtest.clients.churn", *map(str, sizes)]
             try:
-                found = processes.run(
-                    client, builds.environment(builds.INSTALLED), core=CLIENT_CORE, seconds=seconds + _PATIENCE
-                )
+                found = processes.run(client, ours, core=CLIENT_CORE, seconds=seconds + _PATIENCE)
             except ContestantError as error:
                 raise ContestantError(f"{error}\n{''.join(server.output)}") from error
         if wrong := {name: count for name in ("wrong", "broken") if (count := found.pop(name))}:

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from ..servers import raise_file_limit
+from ..target import unverified
 from .contest import Benchmark, Contestant
 from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
-from .web_servers import ECHO, ENTRIES, Case, any_certificate, serving
+from .web_servers import ECHO, ENTRIES, Case, serving
 
 # descriptors beside those of the connections
 _OTHERS: Final = 500
@@ -55,7 +56,7 @@ class Idle(Benchmark):
         # fewer if the machine does not allow as many
         connections = min(asked.connections, self._most)
         connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
-        context = any_certificate() if asked.speaks == "tls" else None
+        context = unverified() if asked.speaks == "tls" else None
         with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
             return {**crowd.cost(server, connections, self._seconds), "connections": connections}
 

@@ -29,17 +29,13 @@ PATIENCE = 300.0
 
 
 def output(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    *,
-    core: int | None = None,
-    seconds: float = PATIENCE,
+    command: Sequence[str], environment: Mapping[str, str] = {}, *, core: int | None = None, seconds: float = PATIENCE
 ) -> tuple[str, str]:
     """Run a command to its end, and return what it printed and its errors. `environment` is added to this process's.
 
     ContestantError with both if it fails, or takes longer than `seconds`.
     """
-    around = {**os.environ, **(environment or {})}
+    around = {**os.environ, **environment}
     try:
         # this thread is on that core, too, but only waits
         with on_core(core):
@@ -54,11 +50,7 @@ def output(
 
 
 def run(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    *,
-    core: int | None = SERVER_CORE,
-    seconds: float = PATIENCE,
+    command: Sequence[str], environment: Mapping[str, str] = {}, *, core: int = SERVER_CORE, seconds: float = PATIENCE
 ) -> dict[str, float]:
     """Run a command to its end and return the JSON object in its last line of output.
 

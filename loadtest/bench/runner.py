@@ -160,9 +160,8 @@ def recall(path: Path, benchmark: Benchmark) -> Results | None:
     if read["quick"]:
         raise RuntimeError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
     if list(read["metrics"]) != list(benchmark.metrics):
-        raise RuntimeError(
-            f"{path} has other metrics, or other sizes ({', '.join(read['metrics'])}): run without --add"
-        )
+        metrics = ", ".join(read["metrics"])
+        raise RuntimeError(f"{path} has other metrics, or other sizes ({metrics}): run without --add")
     here, then = {**machine(), **revision(), "versions": versions()}, {**read, **read["machine"]}
     if others := [f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name]]:
         raise RuntimeError(f"{path} was measured with {', '.join(others)}, which is another now: run without --add")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import shutil
 import socket
-import ssl
 import sys
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from typing import Final, Literal
 
 from .. import apps, frameworks
 from ..servers import START, Server, running, tool
+from ..target import unverified
 from . import builds, client, golang, processes
 from .contest import Contestant, ContestantError, table
 from .crowd import WEBSOCKET, Crowd
@@ -30,11 +30,7 @@ ECHO: Final = "loadtest.apps:echo"
 MAIN: Final = "hello"
 
 # what each application answers, by path; the pages are those of loadtest/peers/go/web, too
-ANSWERS: Final = {
-    **frameworks.ANSWERS,
-    PAGES: {path: body for path, (_, body) in apps.PAGES.items()},
-    ECHO: {},
-}
+ANSWERS: Final = {**frameworks.ANSWERS, PAGES: {path: body for path, (_, body) in apps.PAGES.items()}, ECHO: {}}
 
 
 @dataclass(frozen=True)
@@ -107,8 +103,7 @@ ENTRIES: Final[Mapping[str, Entry]] = {entry["name"]: Entry(**entry) for entry i
 def free_port() -> int:
     """Return a port on which no socket listens at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 @functools.cache
@@ -119,15 +114,6 @@ def certificate() -> tuple[Path, Path]:
     command = [tool("openssl"), "req", "-x509", *curve, "-nodes", "-keyout", str(key), "-out", str(made), "-days", "2"]
     processes.output([*command, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
     return made, key
-
-
-@functools.cache
-def any_certificate() -> ssl.SSLContext:
-    """Return the context of a client that believes every server."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 @contextmanager
@@ -160,7 +146,7 @@ def ask(port: int, case: Case) -> None:
 
 
 def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
-    with urllib.request.urlopen(url, data, timeout=START, context=any_certificate()) as response:
+    with urllib.request.urlopen(url, data, timeout=START, context=unverified()) as response:
         found = response.read()
     if found != body:
         raise ContestantError(f"{url} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")

@@ -19,6 +19,8 @@ PASS_OK, WEAK_OK = 0.99, 0.9
 PASS_P99, PASS_TIMES = 250.0, 5.0
 # an attack that is ended later than it should, but within so many times that, is weak and no failure
 WEAK_TIMES = 5.0
+# a deadline that is set to that time is seen a little later: seconds, and the part of it
+EDGE, EDGE_PART = 0.05, 0.01
 
 GRADES = "ABCDEF"
 
@@ -28,9 +30,7 @@ Judged = tuple[Verdict, str]
 TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
 # the rules as text, with these numbers
 _TEXT = Path(__file__).with_name("rules.txt").read_text(encoding="utf-8").rstrip()
-RULES = _TEXT.format(
-    PASS_OK=PASS_OK, WEAK_OK=WEAK_OK, PASS_P99=PASS_P99, PASS_TIMES=PASS_TIMES, WEAK_TIMES=WEAK_TIMES, TIMES=TIMES
-)
+RULES = _TEXT.format_map(globals())
 
 
 def verdict(attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float) -> Judged:
@@ -54,7 +54,7 @@ def held_verdict(attack: Attack, deadline: Deadline, limit: float) -> Judged:
         return "fail", f"the connection was held for {limit:g} s, and would be longer"
     if deadline.kind not in attack.enough:
         return "fail", "the server ends it if it stalls, and never if it drips"
-    if seconds <= attack.within:
+    if seconds <= attack.within * (1 + EDGE_PART) + EDGE:
         return "pass", f"ended after {_text(seconds)}"
     late = f"ended after {_text(seconds)}; {attack.within:g} s would do"
     return ("weak" if seconds <= WEAK_TIMES * attack.within else "fail"), late

@@ -159,7 +159,8 @@ def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tupl
     if not ends or len({one.rate for one in others}) < 2:
         return None
     if (calculated := _calculated(ends, when)) is not None:
-        return calculated, calculated
+        # jitter is a line, too, of a rate that nobody has tried
+        return (calculated, calculated) if calculated <= 2 * max(map(_pace, others)) else None
     fastest = max(map(_pace, ends))
     if lived and fastest < min(map(_pace, lived)):
         return fastest, min(map(_pace, lived))

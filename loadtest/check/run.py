@@ -97,15 +97,15 @@ def _gone(target: Target, paralysed: str) -> str:
 def _shown(baseline: Baseline, server: str) -> str:
     if server == "haproxy":
         return f"HAProxy, in front of {baseline.server or 'an unknown server'}"
-    return baseline.server or server or "unknown"
+    status = f", answers {baseline.status}" if baseline.status >= 400 else ""
+    return (baseline.server or server or "unknown") + status
 
 
 def _need_service(calm: Honest) -> None:
     if calm.failed * 10 > calm.ok + calm.failed:
-        raise UnusableTargetError(
-            f"the server answers {calm.ok} of {calm.ok + calm.failed} honest requests within {HONEST_PATIENCE:g} s "
-            f"before any attack, at {HONEST_RATE:g} a second: it cannot be graded"
-        )
+        served = f"{calm.ok} of {calm.ok + calm.failed} honest requests within {HONEST_PATIENCE:g} s"
+        when = f"before any attack, at {HONEST_RATE:g} a second"
+        raise UnusableTargetError(f"the server answers {served} {when}: it cannot be graded")
 
 
 class Check(AbstractContextManager["Check"]):
@@ -264,7 +264,9 @@ class Check(AbstractContextManager["Check"]):
             outcome = Outcome(attack, deadline, *verdict(attack, deadline, honest, self._calm, self._plan.limit))
             if attack.enough is not None and not deadline.connections and attack.name in troubles:
                 outcome = replace(outcome, verdict="fail", why=f"not measured: {troubles[attack.name]}")
-            yield replace(outcome, honest=honest, crowd=crowd, advice=self._advice(server, outcome))
+            else:
+                outcome = replace(outcome, advice=self._advice(server, outcome))
+            yield replace(outcome, honest=honest, crowd=crowd)
 
     def _advice(self, server: str, outcome: Outcome) -> str:
         if outcome.verdict in ("pass", "unfinished"):

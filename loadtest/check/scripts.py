@@ -21,7 +21,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..target import Target, upgrade
+from ..target import Target, unverified, upgrade
 from .script import Script
 
 # seconds between two pieces; an idle timeout must be longer than that to be told from an absolute deadline
@@ -232,8 +232,7 @@ def crowd_size(facts: Facts, name: str, connections: int) -> int:
 
 def client_hello(target: Target) -> bytes:
     """Return the first message of a TLS handshake, which costs a server a signature to answer."""
-    context = target.context() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
+    context = target.context() or unverified()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     half = context.wrap_bio(incoming, outgoing, server_hostname=target.host)
     try:

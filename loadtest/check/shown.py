@@ -64,7 +64,7 @@ def seconds_text(outcome: Outcome) -> str:
     """Return the seconds and their spread."""
     deadline = outcome.deadline
     if deadline.seconds is None:
-        return "" if outcome.attack.enough is None else f"> {deadline.watched:.0f} s"
+        return "" if outcome.attack.enough is None or not deadline.connections else f"> {deadline.watched:.0f} s"
     return f"{deadline.seconds:.3f} s ± {deadline.spread / 2 * 1000:.0f} ms"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Channel
 from select import EPOLLIN
-from time import monotonic, thread_time
+from time import monotonic
 from typing import Any
 
 from ..loop import Loop
@@ -106,7 +106,7 @@ class _Run:
         for number in range(order.part, order.connections, order.parts):
             opening = crowd.shared.profile.opening(number, order.connections, order.duration)
             crowd.loop.at(order.start + opening, partial(crowd.connect, number))
-        cpu = thread_time()
+        worked = crowd.loop.worked()
         try:
             while not crowd.shared.finishing:
                 self._turn(self._end)
@@ -114,7 +114,7 @@ class _Run:
                     tally.stopped = f"{order.bytes / 2**30:g} GiB were received, which is the limit"
                 if monotonic() >= self._end or tally.stopped:
                     crowd.finish()
-            tally.ended(order.start, cpu)
+            tally.ended(order.start, crowd.loop.worked() - worked)
             while crowd.open:
                 self._turn(monotonic() + _REPORT)
         finally:

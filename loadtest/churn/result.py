@@ -81,7 +81,7 @@ class Result:
     @property
     def invalid(self) -> str:
         """Say why the figures are the client's; "" if they are the server's."""
-        return bottleneck(self.tally.late_ms, self.tally.busy, milliseconds(self.tally.latency)["p50"] or 0.0)
+        return bottleneck(self.tally)
 
     @property
     def problems(self) -> list[str]:

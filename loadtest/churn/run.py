@@ -23,7 +23,7 @@ from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..child import Child
 from ..commands import OnProgress
-from ..crew import LEAD, crew, need_descriptors, need_ports
+from ..crew import LEAD, crew, need_descriptors
 from ..dial import PER_ADDRESS
 from ..histogram import together
 from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask
@@ -46,8 +46,8 @@ _ASKED = (0.3, 0.6, 0.9)
 def churn(plan: Plan, progress: OnProgress) -> Result:
     """Run the plan. Ctrl-C ends it early: the result says so, and has what was measured.
 
-    UnusableTargetError if the target or its admin listener cannot be used, ForbiddenTargetError if the machine has too
-    few ports or descriptors.
+    UnusableTargetError if the target or its admin listener cannot be used, ForbiddenTargetError if the machine cannot
+    have so many ports or descriptors.
     """
     need_descriptors(-(-plan.connections // plan.clients), "more --processes or fewer --connections")
     _need_ports(plan)
@@ -61,8 +61,6 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     if audit:
         audit.begin()
     tally = _churned(plan, rules, audit, progress)
-    if not tally.opened:
-        need_ports(tally.errors)
     try:
         if audit:
             audit.end(tally)
@@ -80,10 +78,8 @@ def _need_service(plan: Plan, baseline: Baseline) -> None:
         raise UnusableTargetError(f"{plan.target.url} closes each connection: there is no keep-alive to churn")
     least = plan.connections * baseline.size
     if least > BYTES:
-        raise ForbiddenTargetError(
-            f"one response to each connection is {least / 2**30:.0f} GiB, and {BYTES / 2**30:g} are the limit: "
-            "give a URL with a smaller response"
-        )
+        text = f"one response to each connection is {least / 2**30:.0f} GiB, and {BYTES / 2**30:g} are the limit"
+        raise ForbiddenTargetError(f"{text}: give a URL with a smaller response")
 
 
 def _spreads(target: Target) -> bool:
@@ -96,10 +92,9 @@ def _need_ports(plan: Plan) -> None:
         low, high = map(int, text.split())
         ports = high - low + 1
         if not _spreads(plan.target) and plan.connections > ports:
-            raise ForbiddenTargetError(
-                f"{plan.connections} connections from one address need as many ports, and this machine has {ports}: "
-                f"give fewer --connections (against 127.0.0.1 every {PER_ADDRESS} have an address of their own)"
-            )
+            text = f"{plan.connections} connections from one address need as many ports, and this machine has {ports}"
+            advice = f"give fewer --connections (against 127.0.0.1 every {PER_ADDRESS} have an address of their own)"
+            raise ForbiddenTargetError(f"{text}: {advice}")
 
 
 def _measured(plan: Plan, progress: OnProgress) -> Deadline:

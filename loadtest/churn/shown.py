@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..histogram import milliseconds, shown
+from .connection import ENDING
 from .result import Audited, Result
 
 _PAGE = 110  # the page's width in letters
@@ -53,6 +54,8 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "latency", shown(milliseconds(tally.latency))
     ends = ", ".join(f"{number} by {how}" for how, number in tally.cut.most_common())
     yield "cut in silence", f"{tally.cut.total()} ({ends or 'none'}); {tally.early} early, {tally.overdue} not in time"
+    if plan.duration + ENDING < (deadline.seconds or 0.0):
+        yield "", "the run was shorter than the deadline: no cut could come"
     if deadline.seconds is not None:
         yield "  after the deadline", shown(milliseconds(tally.lateness))
         yield "  error of the clock", shown(milliseconds(tally.wrong))
@@ -61,7 +64,7 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "left by the client", f"{tally.closed} closed, {tally.reset} reset"
     if tally.announced:
         yield "ended by a response", f"{tally.announced}"
-    used = f"the busiest used {tally.busy:.0%} of a processor"
+    used = f"the busiest had work for {tally.busy:.0%} of the time"
     yield "the client", f"{plan.clients} process(es), late by {tally.late_ms:.1f} ms (p99); {used}"
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from ..check.attacks import ATTACKS
 from ..check.run import Check, Plan, collect
+from ..commands import put
 from ..report import machine, revision
 from ..target import UnusableTargetError
 from .contestants import Contestant
@@ -135,10 +136,7 @@ class _Group:
             **found,
         }
         self._grid.directory.mkdir(parents=True, exist_ok=True)
-        path = self._path(contestant)
-        half = path.with_suffix(".part")
-        half.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        half.replace(path)
+        put(self._path(contestant), json.dumps(result, indent=1) + "\n")
         grade = found["report"]["grade"] if "report" in found else found["failed"]
         self._say(f"{contestant.name}: {grade}")
 

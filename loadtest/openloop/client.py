@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic, thread_time
+from time import monotonic
 
 from .. import dial, histogram
 from ..histogram import record
@@ -80,9 +80,14 @@ class _Connection(Line):
         if self.due is None:
             self._client.fail(self, "")
             return
-        before = self.answers.count
-        if ended := self.read(now):
-            self.answers.end()
+        before, ended = self.answers.count, True
+        try:
+            if ended := self.read(now):
+                self.answers.end()
+        except OSError:
+            # a complete answer may come with a reset
+            if self.answers.count == before:
+                raise
         if self.answers.count > before:
             self._client.answered(self, now, reuse=self.answers.keeps_alive and not ended)
         elif ended:
@@ -108,7 +113,7 @@ class Client:
 
     def run(self, start: float, stopped: Callable[[], bool] = lambda: False) -> Tally:
         """Ask from `start` on, on the clock of `time.monotonic`, until all is answered or `stopped` says so."""
-        cpu = thread_time()
+        worked = self.loop.worked()
         try:
             self._ask(start, stopped)
         except KeyboardInterrupt:
@@ -116,8 +121,8 @@ class Client:
         finally:
             for connection in list(self._connections):
                 self._drop(connection)
+            self.tally.ended(start, self.loop.worked() - worked)
             self.loop.close()
-        self.tally.ended(start, cpu)
         return self.tally
 
     def _ask(self, start: float, stopped: Callable[[], bool]) -> None:
@@ -161,8 +166,9 @@ class Client:
     def answered(self, connection: _Connection, now: float, *, reuse: bool) -> None:
         """Count a response; keep the connection for another request, if it may be."""
         assert connection.due is not None
-        status = connection.answers.status or 0
-        self.count(now - connection.due, "" if 200 <= status < 400 else f"status {status}")
+        waited, status = now - connection.due, connection.answers.status or 0
+        wrong = "" if 200 <= status < 400 else f"status {status}"
+        self.count(waited, "no answer in time" if waited > self.load.patience else wrong)
         connection.due = None
         if self.load.reuse and reuse:
             self._idle.append(connection)

@@ -16,21 +16,24 @@ from ..report import console
 from ..target import UnusableTargetError, ask, resolve
 from .condition import Condition
 from .result import Plan, Result
-from .run import best, holds, search
+from .run import LEAST, MOST, best, holds, search
 from .run import run as run_plan
 
 
 def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Condition, ...]:
     """Parse the conditions, or say what is wrong."""
     try:
-        return tuple(map(Condition.parse, texts))
+        given = tuple(map(Condition.parse, texts))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+    # a refusal is fast, and a failure has no latency
+    implied = given and not any(one.metric.startswith("error") for one in given)
+    return (*given, Condition.parse("errors>1%")) if implied else given
 
 
 @click.command("http", short_help="Ask any HTTP server at a fixed rate; latency.")
 @of_target("Ask")
-@click.option("--rate", metavar="R", type=Numbers(0.1, 1_000_000), required=True, help="Requests per second.")
+@click.option("--rate", metavar="R", type=Numbers(LEAST, MOST), required=True, help="Requests per second.")
 @click.option("--duration", metavar="SECONDS", type=Numbers(0.1, 86_400), default=10.0, show_default=True)
 @click.option("--connections", type=click.IntRange(1, 20_000), default=64, show_default=True,
               help="Connections, all processes together; a request waits if none is free.")  # fmt: skip
@@ -40,7 +43,8 @@ def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
 @click.option("--processes", type=click.IntRange(0, 64), default=0,
               help="Client processes.  [default: as many as the rate needs]")  # fmt: skip
 @click.option("--fail-if", "conditions", metavar="CONDITION", callback=_conditions, multiple=True,
-              help="Exit with 1 if this is true: 'p99>50ms', 'errors>0.1%', 'rate<900'. Can be repeated.")  # fmt: skip
+              help="Exit with 1 if this is true: 'p99>50ms', 'errors>0.1%', 'rate<900'. Can be repeated. "
+              "'errors>1%' is added if none is of errors.")  # fmt: skip
 @click.option("--search", "searching", is_flag=True,
               help="Find the highest rate at which no --fail-if is true; --rate is the first.")  # fmt: skip
 @file_option("--json", "Write the figures as JSON.")
@@ -51,12 +55,14 @@ def command(
 
     \b
       python -m loadtest http http://127.0.0.1:8000/ --rate 1000 --duration 10
+      python -m loadtest http http://127.0.0.1:8000/ --rate 500 --fail-if 'p99>50ms'
       python -m loadtest http http://127.0.0.1:8000/ --rate 500 --fail-if 'p99>50ms' --fail-if 'errors>0'
       python -m loadtest http http://127.0.0.1:8000/ --rate 500 --fail-if 'p99>50ms' --search
 
     A request that finds all connections busy waits, and its latency counts while it does; one that was never answered
     counts with the time that it waited, and as an error. So a server that stalls shows it. If the client was too slow
-    itself, the run is invalid and says so.
+    itself, the run is invalid and says so. What fails fast has good latencies: with a --fail-if more than 1 % of errors
+    fails a run, too, unless one is of errors.
 
     Only loopback addresses are asked, unless --i-own-this-target names the target, as for `check`.
 
@@ -74,6 +80,8 @@ def command(
         if not baseline.keeps_alive:
             click.echo("The server closes each connection: every request opens a new one, which counts.", err=True)
         first = Plan(target, **plan)
+        if not len(first.share(0).schedule):
+            raise click.UsageError("no request is due within the --duration at this --rate")
         results = search(first, conditions, _run) if searching else [_run(first)]
     sys.exit(_finish(results, conditions, searching, json_file))
 
@@ -81,7 +89,7 @@ def command(
 def _run(plan: Plan) -> Result:
     with progress(console) as on_progress:
         result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
-    console.print("\n  ".join(_lines(result)), highlight=False)
+    console.print("\n  ".join(_lines(result)), highlight=False, soft_wrap=True)
     return result
 
 
@@ -96,8 +104,7 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"[red]{number}[/] {escape(kind)}"
     if late := tally.errors["not sent in time"]:
         yield f"The server is slower than the rate: {late} requests found no free connection."
-    used = f"used {tally.busy:.0%} of a processor"
-    yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and {used}.[/]"
+    yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and had work for {tally.busy:.0%} of the time.[/]"
     if result.invalid:
         yield f"[yellow]Invalid: {escape(result.invalid)}.[/]"
     if tally.interrupted:
@@ -108,16 +115,17 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     """Write the figures, say what failed, and return the exit code."""
     interrupted = any(result.tally.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
-    trials = {"search": [result.as_json() for result in results]} if searching else {}
+    trials: dict[str, Any] = {}
+    if searching:
+        tried = [{**result.as_json(), "holds": holds(result, conditions)} for result in results]
+        trials = {"found": found and found.plan.rate, "search": tried}
+        rate = f"{found.plan.rate:g}/s" if found else "none"
+        console.print(f"The highest rate that holds{' so far' * interrupted}: {rate}", highlight=False)
     write((json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n"))
     if interrupted:
         return 130
-    if found is None:
-        click.echo("No rate holds.", err=True)
-        return 1
-    if searching:
-        console.print(f"The highest rate that holds: {found.plan.rate:g}/s", highlight=False)
-        return 0
+    if found is None or searching:
+        return 0 if found else 1
     if found.invalid:
         return 4
     for condition in conditions:

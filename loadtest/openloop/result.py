@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from .. import histogram
+from ..crew import NO_PORTS, lacks_ports
 from ..histogram import milliseconds
 from ..target import Target
 from .client import Load, Tally
@@ -18,7 +20,7 @@ PER_PROCESS = 8000.0
 # A request that this client was late to notice says something of the client. One in a hundred may be late by so many
 # ms, which a busy machine does to any process, or by this part of the server's median.
 LATE_MS, LATE_PART = 20.0, 0.25
-# the part of a processor that a client may use: above it the next request waits for the client
+# the part of the time that a client may use a processor or wait for one: above it the next request waits for the client
 BUSY = 0.95
 
 
@@ -37,7 +39,7 @@ class Plan:
     @property
     def clients(self) -> int:
         """The number of processes: at most one per connection, and one per processor unless told."""
-        wanted = self.processes or min(os.cpu_count() or 1, math.ceil(self.rate / PER_PROCESS))
+        wanted = self.processes or min(len(os.sched_getaffinity(0)), math.ceil(self.rate / PER_PROCESS))
         return max(1, min(wanted, self.connections))
 
     def share(self, part: int) -> Load:
@@ -68,20 +70,20 @@ class Result:
     @property
     def invalid(self) -> str:
         """Say why the figures are the client's; "" if they are the server's."""
-        return bottleneck(self.tally.late_ms, self.tally.busy, self.latency_ms["p50"] or 0.0)
+        return bottleneck(self.tally)
 
     def figures(self) -> dict[str, float]:
         """Return what conditions compare. Without any response every latency is infinite."""
         latencies = {name: float("inf") if value is None else value for name, value in self.latency_ms.items()}
         errors = self.tally.errors.total()
-        part = errors / self.tally.due if self.tally.due else 0.0
-        return {**latencies, "errors": float(errors), "error part": part, "rate": self.rate}
+        return {**latencies, "errors": errors, "error part": errors / max(self.tally.due, 1), "rate": self.rate}
 
     def as_json(self) -> dict[str, Any]:
         """Return the fixed names, and more.
 
         `due`: requests of the schedule; `errors`: those without a proper response; `client_late_ms_p99`: how late the
-        client was to notice that one was due; `client_busy`: the part of a processor that the busiest process used.
+        client was to notice that one was due; `client_busy`: the part of the time in which the busiest process used a
+        processor, or waited for one.
         """
         plan, tally = self.plan, self.tally
         return {
@@ -101,10 +103,14 @@ class Result:
         }
 
 
-def bottleneck(late_ms: float, busy: float, median_ms: float) -> str:
+def bottleneck(tally: histogram.Tally) -> str:
     """Return why the figures are the client's and not the server's; "" if they are not. Pure."""
-    if busy > BUSY:
-        return f"a client process used {busy:.0%} of a processor: ask for less, or give more --processes"
-    if late_ms > max(LATE_MS, LATE_PART * median_ms):
-        return f"the client itself was late, by {late_ms:.1f} ms for one request in a hundred: it had no processor"
+    if lacks_ports(tally.errors):
+        return NO_PORTS
+    if tally.busy > BUSY:
+        busy = f"a client process had work for {tally.busy:.0%} of the time"
+        return f"{busy}: ask for less, or give more --processes or processors"
+    if tally.late_ms > max(LATE_MS, LATE_PART * (milliseconds(tally.latency)["p50"] or 0.0)):
+        late = f"the client itself was late, by {tally.late_ms:.1f} ms"
+        return f"{late} for one request in a hundred: it had no processor"
     return ""

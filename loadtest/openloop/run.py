@@ -17,7 +17,9 @@ from .result import Plan, Result
 
 # the search ends when the highest rate that holds and the lowest that does not differ by this part
 CLOSE_ENOUGH = 0.05
-_TRIALS = 20
+_TRIALS = 40
+# the least and the highest rate that can be asked, per second
+LEAST, MOST = 0.1, 1_000_000
 
 
 def main(channel: Connection[Any, Any]) -> None:
@@ -40,8 +42,9 @@ def run(plan: Plan, progress: Callable[[float], object]) -> Result:
 
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:
-    """Tell if no condition that fails a run is true, and the server and not the client was measured."""
-    return not result.invalid and not any(condition.true_of(result.figures()) for condition in conditions)
+    """Tell if no condition that fails a run is true, and the server and not the client was measured, nor nothing."""
+    figures, measured = result.figures(), result.tally.due and not result.invalid
+    return bool(measured) and not any(condition.true_of(figures) for condition in conditions)
 
 
 def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Result]) -> list[Result]:
@@ -60,9 +63,9 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
             good = rate
         else:
             bad = rate
-        if bad < 1.0:
+        rate = min(2 * good, MOST) if math.isinf(bad) else max((good + bad) / 2, LEAST)
+        if rate in (good, bad):
             break
-        rate = 2 * good if math.isinf(bad) else (good + bad) / 2
     return results
 
 

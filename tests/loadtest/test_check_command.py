@@ -22,6 +22,8 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest import target
 from loadtest.__main__ import main
 from loadtest.check import run as check_run
+from loadtest.check.outcome import Honest
+from loadtest.check.script import Seen
 from loadtest.target import ForbiddenTargetError, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -76,6 +78,8 @@ def test_what_cannot_be_written_is_said() -> None:
         (["http://93.184.215.14/"], "is a public address"),
         (["http://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]/"], "is a public address"),
         (["http://[::ffff:93.184.215.14]/"], "is a public address"),
+        (["http://[2002:5db8:d70e::1]/"], "--i-own-this-target 2002:5db8:d70e::1"),
+        (["http://[2002:7f00:1::1]/"], "is a public address"),
         (["http://10.1.2.3/"], "is not loopback"),
         (["http://192.168.1.1/", "--i-own-this-target", "192.168.1.2"], "is not loopback"),
     ],
@@ -151,15 +155,19 @@ def test_a_port_where_nobody_listens() -> None:
     ("rule", "text"),
     [
         (Rule(raw=b"220 mail.example ESMTP\r\n"), "speaks no HTTP/1.1"),
-        (Rule(raw=b""), "closes the connection without a complete answer"),
+        (Rule(raw=b""), "closes the connection without a complete answer; is it https?"),
         (
             Rule(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"),
-            "closes the connection without a complete answer",
+            "closes the connection without a complete answer\n",
         ),
         (Rule(status="302 Found", fields="Location: /login"), "redirects (302) to /login: give the URL that answers"),
+        (
+            Rule(status="400 Bad Request"),
+            "answers 400 to an honest request: is it https, or does it want a client cert",
+        ),
         (Rule(status="500 Internal Server Error"), "answers 500: it fails honest requests"),
     ],
-    ids=["mail", "silence", "half", "redirect", "500"],
+    ids=["mail", "silence", "half", "redirect", "400", "500"],
 )
 def test_a_target_that_does_not_answer_honest_requests(rule: Rule, text: str) -> None:
     with slow_server(rule) as server:
@@ -206,7 +214,8 @@ def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch)
     with slow_server(Rule()) as server:
         done = run(server.url, "--connections", "4000")
     assert done.exit_code == 2
-    assert "4000 connections need 4100 descriptors in a process, and the limit is 1000" in " ".join(done.output.split())
+    text = "a process needs 4100 descriptors, 4000 of them for connections, and the limit is 1000"
+    assert f"{text}: raise it (ulimit -n), or give fewer --connections" in " ".join(done.output.split())
 
 
 @contextmanager
@@ -259,6 +268,19 @@ def test_a_status_that_the_url_has_in_calm_is_a_service() -> None:
     with slow_server(Rule("absolute", 0.3, status="404 Not Found")) as server:
         done = run(server.url, "--only", "silent", "--limit", "0.5", "--connections", "8")
     assert done.exit_code == 0, done.output
+    assert "(unknown, answers 404)" in done.output
+
+
+def test_what_could_not_be_measured_gets_no_advice_and_counts_with_what_was_felt() -> None:
+    with slow_server(Rule()) as server:
+        plan = check_run.Plan(resolve(server.url), frozenset({"silent"}), 0.5, 8)
+        with check_run.Check(plan, lambda *_: None) as check:
+            check._seen = [Seen("silent", "stalled", 0.0, None, 0.0, trouble="Connection refused")]
+            check._felt = {"silent": (Honest(1, 9, 5.0), 8)}
+            report = check.report()
+    (outcome,) = report.outcomes
+    assert (outcome.verdict, outcome.why, outcome.advice) == ("fail", "not measured: Connection refused", "")
+    assert (outcome.honest, report.grade) == (Honest(1, 9, 5.0), "F")
 
 
 def test_a_check_without_a_crowd_needs_no_descriptors_for_honest_clients(monkeypatch: pytest.MonkeyPatch) -> None:

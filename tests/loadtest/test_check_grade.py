@@ -40,7 +40,10 @@ def judged(
     ("name", "kind", "seconds", "expected"),
     [
         ("slow-header", "absolute", 60.0, "pass"),
-        ("slow-header", "absolute", 60.1, "weak"),
+        ("slow-header", "absolute", 60.64, "pass"),
+        ("slow-header", "absolute", 60.66, "weak"),
+        ("half-close", "absolute", 5.09, "pass"),
+        ("half-close", "absolute", 5.11, "weak"),
         ("slow-header", "absolute", 301.0, "fail"),
         ("slow-header", "min-rate", 20.0, "pass"),
         ("slow-header", "idle", 0.5, "fail"),
@@ -146,6 +149,7 @@ def test_each_grade_is_below_those_before_it() -> None:
 
 
 def test_the_rules_name_every_grade_and_every_time() -> None:
+    assert "and 1% of it and 0.05 s" in RULES
     assert all(f"\n  {letter}  " in RULES for letter in GRADES)
     assert all(f"{one.name} {one.within:g} s" in RULES for one in ATTACKS if one.enough)
 
@@ -282,6 +286,11 @@ def test_the_table_shows_all_and_keeps_brackets() -> None:
     assert "put [a guard] in front" in text
     assert "Grade: E" in text
     assert "none, 9 failed" in text
+
+
+def test_what_was_not_measured_has_no_time() -> None:
+    outcome = Outcome(attack("silent"), Deadline(), "fail", "not measured: refused")
+    assert seconds_text(outcome) == ""
 
 
 def test_rates_between_two_bounds_and_spreads_are_shown() -> None:

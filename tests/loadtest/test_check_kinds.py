@@ -116,6 +116,13 @@ def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     assert (found.kind, found.min_rate) == ("min-rate", (200.0, 300.0))
 
 
+def test_ends_that_jitter_has_put_on_a_line_are_of_no_rate_that_nobody_has_tried() -> None:
+    # the faster, the later, by 0.12 s at most: 12,500 bytes per second would do that, and 3,000 were tried
+    late = [end(0.5 + rate * 4e-5, rate, role="dripped", went=round(rate * 0.5)) for rate in RATES]
+    found = of_stalled(stalled(0.5), late)
+    assert (found.kind, found.min_rate) == ("absolute", None)
+
+
 def test_none_is_none_and_says_for_how_long_it_was_watched() -> None:
     for found in (of_dripped(stalled(None), at_all_rates(None)), of_stalled(stalled(None), at_all_rates(None))):
         assert (found.kind, found.seconds, found.close, found.watched) == ("none", None, "none", LIMIT)

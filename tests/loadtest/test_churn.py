@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import math
+import os
 import pickle
 import random
 import socket
@@ -14,6 +17,7 @@ from select import EPOLLIN
 from time import monotonic
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
@@ -21,6 +25,7 @@ from loadtest.check.kinds import Deadline
 from loadtest.churn.connection import Rules, Silent
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.result import Audited, Claim, Plan, Result, claims, listed
+from loadtest.churn.shown import show
 from loadtest.churn.tally import Tally
 from loadtest.dial import source
 from loadtest.histogram import milliseconds, record, together
@@ -235,4 +240,18 @@ def test_disagreements_are_problems() -> None:
 
 
 def test_a_client_that_was_busy_is_no_measurement() -> None:
-    assert "used 99% of a processor" in result(tally(seconds=5.0, busy=0.99)).invalid
+    assert "had work for 99% of the time" in result(tally(seconds=5.0, busy=0.99)).invalid
+
+
+def test_a_machine_without_ports_is_no_measurement() -> None:
+    lacking = tally(seconds=5.0, opened=3, errors=Counter({os.strerror(errno.EADDRNOTAVAIL): 2}))
+    assert result(lacking).invalid.startswith("no free port is left on this machine")
+
+
+@pytest.mark.parametrize(("deadline", "short"), [(5.0, False), (6.5, True), (None, False)])
+def test_a_run_that_is_shorter_than_the_deadline_says_so(deadline: float | None, short: bool) -> None:
+    found = replace(result(tally(seconds=5.0, busy=0.5)), deadline=Deadline("none", deadline))
+    out = io.StringIO()
+    show(Console(width=120, file=out), found)
+    assert ("shorter than the deadline: no cut could come" in out.getvalue()) is short
+    assert "had work for 50% of the time" in out.getvalue()

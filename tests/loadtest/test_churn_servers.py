@@ -195,7 +195,7 @@ def test_too_few_descriptors_and_ports_are_one_clear_line(monkeypatch: pytest.Mo
         patch.setattr("loadtest.crew.raise_file_limit", lambda wanted: 500)
         done = command(server.url, "--connections", "20000")
         assert done.exit_code == 2
-        assert "10000 connections need 10100 descriptors in a process" in " ".join(done.output.split())
+        assert "a process needs 10100 descriptors, 10000 of them for connections" in " ".join(done.output.split())
         patch.undo()
         patch.setattr("loadtest.churn.run._spreads", lambda target: False)
         done = command(server.url, "--connections", "80000", "--processes", "50")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
 import subprocess
@@ -141,3 +143,54 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_is_no_file_is_written_as_it_is() -> None:
     write((Path("/dev/null"), lambda: "gone"))
     assert not Path("/dev/null").is_file()
+
+
+def test_a_pipe_is_written_into(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write((tmp_path / "pipe", lambda: "text"))
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_names_is_written(there: bool, tmp_path: Path) -> None:
+    if there:
+        (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write((tmp_path / "link", lambda: "new"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o640)
+    write((tmp_path / "file", lambda: "new"))
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_in_a_folder_that_takes_no_new_one_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("old")
+    number = (tmp_path / "file").stat().st_ino
+    # root may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    write((tmp_path / "file", lambda: "new"))
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "file").stat().st_ino == number
+
+
+def test_a_mounted_file_cannot_be_replaced_and_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(self: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    (tmp_path / "file").write_text("old")
+    monkeypatch.setattr(Path, "replace", busy)
+    write((tmp_path / "file", lambda: "new"))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "new")]

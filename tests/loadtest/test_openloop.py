@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +20,12 @@ from hypothesis import strategies as st
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.histogram import together
-from loadtest.openloop.client import Tally
-from loadtest.openloop.command import _lines
+from loadtest.loop import Loop
+from loadtest.openloop.client import Client, Load, Tally
+from loadtest.openloop.command import _conditions, _finish, _lines, _run, command
 from loadtest.openloop.condition import Condition
 from loadtest.openloop.result import Plan, Result, bottleneck
-from loadtest.openloop.run import best, holds, search
+from loadtest.openloop.run import LEAST, MOST, best, holds, search
 from loadtest.openloop.schedule import Schedule
 from loadtest.target import Target
 
@@ -127,18 +133,43 @@ def test_without_any_response_no_condition_on_latency_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "busy", "median", "text"),
+    ("late", "busy", "median", "errors", "text"),
     [
-        (0.5, 0.5, 1.0, ""),
-        (20.0, 0.5, 1.0, ""),
-        (21.0, 0.5, 1.0, "the client itself was late, by 21.0 ms"),
-        (21.0, 0.5, 200.0, ""),
-        (0.5, 0.96, 1.0, "a client process used 96%"),
+        (0.5, 0.5, 1.0, {}, ""),
+        (19.9, 0.5, 1.0, {}, ""),
+        (21.0, 0.5, 1.0, {}, "the client itself was late, by 21.0 ms"),
+        (21.0, 0.5, 200.0, {}, ""),
+        (0.5, 0.96, 1.0, {}, "a client process had work for 96% of the time: "),
+        (0.5, 0.5, 1.0, {"Connection refused": 1}, ""),
+        (0.5, 0.5, 1.0, {os.strerror(errno.EADDRNOTAVAIL): 1}, "no free port is left on this machine"),
     ],
 )
-def test_a_run_whose_client_was_the_bottleneck_is_invalid(late: float, busy: float, median: float, text: str) -> None:
-    assert bottleneck(late, busy, median).startswith(text)
-    assert bool(bottleneck(late, busy, median)) is bool(text)
+def test_a_run_whose_client_was_the_bottleneck_is_invalid(
+    late: float, busy: float, median: float, errors: dict[str, int], text: str
+) -> None:
+    found = bottleneck(tally(median, median, late=late, busy=busy, errors=errors))
+    assert found.startswith(text)
+    assert bool(found) is bool(text)
+
+
+def test_a_client_that_waits_for_a_processor_is_busy(tmp_path: Path) -> None:
+    """What Linux counts of a thread, in nanoseconds: it ran, waited, and how often."""
+    counts = tmp_path / "schedstat"
+    counts.write_text("1000 2000000000 30\n")
+    loop = Loop()
+    before = loop.worked()
+    own, loop._schedstat = loop._schedstat, os.open(counts, os.O_RDONLY)
+    assert loop.worked() >= 2.0
+    loop.close()
+    loop._schedstat = -1
+    assert 0.0 < loop.worked() <= before + 1.0
+    os.close(own)
+
+
+def test_what_the_loop_has_worked_is_what_makes_a_client_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked = iter([7.0, 5007.0])
+    monkeypatch.setattr(Loop, "worked", lambda self: next(worked))
+    assert Client(Load(TARGET, Schedule(1.0, 0.0), 1, 1.0)).run(monotonic()).busy > 1.0
 
 
 def test_an_invalid_run_does_not_hold() -> None:
@@ -162,11 +193,56 @@ def test_the_search_finds_the_highest_rate_that_holds(highest: float) -> None:
     assert len(results) < 20
 
 
-def test_a_search_in_vain_ends() -> None:
+def test_a_search_in_vain_ends_at_the_least_rate() -> None:
     conditions = [Condition.parse("p99>0.5ms")]
     results = search(Plan(TARGET, 100.0, 1.0, 64, 10.0), conditions, server(1e9))
     assert best(results, conditions) is None
-    assert len(results) <= 20
+    assert results[-1].plan.rate == min(one.plan.rate for one in results) == LEAST
+
+
+@pytest.mark.parametrize("first", [100.0, LEAST])
+def test_a_search_that_finds_no_limit_ends_at_the_highest_rate(first: float) -> None:
+    results = search(Plan(TARGET, first, 1.0, 64, 10.0), [Condition.parse("p99>50ms")], server(1e9))
+    assert results[-1].plan.rate == max(one.plan.rate for one in results) == MOST
+
+
+def test_a_run_that_asked_nothing_does_not_hold() -> None:
+    assert not holds(result(Tally(seconds=1.0)), [Condition.parse("errors>1%")])
+
+
+@pytest.mark.parametrize(
+    ("given", "judged"),
+    [
+        ((), []),
+        (("p99>50ms",), ["p99>50ms", "errors>1%"]),
+        (("rate<9", "p50>1s"), ["rate<9", "p50>1s", "errors>1%"]),
+        (("p99>50ms", "errors>5"), ["p99>50ms", "errors>5"]),
+        (("errors>50%",), ["errors>50%"]),
+    ],
+)
+def test_errors_fail_a_run_unless_a_condition_names_them(given: tuple[str, ...], judged: list[str]) -> None:
+    option = next(one for one in command.params if one.name == "conditions")
+    assert [one.text for one in _conditions(click.Context(command), option, given)] == judged
+
+
+@pytest.mark.parametrize(("rates", "found"), [((50.0, 100.0, 200.0), 50.0), ((200.0,), None)])
+def test_an_interrupted_search_tells_the_best_so_far(
+    rates: tuple[float, ...], found: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conditions = [Condition.parse("p99>50ms")]
+    results = [server(70.0)(Plan(TARGET, rate, 1.0, 64, 10.0)) for rate in rates]
+    results[-1].tally.interrupted = True
+    assert _finish(results, conditions, True, tmp_path / "json") == 130
+    written = json.loads((tmp_path / "json").read_text())
+    assert written["found"] == found
+    assert [one["holds"] for one in written["search"]] == [rate <= 70.0 for rate in rates]
+    assert f"holds so far: {f'{found:g}/s' if found else 'none'}" in capsys.readouterr().out
+
+
+def test_a_line_of_figures_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("loadtest.openloop.command.run_plan", lambda *_: result(tally(1.0, errors={"x " * 100: 1})))
+    _run(Plan(TARGET, 10.0, 1.0, 4, 1.0))
+    assert "x " * 100 in capsys.readouterr().out
 
 
 def test_a_search_stops_where_it_is_interrupted() -> None:
@@ -184,6 +260,13 @@ def test_a_search_stops_where_it_is_interrupted() -> None:
 )
 def test_as_many_processes_as_the_rate_needs(rate: float, connections: int, asked: int, processes: int) -> None:
     assert Plan(TARGET, rate, 1.0, connections, 10.0, processes=asked).clients == processes
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_no_more_processes_than_processors_that_may_be_used(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert Plan(TARGET, 1e6, 1.0, 64, 10.0).clients == processors
 
 
 def test_percentiles_go_to_four_nines() -> None:

@@ -19,8 +19,9 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
+from loadtest import dial
 from loadtest.__main__ import main
-from loadtest.openloop.client import Client, Load, Tally
+from loadtest.openloop.client import Client, Load, Tally, _Connection
 from loadtest.openloop.schedule import Schedule
 from loadtest.target import resolve
 from tests.support.net import certificates
@@ -116,6 +117,32 @@ def test_errors_are_counted_by_their_kind(rule: Rule, kind: str) -> None:
     assert (tally.due, tally.ok, dict(tally.errors)) == (20, 0, {kind: 20})
 
 
+def test_a_complete_answer_that_comes_with_a_reset_is_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client(Load(resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/"), Schedule(1, 1.0), 1, 30.0))
+        listener.accept()[0].close()  # of what looked if anybody listens
+        connection = _Connection(client, monotonic())
+        connection.connect()
+        served, _ = listener.accept()
+        client.loop.turn(monotonic() + 30.0)
+        assert served.recv(65536) == client.request
+        # both are there when the client looks
+        served.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        dial.close(served, reset=True)
+        client.loop.turn(monotonic() + 30.0)
+        client.loop.close()
+    assert (client.tally.sent, client.tally.ok, dict(client.tally.errors)) == (1, 1, {})
+
+
+def test_an_answer_after_the_patience_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    # nothing gives up before it comes
+    monkeypatch.setattr("loadtest.openloop.client._SWEEP", 60.0)
+    with slow_server(Rule(delay=0.1)) as server:
+        tally = asked(server.url, 50, 0.1, patience=0.05)
+    assert (tally.due, tally.ok, dict(tally.errors)) == (5, 0, {"no answer in time": 5})
+    assert tally.latency.get_min_value() / 1000 > 99
+
+
 def test_a_server_that_has_gone_is_an_error_of_each_request() -> None:
     with slow_server(Rule()) as server:
         target = resolve(server.url)
@@ -168,6 +195,21 @@ def test_bad_input_is_one_clear_line(arguments: list[str], code: int, text: str)
     assert text in " ".join(done.output.split())
 
 
+def test_a_run_of_no_requests_is_refused() -> None:
+    with slow_server(Rule()) as server:
+        done = command(server.url, "--rate", "0.5", "--duration", "1")
+    assert done.exit_code == 2
+    assert "no request is due within the --duration at this --rate" in done.output
+
+
+def test_requests_that_are_refused_fail_a_run_however_fast_they_are() -> None:
+    with slow_server(Rule(breaks=2)) as server:
+        done = command(server.url, "--rate", "50", "--duration", "0.2", "--fail-if", "p99>1000s")
+    # 4 if this machine was so busy that the client was late
+    assert done.exit_code in (1, 4), done.output
+    assert ("Failed: errors>1%" in done.output) is (done.exit_code == 1)
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
@@ -196,7 +238,8 @@ def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch)
     with slow_server(Rule()) as server:
         done = command(server.url, "--rate", "5", "--connections", "500", "--processes", "1")
     assert done.exit_code == 2
-    assert "500 connections need 600 descriptors in a process" in " ".join(done.output.split())
+    assert "a process needs 600 descriptors, 500 of them for connections" in " ".join(done.output.split())
+    assert "fewer" not in done.output, "the limit is too low for any"
 
 
 def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +262,9 @@ def test_a_search_ends_with_the_highest_rate(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     # four connections carry forty per second; in half a second a queue of 300 ms can be built up beside
     written = json.loads(file.read_text())
-    assert 5 <= written["wanted_rate"] <= 80
+    assert 5 <= written["wanted_rate"] == written["found"] <= 80
     assert len(written["search"]) > 2
+    assert written["found"] == max(one["wanted_rate"] for one in written["search"] if one["holds"])
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
