@@ -57,8 +57,9 @@ class HeldHeads:
 
     def close(self) -> None:
         """Forget all."""
-        self._due.clear()
-        self._poller.set_timer(self._timer, INF)
+        if self._due:
+            self._due.clear()
+            self._poller.set_timer(self._timer, INF)
 
 
 def _send(heads: HeldHeads, seq: int, lateness: float) -> None:
