@@ -108,7 +108,7 @@ def rendered(template: Path, **values: Any) -> str:
 
 
 def write(*files: tuple[File, Callable[[], str]]) -> None:
-    """Write files: each path that there is, and its text. What cannot be written is one line each, and then exit code
+    """Write each text to its path, if one was given. All are tried; each failure is one line, and any means exit code
     1."""
     failures = []
     for path, text in files:
@@ -122,8 +122,11 @@ def write(*files: tuple[File, Callable[[], str]]) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """Replace a file when its text is complete: on a full disk the old one stays. A link, a device or a mounted file
-    is written over, because what has its name must stay; so is a file in a folder that takes no new one."""
+    """Write a new file, then put it in the place of the old one, which stays on a full disk.
+
+    Written in place, without that protection: the target of a link, a device, a mounted file, and a file in a folder
+    that takes no new one.
+    """
     fresh = path.with_name(f".{path.name}.new")
     if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
         path.write_text(text, encoding="utf-8")

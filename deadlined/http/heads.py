@@ -1,41 +1,44 @@
-"""Heads of responses that wait for the first piece of their bodies.
+"""Response heads that wait for the first piece of the body.
 
-Facts      An application gives the head of a response before the first piece of its body, mostly in the same step. Then
-           both leave together; and if the application fails between the two, the client gets a 500 and not a 200 that
-           is cut short.
-Hazard     There may be minutes between the two: a stream of events waits for its first event. The client does not know
-           meanwhile that it was accepted, and may wait for that before it does what would cause the event.
-Answer     A head that waits when its handler suspends is sent after HOLD.
-Cost       Nothing for a response that is sent in one step; else an entry in a queue, and one timer for all.
+Facts      An application gives the head of a response before the first piece of its body, mostly in the same step. If
+           so, both leave together; and if the application fails between the two, the client gets a 500 and not a 200
+           that is cut short.
+Hazard     There may be minutes between the two: a stream of events waits for its first event. Without a head the client
+           cannot tell that it was accepted, and may hold back the very act that causes the event.
+Answer     If a handler suspends with its head unsent, the head leaves alone HOLD later. A failure after that cannot be
+           answered with a 500 any more.
+Cost       None for a response that is sent in one step; else an entry in a queue, and one timer for the server.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from ..poll import Poller
 from ..timers import Timer
 from .exchange import Exchange
+from .reporting import report
 from .timeouts import INF
 
-# seconds: no person notices them, and what an application still reads before its first piece (a file, a thread, a
-# database) mostly takes less
+# seconds: too short to notice, and mostly longer than an application takes to get its first piece (from a file, a
+# thread, a database)
 HOLD: Final = 0.05
 
 
 class HeldHeads:
-    """The exchanges of a server whose heads wait while their handlers are suspended, the oldest first."""
+    """One server's exchanges whose handlers have suspended with the head unsent, the oldest first."""
 
     __slots__ = ("_due", "_poller", "_timer")
 
     def __init__(self, poller: Poller) -> None:
         self._poller: Final = poller
-        # in the order of their times, because HOLD is the same for all
+        # when each is due: in order, because HOLD is the same for all
         self._due: dict[Exchange, float] = {}
         self._timer: Timer = Timer(_send, self)
 
     def add(self, exchange: Exchange) -> None:
-        """Send the head of `exchange` in HOLD seconds, unless the body has begun by then. Idempotent."""
+        """Send the head of `exchange` HOLD seconds from now, if it is still unsent. A second call does not delay it."""
         if exchange in self._due:
             return
         when = self._poller.clock.now() + HOLD
@@ -53,10 +56,14 @@ class HeldHeads:
                 self._poller.set_timer(self._timer, due[exchange])
                 return
             del due[exchange]
-            exchange.send_head()
+            try:
+                exchange.send_head()
+            except Exception as error:
+                # the others must be sent nevertheless
+                report(logging.ERROR, "%s failed inside the server", exchange.request.line, error=error)
 
     def close(self) -> None:
-        """Forget all."""
+        """Forget all heads, unsent."""
         if self._due:
             self._due.clear()
             self._poller.set_timer(self._timer, INF)

@@ -117,8 +117,9 @@ class Service:
         lifespan = Lifespan(app)
         started = current_time()
         try:
+            # the application may have configured logging as it was imported, or does so in its startup
+            enable_loggers()
             async with lifespan as state:
-                # the application may have configured logging, as it was imported or now
                 enable_loggers()
                 if lifespan.error is not None:
                     self._hint.search(lifespan.error)

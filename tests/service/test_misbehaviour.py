@@ -482,5 +482,6 @@ def test_an_application_that_disables_all_loggers_does_not_hide_its_own_failures
     process.signal()
     code, err = process.end()
     assert code == 0
+    assert "the application is served without a lifespan" in err
     assert "GET / failed" in err
     assert "ValueError: told to everybody" in err
