@@ -24,6 +24,7 @@ from deadlined import (
 )
 from deadlined.net import race
 from deadlined.runtime import current_host
+from tests.support.builds import CANNOT_PLAY
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener
 
@@ -208,7 +209,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, look_up: Any) -> None:
     if isinstance(getattr(type(host), "getaddrinfo", None), type(pretend)):
         monkeypatch.setattr(host, "getaddrinfo", getaddrinfo)
     else:
-        pytest.skip("compiled: the method cannot be replaced")
+        pytest.skip(CANNOT_PLAY)
 
 
 @on_each_loop

@@ -11,9 +11,9 @@ import pytest
 from deadlined.http.exchange import Exchange
 from deadlined.http.heads import HOLD, HeldHeads
 from deadlined.poll import Poller
-from deadlined.timers import COMPILED
+from tests.support.builds import interpreted_only
 
-pytestmark = pytest.mark.skipif(COMPILED, reason="compiled: exchanges cannot be played")
+pytestmark = interpreted_only
 
 
 class Played:

@@ -13,15 +13,12 @@ from trio.testing import MockClock
 from deadlined import DeadlineExceeded
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.output import LIMIT, Output, OutputOwner
-from deadlined.timers import COMPILED
+from tests.support.builds import interpreted_only
 from tests.support.examples import examples
 from tests.support.http import GET, answer, only, serving
 
 HOUR = 3600.0
 BIG = 4_000_000
-
-
-interpreted_only = pytest.mark.skipif(COMPILED, reason="compiled: the owner of an output cannot be played")
 
 
 class Wire:

@@ -13,9 +13,9 @@ from deadlined.http.connection import Connection
 from deadlined.http.pool import PoolWorker, WorkerPool
 from deadlined.poll import Poller
 from deadlined.runtime import ContainedTask, ContainedTasks
-from deadlined.timers import COMPILED
+from tests.support.builds import interpreted_only
 
-pytestmark = pytest.mark.skipif(COMPILED, reason="compiled: the workers of a pool cannot be played")
+pytestmark = interpreted_only
 
 
 class Tasks(ContainedTasks):

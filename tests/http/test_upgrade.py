@@ -9,13 +9,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Disconnected, Exchange, Reason, ResponseError
 from deadlined.http.seams import ExchangeHost, Upgraded
 from deadlined.http.state import CLOSED, RUNNING, UNATTENDED, UPGRADED
-from deadlined.timers import COMPILED
+from tests.support.builds import interpreted_only
 from tests.support.http import Client, Site, only, serving
 
-pytestmark = [
-    pytest.mark.usefixtures("parser"),
-    pytest.mark.skipif(COMPILED, reason="compiled: the protocol of an upgrade cannot be played"),
-]
+pytestmark = [pytest.mark.usefixtures("parser"), interpreted_only]
 
 INF = float("inf")
 
