@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,14 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from . import bench, document, slow
-from .bench import runner
+from .bench import runner, tables
+from .bench.contest import Benchmark
 from .check.command import command as check_command
 from .churn.command import command as churn_command
 from .commands import FOLDER, explained
 from .grid.command import command as grid_command
 from .openloop.command import command as http_command
 from .report import RESULTS
-
-
-def _finish(run: Callable[[], bool]) -> None:
-    """Exit with 0 if `run` returns True, 1 if it returns False or fails, 2 if a tool is missing."""
-    with explained():
-        good = run()
-    sys.exit(0 if good else 1)
-
 
 _RESULTS = click.option("--results", metavar="DIR", type=FOLDER, default=RESULTS,
                         help="Where the JSON files and pictures are.  [default: loadtest/results]")  # fmt: skip
@@ -113,12 +106,16 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
     Exit codes: 0 all targets reached; 1 a contestant failed, or a target was missed; 2 wrong arguments or a missing
     tool; 130 interrupted.
     """
-    chosen = _chosen(names, everything=listing)
-    if listing:
-        _finish(lambda: runner.listing(chosen))
-    plan = runner.Plan(**options)
-    _refuse_what_there_is_not(chosen, plan)
-    _finish(lambda: runner.run([runner.load(name) for name in chosen], plan, results))
+    with explained():
+        chosen = [runner.load(name) for name in _chosen(names, everything=listing)]
+        if listing:
+            for benchmark in chosen:
+                tables.describe(benchmark)
+            return
+        plan = runner.Plan(**options)
+        _refuse_what_there_is_not(chosen, plan)
+        good = runner.run(chosen, plan, results)
+    sys.exit(0 if good else 1)
 
 
 def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
@@ -129,11 +126,11 @@ def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
     return names or tuple(bench.MODULES if everything else bench.NAMES)
 
 
-def _refuse_what_there_is_not(names: Sequence[str], plan: runner.Plan) -> None:
+def _refuse_what_there_is_not(benchmarks: Sequence[Benchmark], plan: runner.Plan) -> None:
     """Exit with 2 for a case or a contestant that these benchmarks do not have, or that cannot be measured."""
-    contestants = runner.contestants(names) if plan.only else {}
+    contestants = {one.name: one for benchmark in benchmarks for one in benchmark.contestants()} if plan.only else {}
     _refuse_unknown("--only-contestant", "contestant", plan.only, contestants)
-    _refuse_unknown("--case", "case", plan.cases, runner.cases(names) if plan.cases else ())
+    _refuse_unknown("--case", "case", plan.cases, [case for benchmark in benchmarks for case in benchmark.cases()])
     for contestant in (contestants[name] for name in plan.only):
         # the others are no answer
         if contestant.missing is not None:
@@ -185,7 +182,9 @@ def slow_command(connections: int) -> None:
 
     Exit codes: 0 every attacker was cut in time and every honest request answered; 1 not; 2 slowhttptest is missing.
     """
-    _finish(lambda: slow.run(connections))
+    with explained():
+        good = slow.run(connections)
+    sys.exit(0 if good else 1)
 
 
 for command in (check_command, grid_command, http_command, churn_command):

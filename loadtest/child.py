@@ -41,7 +41,6 @@ class Child:
         around = {**os.environ, "PYTHONPATH": path}
         with theirs:
             self._process = subprocess.Popen(command, env=around, pass_fds=[theirs.fileno()], start_new_session=True)
-        self.pid = self._process.pid
         self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def __enter__(self) -> Child:

@@ -8,8 +8,6 @@ Answer     While the clients are waited for, Ctrl-C only sets a flag; then each 
 
 from __future__ import annotations
 
-import errno
-import os
 import resource
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,13 +16,12 @@ from threading import Event
 from typing import Any
 
 from .child import Child, Function
-from .histogram import Tally
+from .histogram import NO_PORTS, Tally, lacks_ports
 from .servers import raise_file_limit
 from .target import ForbiddenTargetError
 
 # seconds from an order to the first request, so that all processes have begun
 LEAD = 0.3
-NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
 # descriptors of a process beside its connections
 _SPARE = 100
 
@@ -40,11 +37,6 @@ def need_descriptors(connections: int, less: str = "fewer --connections") -> Non
         need = f"a process needs {wanted} descriptors, {connections} of them for connections"
         advice = f", or give {less}" if limit > _SPARE else ""
         raise ForbiddenTargetError(f"{need}, and the limit is {limit}: raise it (ulimit -n){advice}")
-
-
-def lacks_ports(troubles: Iterable[str]) -> bool:
-    """Tell if one of these failures says that there are no ports."""
-    return any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles)
 
 
 def need_ports(troubles: Iterable[str]) -> None:

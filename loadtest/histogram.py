@@ -1,17 +1,30 @@
-"""Histograms of times, in microseconds with three digits (hdrhistogram), and counts of which they are a part."""
+"""Histograms of times, in microseconds with three digits (hdrhistogram), and counts, which tell if they are valid."""
 
 from __future__ import annotations
 
+import copyreg
+import errno
+import functools
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
 # microseconds; an hour
 _LONGEST = 3_600_000_000
+# A request that this client was late to notice says something of the client. One in a hundred may be late by so many
+# ms, which a busy machine does to any process, or by this part of the server's median.
+LATE_MS, LATE_PART = 20.0, 0.25
+# the part of the time that a client may use a processor or wait for one: above it the next request waits for the client
+BUSY = 0.95
+NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
+
+# the library's histograms go to another process encoded only
+copyreg.pickle(HdrHistogram, lambda one: (HdrHistogram.decode, (one.encode(),)))
 
 
 def histogram() -> HdrHistogram:
@@ -36,6 +49,11 @@ def milliseconds(of: HdrHistogram, points: Iterable[float] = (50, 90, 99, 99.9))
 def shown(found: dict[str, float | None], digits: int = 1) -> str:
     """Return percentiles in milliseconds as a line of text."""
     return "  ".join(f"{name} {'-' if value is None else f'{value:.{digits}f} ms'}" for name, value in found.items())
+
+
+def lacks_ports(troubles: Iterable[str]) -> bool:
+    """Tell if one of these failures says that there are no ports."""
+    return any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles)
 
 
 @dataclass
@@ -66,8 +84,21 @@ class Tally:
         """The 99th percentile of how late the client was, in milliseconds."""
         return milliseconds(self.late)["p99"] or 0.0
 
-    def add(self, other: Tally) -> None:
-        """Add what another process has counted."""
+    @property
+    def invalid(self) -> str:
+        """Say why the figures are the client's; "" if they are the server's."""
+        if lacks_ports(self.errors):
+            return NO_PORTS
+        if self.busy > BUSY:
+            busy = f"a client process had work for {self.busy:.0%} of the time"
+            return f"{busy}: ask for less, or give more --processes or processors"
+        if self.late_ms > max(LATE_MS, LATE_PART * (milliseconds(self.latency)["p50"] or 0.0)):
+            late = f"the client itself was late, by {self.late_ms:.1f} ms"
+            return f"{late} for one request in a hundred: it had no processor"
+        return ""
+
+    def add(self, other: Self) -> Self:
+        """Add what another process has counted, and return this."""
         for name, theirs in vars(other).items():
             mine = getattr(self, name)
             if isinstance(mine, HdrHistogram):
@@ -76,16 +107,7 @@ class Tally:
                 mine.update(theirs)
             else:
                 setattr(self, name, max(mine, theirs) if name in self.largest else mine + theirs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # the library's histograms go encoded only
-        return {name: value.encode() if isinstance(value, HdrHistogram) else value
-                for name, value in vars(self).items()}  # fmt: skip
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # nothing else that is counted is bytes
-        for name, value in state.items():
-            setattr(self, name, HdrHistogram.decode(value) if isinstance(value, bytes) else value)
+        return self
 
 
 AnyTally = TypeVar("AnyTally", bound=Tally)
@@ -93,7 +115,4 @@ AnyTally = TypeVar("AnyTally", bound=Tally)
 
 def together(counted: Iterable[AnyTally]) -> AnyTally:
     """Return the counts of several processes as one: the first, to which the others are added."""
-    first, *others = counted
-    for other in others:
-        first.add(other)
-    return first
+    return functools.reduce(lambda first, other: first.add(other), counted)

@@ -85,12 +85,9 @@ def revision(within: Path = Path(__file__).parent) -> dict[str, Any]:
 
 def malloc(environment: Mapping[str, str] = os.environ) -> str:
     """Return the settings of the C library's allocator, which alone can make an event loop a third faster."""
-    settings = {
-        name: value
-        for name, value in sorted(environment.items())
-        if name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD", "PYTHONMALLOC")
-    }
-    return " ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+    others = ("GLIBC_TUNABLES", "LD_PRELOAD", "PYTHONMALLOC")
+    names = [name for name in sorted(environment) if name.startswith("MALLOC_") or name in others]
+    return " ".join(f"{name}={environment[name]}" for name in names) or "defaults"
 
 
 def _processor() -> str:

@@ -25,8 +25,7 @@ from rich.table import Table
 from .crew import LEAD, crew
 from .histogram import milliseconds
 from .openloop import run as openloop
-from .openloop.client import Load, Tally
-from .openloop.schedule import Schedule
+from .openloop.client import Load, Schedule, Tally
 from .report import console, machine
 from .servers import Record, Server, deadlined_command, raise_file_limit, running, tool
 from .target import resolve

@@ -160,35 +160,24 @@ def _first_that_listens(addresses: list[tuple[int, tuple[str, int]]]) -> tuple[i
     raise UnusableTargetError(f"{where}: {text}")
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The answer to one honest request. `size`: bytes of the whole response; `server`: its Server field, or ""."""
-
-    status: int
-    server: str
-    fields: dict[str, str]
-    size: int
-    keeps_alive: bool
-
-
-def ask(target: Target, patience: float = PATIENCE) -> Baseline:
-    """Make one request. UnusableTargetError, in one line, if no proper response comes.
+def ask(target: Target, patience: float = PATIENCE) -> Answers:
+    """Make one request, and return its answer. UnusableTargetError, in one line, if no proper response comes.
 
     `patience`: seconds to wait for the whole of it.
 
     Redirections, 400, and responses of 500 and above are no target either: nothing could be said of a server that
     fails honest requests, and another URL must be named by the user, not by the server.
     """
-    baseline = _exchange(target, patience)
-    if 300 <= baseline.status < 400:
-        where = baseline.fields.get("location", "elsewhere")
-        raise UnusableTargetError(f"{target.url} redirects ({baseline.status}) to {where}: give the URL that answers")
-    if baseline.status == 400:
+    answers = _exchange(target, patience)
+    if 300 <= answers.status < 400:
+        where = answers.fields.get("location", "elsewhere")
+        raise UnusableTargetError(f"{target.url} redirects ({answers.status}) to {where}: give the URL that answers")
+    if answers.status == 400:
         hint = "is it https, or does it want a client certificate?"
         raise UnusableTargetError(f"{target.url} answers 400 to an honest request: {hint}")
-    if baseline.status >= 500:
-        raise UnusableTargetError(f"{target.url} answers {baseline.status}: it fails honest requests")
-    return baseline
+    if answers.status >= 500:
+        raise UnusableTargetError(f"{target.url} answers {answers.status}: it fails honest requests")
+    return answers
 
 
 def refusal(target: Target, patience: float = PATIENCE) -> bytes:
@@ -210,9 +199,9 @@ def _receive(connection: socket.socket, until: float) -> bytes:
     return connection.recv(65536)
 
 
-def _exchange(target: Target, patience: float) -> Baseline:
+def _exchange(target: Target, patience: float) -> Answers:
     try:
-        answers, received = _answer(target, target.get(), patience)
+        answers = _answer(target, target.get(), patience)
     except TimeoutError as error:
         raise UnusableTargetError(f"{target.url} accepts and does not answer within {patience:g} s") from error
     except ssl.SSLError as error:
@@ -223,26 +212,25 @@ def _exchange(target: Target, patience: float) -> Baseline:
         # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
         hint = "; perhaps it wants a client certificate" if target.tls else ""
         raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}{hint}") from error
-    if not answers.complete or answers.status is None:
+    if not answers.complete:
         guess = "perhaps it wants a client certificate" if target.tls else "is it https?"
-        hint = "" if received else f"; {guess}"
+        hint = "" if answers.size else f"; {guess}"
         raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")
-    return Baseline(answers.status, answers.fields.get("server", ""), answers.fields, received, answers.keeps_alive)
+    return answers
 
 
-def _answer(target: Target, request: bytes, patience: float) -> tuple[Answers, int]:
-    """Return what the server answers to a request, and the bytes of it."""
-    answers, received, until = Answers(), 0, monotonic() + patience
+def _answer(target: Target, request: bytes, patience: float) -> Answers:
+    """Return what the server answers to a request."""
+    answers, until = Answers(), monotonic() + patience
     with target.connect(patience) as connection:
         connection.sendall(request)
-        while not answers.complete and received < MOST:
+        while not answers.complete and answers.size < MOST:
             data = _receive(connection, until)
             if not data:
                 answers.end()
                 break
-            received += len(data)
             answers.feed(data, 0.0)
-    return answers, received
+    return answers
 
 
 def _tls_trouble(error: ssl.SSLError) -> str:
@@ -259,7 +247,7 @@ def _tls_trouble(error: ssl.SSLError) -> str:
 def speaks_websocket(target: Target) -> bool:
     """Ask for a websocket. False if the answer is anything but 101."""
     try:
-        return _answer(target, upgrade(target), PATIENCE)[0].status == 101
+        return _answer(target, upgrade(target), PATIENCE).status == 101
     except (OSError, httptools.HttpParserError):
         return False
 

@@ -22,20 +22,18 @@ from gevent import GreenletExit
 from locust import User, constant, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
-from locust.exception import StopUser
+from locust.exception import ResponseError, StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 from .check.attacker import PASSING, Watch, follow
 from .check.attacks import ATTACKS, NAMES
 from .check.script import Script, Seen
 from .check.scripts import Facts, crowd, scripts
-from .churn.connection import Rules
-from .churn.crowd import Crowd
+from .churn.connection import Crowd, Rules
+from .churn.connection import Tally as Churned
 from .churn.profiles import PROFILES
-from .churn.tally import Tally as Churned
-from .openloop.client import Client, Load
+from .openloop.client import Client, Load, Schedule
 from .openloop.client import Tally as Asked
-from .openloop.schedule import Schedule
 from .target import PATIENCE, ForbiddenTargetError, Target, UnusableTargetError, ask, resolve
 
 # attacks that need no more than a URL of plain HTTP
@@ -46,10 +44,6 @@ _CONNECTIONS, _DAY = 100, 86_400.0
 _LOOK = 0.25
 # seconds, beside a fifth of the deadline, by which a cut may be late; by how much a cut is not yet early
 _LATE, _EARLY = 2.0, 0.05
-
-
-class WrongError(Exception):
-    """What was wrong with one thing that a user did."""
 
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator,unused-ignore]
@@ -140,7 +134,7 @@ class _Base(User):
 
     def tell(self, kind: str, name: str, seconds: float, size: int = 0, wrong: str = "") -> None:
         """Count one thing in Locust's statistics."""
-        error, ms = WrongError(wrong) if wrong else None, 1e3 * seconds
+        error, ms = ResponseError(wrong) if wrong else None, 1e3 * seconds
         self.environment.events.request.fire(
             request_type=kind, name=name, response_time=ms, response_length=size, exception=error, context={}
         )

@@ -8,14 +8,14 @@ import httptools
 class Answers:
     """The responses of one connection.
 
-    `count`: complete ones. `status`, `fields`: of the last that began, None and empty before; `began`: the time given
-    with the bytes in which its head ended. `complete`: no response is unfinished, and there was one. `keeps_alive`:
-    the server will take another request. `upgraded`: what follows is not HTTP, and `rest` has come of it already.
+    `count`: complete ones, and `size`: bytes of all. `status`, `fields`: of the last that began, 0 and empty before;
+    `began`: the time given with the bytes in which its head ended. `complete`: no response is unfinished, and there was
+    one. `keeps_alive`: the server will take another request. `upgraded`: what follows is not HTTP, and `rest` has come
+    of it already.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.status: int | None = None
+        self.count = self.size = self.status = 0
         self.fields: dict[str, str] = {}
         self.began = 0.0
         self.complete = False
@@ -27,6 +27,7 @@ class Answers:
 
     def feed(self, data: bytes, now: float) -> None:
         """Take what was received at `now`. httptools.HttpParserError if it is no HTTP."""
+        self.size += len(data)
         if self.upgraded:
             return
         self._now = now
@@ -39,7 +40,7 @@ class Answers:
     def end(self) -> None:
         """Take the end of the connection, which is also the end of a response without a length."""
         unbounded = not {"content-length", "transfer-encoding"} & self.fields.keys()
-        if self.status is not None and not self.complete and unbounded:
+        if self.status and not self.complete and unbounded:
             self.complete = True
             self.keeps_alive = False
             self.count += 1
@@ -61,7 +62,7 @@ class Answers:
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
-        if self.status is not None and 100 <= self.status < 200 and self.status != 101:
+        if 100 <= self.status < 200 and self.status != 101:
             return  # an interim response: the real one follows
         self.complete = True
         self.count += 1

@@ -42,11 +42,6 @@ class Contestant:
     name: str
     missing: str | None = None
 
-    @property
-    def ours(self) -> bool:
-        """True for this project's contestants, with which the others are compared."""
-        return self.name.startswith(OURS)
-
 
 @dataclass(frozen=True)
 class Target:
@@ -111,7 +106,7 @@ class Benchmark(ABC):
     title: str
     metrics: Mapping[str, Metric]
     targets: Sequence[Target] = ()
-    # starts of each measurement at least, unless the command line says otherwise; at most twice as many (schedule.py)
+    # starts of each measurement at least, unless the command line says otherwise; at most twice as many (runner.py)
     repetitions: int = 5
     bare: Mapping[str, str] = {}
 

@@ -1,14 +1,24 @@
-"""The benchmarks of programs that benchmarks.toml lists, and how each program is started."""
+"""The benchmarks of programs that benchmarks.toml lists: how each program is started, and what it is measured by."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
-from typing import Self
+from typing import Final, Self
 
-from . import builds, golang, processes
-from .contest import Benchmark, Contestant
+from ..servers import on_core, raise_file_limit, running
+from . import builds, client, golang, processes
+from .contest import Benchmark, Contestant, ContestantError
+from .processes import CLIENT_CORE, SERVER_CORE
+
+# descriptors beside those of the connections; a connection that is being replaced may have two
+_SPARE: Final = 500
+# seconds beyond the load, for opening and for the last deadlines
+_PATIENCE: Final = 150.0
 
 
 class Programs(Benchmark):
@@ -52,3 +62,105 @@ def _contestant(name: str, program: str) -> Contestant:
     if "uvloop" in words and not find_spec("uvloop"):
         return Contestant(name, "uvloop is not installed (pip install uvloop)")
     return Contestant(name, builds.missing(name))
+
+
+class Echo(Programs):
+    """64-byte messages echoed over TCP, one in flight per connection, with and without deadlines.
+
+    Facts      The cost of a deadline shows in the CPU time of a message; kernel, event loop and stream take most of it.
+    Hazard     glibc returns large receive buffers to the kernel after every message, which halves asyncio's rate and
+               favours servers that receive less at a time. A rate that the client limits says nothing about a server.
+    Answer     The allocator is told to keep such memory, for all servers; one case shows its defaults. `busy` is the
+               share of its core that a server used: far below 100 % it waited for the client, or shared its core.
+    Cost       The client spins on a core of its own: two cores without other load are needed.
+
+    Two starts of one server differ by more than its deadlines cost. Exact is the count of `instructions`.
+    """
+
+    def contestants(self) -> Sequence[Contestant]:
+        client.compiled()  # nothing can be measured without it
+        return super().contestants()
+
+    def saturates(self, case: str) -> bool:
+        # one connection waits for its client
+        return bool(self.numbers[case][0] > 1)
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        around = builds.surroundings(contestant, neutral=not case.endswith("default malloc"))
+        with running(self.command(contestant), core=SERVER_CORE, environment=around) as server:
+            found = client.exchange(server.port, server.pid, *self.numbers[case])
+        if not found["messages"]:
+            raise RuntimeError(f"no message came back in {found['seconds']:g} s")
+        return {
+            "rate": found["messages"] / found["seconds"],
+            "cpu": found["cpu"] / found["messages"] * 1e6,
+            "busy": found["cpu"] / found["seconds"] * 100,
+        }
+
+
+@contextmanager
+def busy_core() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a busy loop on the core of the timers."""
+    with on_core(SERVER_CORE):
+        process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Lateness(Programs):
+    """The lateness of timers, on an idle core and beside a busy loop.
+
+    Facts      Python's epoll counts in milliseconds and rounds up: a timer fires up to one late. Beside a busy loop the
+               scheduler decides, in slices of a few milliseconds.
+    Hazard     A loop that rounds the other way is punctual on average and early half of the time.
+    Answer     The quantiles of all timers, and the share of early ones, which fails a run of ours.
+    Cost       For trio, which has no timers that call a function, a task waits for each.
+
+    Every process runs on core 0; the busy loop is a second process there.
+    """
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        with busy_core() if case.endswith("beside a busy loop") else nullcontext():
+            return super().measure(contestant, case)
+
+
+class Churn(Programs):
+    """Thousands of connections whose deadlines move all the time: cost, lateness, and wrong firings.
+
+    Each request moves the read and the write deadline of its connection and is answered. Some deadlines are left to
+    pass, some are cleared, and some connections are closed by either side and opened anew; the profiles are those of
+    `python -m loadtest churn`. The client, not the server, decides which firings were stale, early or lost
+    (`loadtest/clients/churn_account.py`).
+
+    Facts      Servers under a fixed rate below their limit are compared by cost, not by speed. CPython's garbage
+               collector walks the objects of all connections now and then.
+    Hazard     That walk takes a tenth of a second with 15,000 connections, whatever the timers do.
+    Answer     All Python servers set the collector as `deadlined serve` does (`deadlined.service.tune_gc`).
+    Cost       In the profile "herd" all deadlines are at one instant, so the last one is late by all the others. A p99
+               of milliseconds is impossible there (15,000 tasks in 5 ms would be 0.3 us each); the target is trio's.
+
+    With the profile "steady" a connection makes about 1.6 requests in a period.
+    """
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        most, period, seconds = self.numbers[case]
+        connections = min(most, raise_file_limit(most + _SPARE) - _SPARE)
+        around = {**os.environ, **builds.environment(contestant)}
+        ours = builds.environment(builds.INSTALLED)
+        with running(self.command(contestant), core=SERVER_CORE, environment=around) as server:
+            sizes = (server.port, server.pid, case, connections, period, seconds)
+            loads = [sys.executable, "-m", "loadtest.clients.churn", *map(str, sizes)]
+            try:
+                found = processes.run(loads, ours, core=CLIENT_CORE, seconds=seconds + _PATIENCE)
+            except ContestantError as error:
+                raise ContestantError(f"{error}\n{''.join(server.output)}") from error
+        if wrong := {name: count for name in ("wrong", "broken") if (count := found.pop(name))}:
+            raise ContestantError(f"wrong answers or broken connections: {wrong}")
+        return {**found, "connections": connections}
+
+
+# those that are measured by more than what their programs say
+KINDS: Final[Mapping[str, type[Programs]]] = {"echo": Echo, "lateness": Lateness, "churn": Churn}

@@ -1,19 +1,29 @@
 """The results of a benchmark: the one type in which every figure is kept, until it is a table, a picture or JSON.
 
-A peer that is missing or failed is easily forgotten if it is left out of the table. So whatever is not measured is
-listed with a reason.
+Facts      A peer that is missing or failed is easily forgotten if it is left out of the table. A server that waits for
+           its client shows the client's rate. A deadline costs something, or nothing.
+Hazard     The last two give a figure like any other.
+Answer     Whatever is not measured is listed with a reason, and so are figures that do not count. Where the server must
+           be the bottleneck, one that used less than BUSY per cent of its core is invalid. So are two figures of one
+           server of which that with deadlines is the better one, beyond the interval of their ratio.
+Cost       Deadlines that cost nothing are found faster by chance, in one of forty pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from .contest import Contestant, Metric, Target, Verdict
+from .contest import OURS, Benchmark, Contestant, Metric, Target, Verdict
 from .spread import Spread
 
 Pair = tuple[str, str]
+
+# per cent of a core
+BUSY: Final = 85.0
+# what a server with deadlines may seem to be better by; two starts differ by as much
+SAME: Final = 0.01
 
 
 @dataclass
@@ -21,7 +31,7 @@ class Results:
     """The figures of one benchmark: one value per repetition for each contestant, case and metric.
 
     `skips`: why a contestant was not measured in a case; `failures`: the output of one that failed; `invalid`: why its
-    figures do not count (validity.py). `targets` are those that the figures are judged by. Names keep the order in
+    figures do not count. `targets` are those that the figures are judged by. Names keep the order in
     which the benchmark gives them.
     """
 
@@ -104,8 +114,8 @@ class Results:
 
     def base(self, case: str, metric: str) -> str | None:
         """Return the contestant with which the others are compared: the first of ours that was measured."""
-        measured = (one.name for one in self.contestants if one.ours and (one.name, case, metric) in self.values)
-        return next(measured, None)
+        ours = (one.name for one in self.contestants if one.name.startswith(OURS))
+        return next((name for name in ours if (name, case, metric) in self.values), None)
 
     @property
     def repetitions(self) -> str:
@@ -159,3 +169,26 @@ def _target(verdict: Verdict) -> dict[str, Any]:
     found, told = verdict.found, {"invalid": verdict.invalid, "reached": verdict.reached}
     value, interval = (None, None) if found is None else (found.median, [found.low, found.high])
     return {**asdict(verdict.target), "value": value, "interval": interval, **told}
+
+
+def judge(benchmark: Benchmark, results: Results) -> dict[tuple[str, str], str]:
+    """Return why the figures of a contestant in a case do not count, for each of which they do not."""
+    found: dict[tuple[str, str], str] = {}
+    for name, case in results.pairs:
+        busy = results.median(name, case, "busy")
+        if busy is not None and busy < BUSY and benchmark.saturates(case):
+            found[name, case] = f"the server was not the bottleneck: it used {busy:.0f} % of its core"
+    for case in results.cases:
+        for ours, bare in benchmark.bare.items():
+            if any(_better(results, case, metric, ours, bare) for metric in ("rate", "cpu")):
+                found.setdefault((ours, case), f"it was faster with deadlines than without ({bare})")
+                found.setdefault((bare, case), f"it was slower without deadlines than with them ({ours})")
+    return found
+
+
+def _better(results: Results, case: str, metric: str, ours: str, bare: str) -> bool:
+    ratio = results.ratio(case, metric, ours, bare)
+    kind = results.metrics.get(metric)
+    if ratio is None or kind is None:
+        return False
+    return ratio.low > 1 + SAME if kind.better == "more" else ratio.high < 1 - SAME

@@ -1,9 +1,18 @@
-"""The runner of all benchmarks: in turns, and then tables, JSON, a picture, and whether the targets are reached."""
+"""The runner of all benchmarks: in turns, and then tables, JSON, a picture, and whether the targets are reached.
+
+Turns are taken by repetition and case, with the contestants shuffled each time: so a disturbance of the machine (a
+neighbour, heat) affects all of them. The seed is fixed: two runs have one order.
+
+The stopping rule, stated in every table: each pair is measured `repetitions` times, and then again and again until the
+interval of its first metric reaches at most PRECISE to either side of the median, but twice as often at most. A number
+of repetitions that was asked for is exact.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +22,56 @@ from rich.markup import escape
 
 from ..commands import progress
 from ..report import console, machine, revision, save, versions
-from . import MODULES, golang, tables, validity
-from .contest import Benchmark, Contestant, ContestantError
-from .programs import Programs
-from .results import Results
-from .schedule import PRECISE, Rule, Turn, turns
+from . import MODULES, golang, tables
+from .contest import Benchmark, ContestantError
+from .programs import KINDS, Programs
+from .results import Results, judge
 from .spread import CONFIDENCE
+
+SEED = 20_190_904
+PRECISE = 0.05
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One measurement: a contestant in a case. `repetition` counts from 0."""
+
+    repetition: int
+    contestant: str
+    case: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Contestant and case."""
+        return self.contestant, self.case
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How often a pair is measured: `least` times, and up to `most` while its interval is wider than PRECISE."""
+
+    least: int
+    most: int
+
+    @property
+    def text(self) -> str:
+        """The rule for people."""
+        if self.least == self.most:
+            return f"{self.least} start{'s' if self.least > 1 else ''} each"
+        return f"{self.least} starts each, up to {self.most} until the interval is within {PRECISE:.0%} of the median"
+
+
+def turns(pairs: Sequence[tuple[str, str]], repetitions: int, first: int = 0) -> list[Turn]:
+    """Return the turns of `repetitions` from the `first` on. `pairs` are of contestant and case; cases keep their
+    order, contestants are shuffled."""
+    found: list[Turn] = []
+    for repetition in range(first, first + repetitions):
+        shuffle = random.Random(SEED + repetition).shuffle
+        for case in dict.fromkeys(case for _, case in pairs):
+            names = [name for name, where in pairs if where == case]
+            shuffle(names)
+            found += [Turn(repetition, name, case) for name in names]
+    return found
 
 
 @dataclass(frozen=True)
@@ -45,26 +98,9 @@ class Plan:
 def load(name: str) -> Benchmark:
     """Import the benchmark of this name. KeyError if there is none."""
     module = importlib.import_module(MODULES[name])
-    benchmark = getattr(module, "BENCHMARK", None) or Programs(name)
+    benchmark = getattr(module, "BENCHMARK", None) or KINDS.get(name, Programs)(name)
     assert isinstance(benchmark, Benchmark)
     return benchmark
-
-
-def listing(names: Sequence[str]) -> bool:
-    """Print benchmarks, their cases and their contestants. Always True."""
-    for name in names:
-        tables.describe(load(name))
-    return True
-
-
-def cases(names: Sequence[str]) -> set[str]:
-    """Return all cases of these benchmarks."""
-    return {case for name in names for case in load(name).cases()}
-
-
-def contestants(names: Sequence[str]) -> dict[str, Contestant]:
-    """Return all contestants of these benchmarks by name."""
-    return {contestant.name: contestant for name in names for contestant in load(name).contestants()}
 
 
 def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:
@@ -175,10 +211,10 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
     if before is not None:
         results.include(before, benchmark.cases())
     if not plan.quick:
-        results.invalid = validity.judge(benchmark, results)
+        results.invalid = judge(benchmark, results)
     judged = [target for target in benchmark.targets if target.always or not plan.quick]
     results.targets = [target for target in judged if target.case in results.cases]
-    tables.show(benchmark, results, rule)
+    tables.show(benchmark, results, rule.text)
     facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": rule.text,
              "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
     save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)

@@ -14,7 +14,6 @@ import deadlined
 from ..report import console, machine, revision
 from .contest import Benchmark, Contestant, Metric, Verdict
 from .results import Results
-from .schedule import Rule
 from .spread import CONFIDENCE, number
 
 # metrics side by side in a table: more do not fit a line of 120 characters
@@ -52,7 +51,7 @@ def row(results: Results, contestant: Contestant, case: str, metrics: Sequence[s
     return [name, *(cell(results, contestant.name, case, metric) for metric in metrics)]
 
 
-def show(benchmark: Benchmark, results: Results, rule: Rule) -> None:
+def show(benchmark: Benchmark, results: Results, rule: str) -> None:
     """Print a table per case, then the targets."""
     for case in results.cases:
         metrics = results.metrics_of(case)
@@ -63,10 +62,10 @@ def show(benchmark: Benchmark, results: Results, rule: Rule) -> None:
         console.print(_targets(benchmark, results.verdicts))
 
 
-def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str], rule: Rule) -> Table:
+def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[str], rule: str) -> Table:
     compared = any(results.base(case, metric) for metric in metrics)
     caption = "2x: twice the first contestant of deadlined that was measured; " if compared else ""
-    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}{rule.text}")
+    table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}{rule}")
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
         table.add_column(_heading(metric, results.metrics[metric]), justify="right")

@@ -2,6 +2,6 @@
 
 The modules from the bottom up: `script` is the vocabulary; `probe` is a connection and when it ends; `scripts` says
 what each attack sends; `attacker` follows scripts in a process of its own; `kinds` reads a deadline off what was seen;
-`attacks` (attacks.toml), `grade` and `advice` (advice.toml) judge; `run` is the whole; `shown` and `page` (report.*)
-are its outputs; `command` is the command.
+`attacks` (attacks.toml, advice.toml) and `grade` judge; `run` is the whole; `shown` (report.*) is what is made of it;
+`command` is the command.
 """

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from ..loop import Loop
 from ..target import Target
-from .probe import Ended, Probe
+from .probe import Probe
 from .script import Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
@@ -151,16 +151,14 @@ class _Gathering:
         self._opened += 1
         # an hour: until the crowd is told to stop
         limit = PASSING if self._order.flood else 3600.0
-        probe = Probe(self._order.script, self._order.target, self._context, self._loop, limit, self._ended(now))
-        self._probes.add(probe)
-        probe.start(now)
 
-    def _ended(self, began: float) -> Ended:
         def ended(seen: Seen) -> None:
-            self._probes = {probe for probe in self._probes if not probe.over}
+            self._probes.discard(probe)
             if seen.trouble:
                 self._failures[seen.trouble] += 1
             if not self._stopped:
-                self._loop.at(max(monotonic(), began + AGAIN), self._open)
+                self._loop.at(max(monotonic(), now + AGAIN), self._open)
 
-        return ended
+        probe = Probe(self._order.script, self._order.target, self._context, self._loop, limit, ended)
+        self._probes.add(probe)
+        probe.start(now)

@@ -1,8 +1,9 @@
-"""The attacks (attacks.toml), and the deadline of each, from what was seen of its connections."""
+"""The attacks (attacks.toml), what to set against them (advice.toml), and the deadline of each, from what was seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,15 @@ Seen_ = Callable[[str, str], list[Seen]]
 
 # seconds in which one byte finds out that a connection had ended
 FOUND = 1.0
+
+GUARD = "has no such option; put a guard in front (a proxy that has this deadline)"
+CROWDED = "limit connections per address in front, or add worker processes: honest clients wait"
+
+# the options by attack, by the beginning of the Server field; "" is for what is not named
+_OPTIONS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("advice.toml").read_text(encoding="utf-8"))
+
+# what HAProxy, which names itself nowhere, answers to what is no HTTP
+_HAPROXY = b"<h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"
 
 
 class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +45,33 @@ ATTACKS = msgspec.toml.decode(
     Path(__file__).with_name("attacks.toml").read_bytes(), type=dict[Literal["attack"], tuple[Attack, ...]]
 )["attack"]
 NAMES = tuple(attack.name for attack in ATTACKS)
+
+
+def known(fields: Mapping[str, str], refusal: bytes = b"") -> str:
+    """Return the name of the server that an honest response's fields show, as this module knows it; "" if it does not.
+
+    deadlined sends no Server field, and its Keep-Alive field with a timeout and nothing else. `refusal`: what was
+    answered to what is no HTTP; it shows a proxy in front, whose responses name the server behind it.
+    """
+    if _HAPROXY in refusal:
+        return "haproxy"
+    name = fields.get("server", "").lower()
+    for prefix in _OPTIONS:
+        if name.startswith((prefix, f"{prefix}/")) or (prefix == "hypercorn" and name.startswith("hypercorn-")):
+            return prefix
+    keep_alive = fields.get("keep-alive", "")
+    if not name and keep_alive.startswith("timeout=") and "," not in keep_alive and "connection" not in fields:
+        return "deadlined"
+    return ""
+
+
+def advice(name: str, attack: Attack) -> str:
+    """Return what a user of this server can set against an attack; what to look for if the server is not known."""
+    if not name:
+        return f"look for {attack.setting}, or put a guard in front that has it"
+    options = _OPTIONS[name]
+    option = options.get(attack.name, options.get("", GUARD))
+    return f"{name} {option}" if option.startswith("has ") else f"{name}: {option}"
 
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:

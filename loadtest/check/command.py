@@ -13,7 +13,6 @@ from ..target import resolve
 from . import shown
 from .attacks import NAMES
 from .grade import GRADES, below
-from .page import junit, page
 from .run import Plan
 from .run import check as run_check
 
@@ -56,8 +55,8 @@ def command(
         with progress(console) as on_progress:
             report = run_check(plan, on_progress)
     shown.show(console, report)
-    texts = {"json": lambda: json.dumps(report.as_json(), indent=2) + "\n", "html": lambda: page(report)}
-    write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: junit(report)}.items()))
+    texts = {"json": lambda: json.dumps(report.as_json(), indent=2) + "\n", "html": lambda: shown.page(report)}
+    write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: shown.junit(report)}.items()))
     if report.interrupted:
         sys.exit(130)
     if least is not None and below(report.grade, least.upper()):

@@ -1,17 +1,19 @@
-"""Verdicts and grades. Pure: the same figures always get the same grade, and the rules are text that is printed.
+"""What a check found: outcomes, verdicts, grades. Pure: the same figures always get the same grade.
 
 The rules judge two things of each attack: for how long it can hold a connection, and what honest clients feel
-meanwhile. The worse of both is the verdict.
+meanwhile. The worse of both is the verdict. The rules are text that is printed. The names of the JSON are fixed:
+programs read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from .attacks import ATTACKS, Attack
 from .kinds import Deadline
-from .outcome import Honest, Outcome, Verdict
 
 # the part of honest requests that must be answered within a second
 PASS_OK, WEAK_OK = 0.99, 0.9
@@ -24,6 +26,7 @@ EDGE, EDGE_PART = 0.05, 0.01
 
 GRADES = "ABCDEF"
 
+Verdict = Literal["pass", "weak", "fail", "not applicable", "unfinished"]
 # a verdict, and why, in one sentence
 Judged = tuple[Verdict, str]
 
@@ -31,6 +34,78 @@ TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if 
 # the rules as text, with these numbers
 _TEXT = Path(__file__).with_name("rules.txt").read_text(encoding="utf-8").rstrip()
 RULES = _TEXT.format_map(globals())
+
+
+@dataclass(frozen=True)
+class Honest:
+    """What honest clients felt: requests answered and failed, and the 99th percentile in ms; None of none."""
+
+    ok: int
+    failed: int
+    p99_ms: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One attack's result. `crowd`: connections that attacked while the honest clients asked; `why`: one sentence."""
+
+    attack: Attack
+    deadline: Deadline
+    verdict: Verdict
+    why: str
+    honest: Honest | None = None
+    crowd: int = 0
+    advice: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """True if the attack applies and was measured."""
+        return self.verdict in ("pass", "weak", "fail")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fixed names, and more."""
+        return {
+            "name": self.attack.name,
+            **{name: _rounded(value) for name, value in asdict(self.deadline).items()},
+            "honest": asdict(self.honest or Honest(0, 0, None)),
+            "verdict": self.verdict,
+            "why": self.why,
+            "advice": self.advice,
+            "crowd": self.crowd,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole check. `calm`: what honest clients felt before any attack; `interrupted`: it was stopped early.
+
+    `gone`: how the server failed an honest request in the end; "" if it did not.
+    """
+
+    target: str
+    server: str
+    grade: str
+    limit: float
+    outcomes: tuple[Outcome, ...]
+    calm: Honest
+    seconds: float
+    at: str
+    interrupted: bool = False
+    gone: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fixed names, and more."""
+        facts = {name: value for name, value in vars(self).items() if name != "outcomes"}
+        attacks = [outcome.as_json() for outcome in self.outcomes]
+        return {**facts, "seconds": round(self.seconds, 1), "calm": asdict(self.calm), "attacks": attacks}
+
+    def advice(self) -> dict[str, list[str]]:
+        """Return each piece of advice with the attacks that it is for."""
+        found: dict[str, list[str]] = {}
+        for outcome in self.outcomes:
+            if outcome.advice:
+                found.setdefault(outcome.advice, []).append(outcome.attack.name)
+        return found
 
 
 def verdict(attack: Attack, deadline: Deadline, honest: Honest | None, calm: Honest, limit: float) -> Judged:
@@ -98,3 +173,10 @@ def grade(outcomes: Iterable[Outcome], *, gone: bool = False) -> str:
 def below(grade: str, least: str) -> bool:
     """Tell if a grade is worse than the least that is wanted. No grade is worse than any."""
     return grade not in GRADES or GRADES.index(grade) > GRADES.index(least)
+
+
+def _rounded(value: Any) -> Any:
+    """Return seconds to a tenth of a millisecond, and both bounds of a rate to a tenth; anything else as it is."""
+    if isinstance(value, tuple):
+        return [round(rate, 1) for rate in value]
+    return round(value, 4) if isinstance(value, float) else value

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
+from typing import Any
 
 import httptools
 
@@ -62,7 +63,7 @@ class Probe(Line):
         self._limit = limit
         self._report = ended
         self._out = b""
-        self._sent = self._received = self._before = 0
+        self._sent = self._gulped = self._before = 0
         self._error = 0.0
         self._full: float | None = None
         self._broken: Close | None = None  # how a write has failed
@@ -74,11 +75,6 @@ class Probe(Line):
         self._began = monotonic()
         self.connect(narrow=self.script.gulp is not None)
         self._loop.at(now + OPENING, partial(self._late, State.OPENING, "no connection"))
-
-    @property
-    def over(self) -> bool:
-        """True once the end was reported."""
-        return self.state is State.ENDED
 
     @property
     def attacks(self) -> bool:
@@ -121,7 +117,11 @@ class Probe(Line):
             self._send(b"")
         over = mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
         if self._reads and (over or mask & EPOLLIN):
-            self._read(now)
+            try:
+                if self.read(now):
+                    self._finish("fin", now - self._began)
+            except OSError as error:
+                self._finish(dial.how(error), now - self._began)
         elif over:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._finish("rst" if code else "fin", now - self._began)
@@ -168,7 +168,7 @@ class Probe(Line):
         if not self.script.gulp:
             return
         try:
-            self._received += len(self._socket.recv(self.script.gulp))
+            self._gulped += len(self._socket.recv(self.script.gulp))
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
@@ -193,16 +193,8 @@ class Probe(Line):
             self._out = self._out[sent:]
         self._watch_all()
 
-    def _read(self, now: float) -> None:
-        try:
-            if self.read(now):
-                self._finish("fin", now - self._began)
-        except OSError as error:
-            self._finish(dial.how(error), now - self._began)
-
     def on_data(self, data: bytes, now: float) -> None:
         """Take a part of an answer, and attack when those have come that are awaited."""
-        self._received += len(data)
         upgraded = self.answers.upgraded
         with suppress(httptools.HttpParserError):  # the end tells; what was said is then unknown
             self.answers.feed(data, now)
@@ -221,36 +213,37 @@ class Probe(Line):
         ended = close is not None
         status = None
         if self.state is State.WAITING and ended:
-            if self.answers.status is None:
+            if not self.answers.status:
                 self.on_trouble("the server ended the connection before it answered an honest request", 0.0)
                 return
             # it ended with the response that was awaited: the connection was not kept
             seconds = 0.0
         elif ended and (response := self._last_response(seconds)) is not None:
             close, status, seconds = "response", self.answers.status, response
-        went = self._received if self.script.gulp else max(0, self._sent - self._before)
-        self._close(self.script.seen(
+        went = self._gulped if self.script.gulp else max(0, self._sent - self._before)
+        self._close(
             seconds if ended else None, seconds, full=self._full, close=close or "none", status=status,
             error=self._error if ended else 0.0, sent=self._sent, went=went,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _last_response(self, seconds: float) -> float | None:
         """Return when the response began that announced the end; None if none did."""
         status, began = self.answers.status, self.answers.began - self._began
-        if status is None or began <= 0 or seconds - began > ANNOUNCED:
+        if not status or began <= 0 or seconds - began > ANNOUNCED:
             return None
         # a client that makes requests gets responses, which announce nothing
         return None if status < 400 and self.script.role == "fed" else began
 
     def on_trouble(self, kind: str, now: float) -> None:
         """Report why the script cannot be followed."""
-        self._close(self.script.seen(None, 0.0, trouble=kind))
+        self._close(None, 0.0, trouble=kind)
 
-    def _close(self, seen: Seen) -> None:
+    def _close(self, seconds: float | None, watched: float, **more: Any) -> None:
+        """Close, and tell what was seen; `more` are other fields of `Seen`."""
         self.state = State.ENDED
         # no TIME_WAIT: the next attack needs the port
         self.close(reset=True)
-        self._report(seen)
+        self._report(Seen(self.script.attack, self.script.role, self.script.rate, seconds, watched, **more))
 
     def _watch_all(self) -> None:
         """Watch for the end, for room while there is something to send, and for what is to be read."""

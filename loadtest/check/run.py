@@ -12,7 +12,7 @@ Cost       `limit` seconds, and one to three for each attack.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -22,15 +22,13 @@ from typing import Any
 from ..child import Child
 from ..commands import OnProgress
 from ..crew import need_descriptors, need_ports
-from ..openloop.client import Client, Load
-from ..openloop.schedule import Schedule
-from ..target import Baseline, Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..openloop.client import Client, Load, Schedule
+from ..target import Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..wire import Answers
 from . import attacker
-from .advice import CROWDED, advice, known
-from .attacks import ATTACKS, Attack, deadlines
-from .grade import grade, held_verdict, verdict
+from .attacks import ATTACKS, CROWDED, Attack, advice, deadlines, known
+from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
-from .outcome import Honest, Outcome, Report
 from .script import Seen
 from .scripts import Facts, crowd, crowd_size, fills, scripts
 
@@ -94,11 +92,12 @@ def _gone(target: Target, paralysed: str) -> str:
     return ""
 
 
-def _shown(baseline: Baseline, server: str) -> str:
+def _shown(first: Answers, server: str) -> str:
+    said = first.fields.get("server", "")
     if server == "haproxy":
-        return f"HAProxy, in front of {baseline.server or 'an unknown server'}"
-    status = f", answers {baseline.status}" if baseline.status >= 400 else ""
-    return (baseline.server or server or "unknown") + status
+        return f"HAProxy, in front of {said or 'an unknown server'}"
+    status = f", answers {first.status}" if first.status >= 400 else ""
+    return (said or server or "unknown") + status
 
 
 def _need_service(calm: Honest) -> None:
@@ -108,7 +107,7 @@ def _need_service(calm: Honest) -> None:
         raise UnusableTargetError(f"the server answers {served} {when}: it cannot be graded")
 
 
-class Check(AbstractContextManager["Check"]):
+class Check(ExitStack):
     """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
     It asks once when it begins: UnusableTargetError if the target does not answer, ForbiddenTargetError if there are
@@ -116,12 +115,13 @@ class Check(AbstractContextManager["Check"]):
     """
 
     def __init__(self, plan: Plan, progress: OnProgress) -> None:
+        super().__init__()
         self._begun = monotonic()
-        self._baseline = ask(plan.target)
-        self._server = known(self._baseline.server, self._baseline.fields, refusal(plan.target, _REFUSAL_PATIENCE))
+        self._first = ask(plan.target)
+        self._server = known(self._first.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
-        self._facts = Facts(plan.target, max(self._baseline.size, 1), websocket, plan.limit)
+        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit)
         self._plan = plan
         self._progress = progress
         self._calm = Honest(0, 0, None)
@@ -130,10 +130,7 @@ class Check(AbstractContextManager["Check"]):
         self._seen: list[Seen] = []
         self._felt: dict[str, tuple[Honest, int]] = {}
         self._watching: tuple[float, float] | None = None
-        self._child = Child(attacker.main)
-
-    def __exit__(self, *exception: object) -> None:
-        self._child.__exit__(*exception)
+        self._child = self.enter_context(Child(attacker.main))
 
     def prepare(self) -> None:
         """Ask as honest clients do before any attack. UnusableTargetError if the server is too slow for that."""
@@ -147,7 +144,7 @@ class Check(AbstractContextManager["Check"]):
         gone = "" if self._interrupted else _gone(self._plan.target, self._paralysed)
         return Report(
             target=self._plan.target.url,
-            server=_shown(self._baseline, self._server),
+            server=_shown(self._first, self._server),
             grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)),
             limit=self._plan.limit,
             outcomes=outcomes,
@@ -182,7 +179,7 @@ class Check(AbstractContextManager["Check"]):
         if tally.interrupted:
             raise KeyboardInterrupt
         # a proper 404 is a service, too, if that is the answer in calm: what was asked for is the user's
-        status = self._baseline.status
+        status = self._first.status
         ok = tally.errors[f"status {status}"] if status >= 400 else tally.ok
         p99 = tally.latency.get_value_at_percentile(99) / 1000 if ok else None
         return Honest(ok, tally.due - ok, p99)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Close = Literal["fin", "rst", "response", "none"]
 
@@ -32,10 +32,6 @@ class Script:
     rate: float = 0.0
     half_close: bool = False
     pongs: bool = False
-
-    def seen(self, seconds: float | None, watched: float, **more: Any) -> Seen:
-        """Return what was seen of it; `more` are other fields of `Seen`."""
-        return Seen(self.attack, self.role, self.rate, seconds, watched, **more)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A whole churn: find the deadline with a few connections, churn with many, ask the server what it says.
+"""A whole churn: find the deadline with a few connections, churn with many, ask the server what it says, and judge.
 
 Facts      The deadline is exact only while the server has little to do. What a server counts is complete only when all
            connections have ended.
@@ -11,28 +11,29 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from ..check import attacker
-from ..check.advice import known
-from ..check.attacks import deadlines
+from ..check.attacks import deadlines, known
 from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..child import Child
 from ..commands import OnProgress
 from ..crew import LEAD, crew, need_descriptors
 from ..dial import PER_ADDRESS
-from ..histogram import together
-from ..target import Baseline, ForbiddenTargetError, Target, UnusableTargetError, ask
-from . import crowd
-from .audit import Audit
-from .connection import Rules, Silent
-from .result import Plan, Result
-from .tally import Tally
+from ..histogram import milliseconds, together
+from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask
+from ..wire import Answers
+from . import client
+from .audit import Admin, Audit, Audited
+from .connection import Rules, Silent, Tally
 
+# connections of one client process
+PER_PROCESS = 12_000
 # the shortest deadline whose connections can be moved, closed and cut apart
 _SHORTEST = 0.3
 # bytes that are received at most
@@ -43,6 +44,86 @@ LATE = 2.0
 _ASKED = (0.3, 0.6, 0.9)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What to do. `deadline`: None to measure it, for `limit` seconds at most; `processes`: 0 for as many as needed."""
+
+    target: Target
+    connections: int
+    duration: float
+    profile: str = "steady"
+    deadline: float | None = None
+    limit: float = 90.0
+    processes: int = 0
+    admin: Admin | None = None
+    seed: int = 1
+
+    @property
+    def clients(self) -> int:
+        """The number of processes."""
+        return min(self.connections, self.processes or -(-self.connections // PER_PROCESS))
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run. `deadline` is what `check` has found, or was told; `admin` is there if the server's listener was asked."""
+
+    plan: Plan
+    server: str
+    deadline: Deadline
+    tally: Tally
+    at: str
+    admin: Audited | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what is wrong with the server, a line for each."""
+        tally = self.tally
+        found = {
+            f"connections were cut before their deadline, by up to {tally.early_by * 1000:.0f} ms": tally.early,
+            "requests were sent before the deadline, and the connection was cut without an answer": tally.lost,
+            "connections were not cut, long after their deadline": tally.overdue,
+            **{f"responses of {status}": number for status, number in tally.answered.items() if status >= 400},
+            **dict(tally.errors.most_common()),
+        }
+        lines = [f"{number} {text}" for text, number in found.items() if number]
+        if admin := self.admin:
+            lines += [f"{one.what}: the client says {one.client:g}, the server {one.server:g}"
+                      for one in admin.claims if not one.agree]  # fmt: skip
+            lines += [f"/connections: {line}" for line in admin.differ[:10]]
+            lines += [f"the admin listener: {admin.trouble}"] if admin.trouble else []
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures; seconds are seconds, and `_ms` are milliseconds."""
+        plan, tally = self.plan, self.tally
+        counts = ("interrupted", "stopped", "opened", "requests", "overdue", "announced", "closed", "reset")
+        return {
+            "target": plan.target.url,
+            "server": self.server,
+            "at": self.at,
+            **{name: getattr(plan, name) for name in ("profile", "connections", "duration")},
+            **{name: getattr(tally, name) for name in counts},
+            "seconds": round(tally.seconds, 3),
+            "deadline": {"kind": self.deadline.kind, "seconds": self.deadline.seconds, "spread": self.deadline.spread},
+            "open_most": tally.most,
+            "answered": {str(status): number for status, number in sorted(tally.answered.items())},
+            "latency_ms": milliseconds(tally.latency),
+            "cut": {"number": tally.cut.total(), "close": dict(tally.cut), "early": tally.early,
+                    "early_by_ms": round(tally.early_by * 1000, 3), "lateness_ms": milliseconds(tally.lateness),
+                    "clock_error_ms": milliseconds(tally.wrong)},
+            "lost_requests": tally.lost,
+            "raced_requests": tally.raced,
+            "errors": dict(tally.errors),
+            "received_bytes": tally.received,
+            "client": {"processes": plan.clients, "busy": round(tally.busy, 3), "late_ms": milliseconds(tally.late)},
+            "admin": self.admin and asdict(self.admin),
+            "problems": self.problems,
+            "valid": not tally.invalid,
+            "invalid": tally.invalid,
+        }  # fmt: skip
+
+
 def churn(plan: Plan, progress: OnProgress) -> Result:
     """Run the plan. Ctrl-C ends it early: the result says so, and has what was measured.
 
@@ -51,8 +132,8 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     """
     need_descriptors(-(-plan.connections // plan.clients), "more --processes or fewer --connections")
     _need_ports(plan)
-    baseline = ask(plan.target)
-    _need_service(plan, baseline)
+    first = ask(plan.target)
+    _need_service(plan, first)
     deadline = _measured(plan, progress)
     if deadline.seconds is not None and deadline.seconds < _SHORTEST:
         raise UnusableTargetError(f"the server ends a silent connection after {deadline.seconds:.2f} s: too soon")
@@ -66,17 +147,17 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
             audit.end(tally)
     except KeyboardInterrupt:
         tally.interrupted = True
-    server = baseline.server or known("", baseline.fields) or "unknown"
+    server = first.fields.get("server") or known(first.fields) or "unknown"
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return Result(plan, server, deadline, tally, at, audit.found if audit else None)
 
 
-def _need_service(plan: Plan, baseline: Baseline) -> None:
-    if baseline.status >= 400:
-        raise UnusableTargetError(f"{plan.target.url} answers {baseline.status}: every request would be an error")
-    if not baseline.keeps_alive:
+def _need_service(plan: Plan, first: Answers) -> None:
+    if first.status >= 400:
+        raise UnusableTargetError(f"{plan.target.url} answers {first.status}: every request would be an error")
+    if not first.keeps_alive:
         raise UnusableTargetError(f"{plan.target.url} closes each connection: there is no keep-alive to churn")
-    least = plan.connections * baseline.size
+    least = plan.connections * first.size
     if least > BYTES:
         text = f"one response to each connection is {least / 2**30:.0f} GiB, and {BYTES / 2**30:g} are the limit"
         raise ForbiddenTargetError(f"{text}: give a URL with a smaller response")
@@ -122,9 +203,9 @@ def _rules(plan: Plan, deadline: Deadline) -> Rules:
 
 def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress) -> Tally:
     """Let the client processes churn, and ask the server for its connections meanwhile."""
-    with crew(crowd.main, plan.clients) as clients:
+    with crew(client.main, plan.clients) as clients:
         start = monotonic() + LEAD
-        order = crowd.Order(rules, plan.connections, start, plan.duration, BYTES // plan.clients, plan.seed)
+        order = client.Order(rules, plan.connections, start, plan.duration, BYTES // plan.clients, plan.seed)
         clients.order(replace(order, part=part, parts=plan.clients) for part in range(plan.clients))
         due = [start + part * plan.duration for part in _ASKED]
         said: dict[Child, Counter[str]] = {}

@@ -113,11 +113,8 @@ class Client:
         Client(self._crowd, self._number).rest()
 
     def _at(self, when: float, action: Callable[[], None]) -> None:
-        self._crowd.loop.at(when, partial(self._perform, action))
-
-    def _perform(self, action: Callable[[], None], _: float) -> None:
-        if self._open:
-            action()
+        """Do something at a time, unless this connection has ended by then."""
+        self._crowd.loop.at(when, lambda _: action() if self._open else None)
 
     def _decide(self) -> None:
         """Choose what comes after a deadline was set."""

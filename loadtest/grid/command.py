@@ -12,10 +12,9 @@ import click
 from ..commands import FILE, FOLDER, Names, watching
 from ..report import console
 from ..servers import ROOT
-from .contestants import CONTESTANTS, Contestant
+from .contestants import CONTESTANTS, Contestant, missing, version
 from .page import write
 from .run import Grid, measure, remarks, results
-from .starting import missing, version
 
 _PAGE = ROOT / "docs" / "grid.md"
 

@@ -24,8 +24,7 @@ from ..check.run import Check, Plan, collect
 from ..commands import put
 from ..report import machine, revision
 from ..target import UnusableTargetError
-from .contestants import Contestant
-from .starting import Running, StartError, missing, started, version
+from .contestants import Contestant, Running, StartError, missing, started, version
 
 # without TLS: certificates say nothing about slow clients
 NAMES = frozenset(attack.name for attack in ATTACKS if not attack.needs_tls)
@@ -75,13 +74,13 @@ class _Group:
         self._facts = facts
         self._say = say
         self._entries: list[_Entry] = []
-        self._good = True
 
     def measure(self, group: Sequence[Contestant]) -> bool:
         with ExitStack() as whole:
             try:
                 for contestant in group:
                     self._start(contestant, whole)
+                good = len(self._entries) == len(group)
                 self._say(f"{len(self._entries)} wait side by side, for {self._grid.limit:g} s at most")
                 collect(entry.check for entry in self._entries)
                 while self._entries:
@@ -93,20 +92,19 @@ class _Group:
                     entry.check.interrupt()
                     self._end(entry)
                 raise
-        return self._good
+        return good
 
     def _start(self, contestant: Contestant, whole: ExitStack) -> None:
         """Start a contestant and ask it as honest clients do; write that it failed if it does."""
-        plan_of = (NAMES, self._grid.limit, self._grid.connections)
         resources = whole.enter_context(ExitStack())
         self._say(f"starting {contestant.name}")
         try:
             running = resources.enter_context(started(contestant))
-            check = resources.enter_context(Check(Plan(running.target, *plan_of), lambda *_: None))
+            plan = Plan(running.target, NAMES, self._grid.limit, self._grid.connections)
+            check = resources.enter_context(Check(plan, lambda *_: None))
             check.prepare()
         except (StartError, UnusableTargetError) as error:
             resources.close()
-            self._good = False
             self._write(contestant, {"failed": str(error)})
             return
         self._entries.append(_Entry(contestant, resources, running, check))

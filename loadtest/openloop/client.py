@@ -5,12 +5,13 @@ Facts      A client that waits for a response before it asks again stops asking 
 Hazard     The same would happen here whenever all connections are busy, or this process is late itself.
 Answer     A request that finds no connection waits in a queue, and its latency counts from the time it was due. What
            was never answered counts, too, with the time that it waited. How late this process was to notice that a
-           request was due is counted apart: if that is much, the figures are not the server's (result.py).
+           request was due is counted apart: if that is much, the figures are not the server's (histogram.py).
 Cost       One process asks some 10,000 times a second.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +22,36 @@ from ..histogram import record
 from ..line import Line
 from ..loop import Loop
 from ..target import Target
-from .schedule import Schedule
 
 # seconds between two looks for requests that have waited too long
 _SWEEP = 0.05
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Requests at `rate` per second for `duration` seconds; with `ramp` the rate grows from nothing to `rate`.
+
+    One of `parts` processes takes every `parts`-th request, from the `part`-th on.
+    """
+
+    rate: float
+    duration: float
+    ramp: bool = False
+    part: int = 0
+    parts: int = 1
+
+    def __len__(self) -> int:
+        """Return the number of requests of this part."""
+        total = math.floor(self.rate * self.duration / (2 if self.ramp else 1) + 1e-9)
+        return max(0, -(-(total - self.part) // self.parts))
+
+    def when(self, number: int) -> float:
+        """Return the seconds from the start to this part's request of that number, from 0 on."""
+        arrival = number * self.parts + self.part
+        if self.ramp:
+            # rate * t**2 / (2 * duration) have come by the time t
+            return math.sqrt(2 * self.duration * arrival / self.rate)
+        return arrival / self.rate
 
 
 @dataclass(frozen=True)
@@ -166,7 +193,7 @@ class Client:
     def answered(self, connection: _Connection, now: float, *, reuse: bool) -> None:
         """Count a response; keep the connection for another request, if it may be."""
         assert connection.due is not None
-        waited, status = now - connection.due, connection.answers.status or 0
+        waited, status = now - connection.due, connection.answers.status
         wrong = "" if 200 <= status < 400 else f"status {status}"
         self.count(waited, "no answer in time" if waited > self.load.patience else wrong)
         connection.due = None

@@ -14,9 +14,7 @@ from ..commands import File, Names, Numbers, explained, file_option, of_target, 
 from ..histogram import shown
 from ..report import console
 from ..target import UnusableTargetError, ask, resolve
-from .condition import Condition
-from .result import Plan, Result
-from .run import LEAST, MOST, best, holds, search
+from .run import LEAST, MOST, Condition, Plan, Result, best, holds, search
 from .run import run as run_plan
 
 
@@ -105,8 +103,8 @@ def _lines(result: Result) -> Iterator[str]:
     if late := tally.errors["not sent in time"]:
         yield f"The server is slower than the rate: {late} requests found no free connection."
     yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and had work for {tally.busy:.0%} of the time.[/]"
-    if result.invalid:
-        yield f"[yellow]Invalid: {escape(result.invalid)}.[/]"
+    if tally.invalid:
+        yield f"[yellow]Invalid: {escape(tally.invalid)}.[/]"
     if tally.interrupted:
         yield "Interrupted: this is what was measured until then."
 
@@ -126,7 +124,7 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
         return 130
     if found is None or searching:
         return 0 if found else 1
-    if found.invalid:
+    if found.tally.invalid:
         return 4
     for condition in conditions:
         if condition.true_of(found.figures()):

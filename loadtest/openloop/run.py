@@ -1,25 +1,145 @@
-"""A run of an open loop in as many processes as it needs, and the search for the highest rate that holds."""
+"""A run of an open loop: what is asked, in how many processes, what they found, what must hold of it (`--fail-if`), and
+the highest rate at which that holds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from operator import ge, gt, le, lt
 from time import monotonic
 from typing import Any
 
 from ..crew import LEAD, crew, need_descriptors
-from ..histogram import together
-from .client import Client
-from .condition import Condition
-from .result import Plan, Result
+from ..histogram import milliseconds, together
+from ..target import Target
+from .client import Client, Load, Schedule, Tally
 
+# requests per second that one process asks with half of a processor
+PER_PROCESS = 8000.0
 # the search ends when the highest rate that holds and the lowest that does not differ by this part
 CLOSE_ENOUGH = 0.05
 _TRIALS = 40
 # the least and the highest rate that can be asked, per second
 LEAST, MOST = 0.1, 1_000_000
+
+# what can be asked for: percentiles in ms, a number of errors or their part, and a rate per second
+PERCENTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
+METRICS = (*PERCENTILES, "errors", "rate")
+
+_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+_COMPARED: dict[str, Callable[[float, float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
+_FORM = re.compile(r"\s*(p\d+(?:\.\d+)?|max|errors|rate)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(us|ms|s|%)?\s*")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to ask. `processes`: 0 for as many as the rate needs. `patience`: seconds that a request may take."""
+
+    target: Target
+    rate: float
+    duration: float
+    connections: int
+    patience: float
+    ramp: bool = False
+    processes: int = 0
+
+    @property
+    def clients(self) -> int:
+        """The number of processes: at most one per connection, and one per processor unless told."""
+        wanted = self.processes or min(len(os.sched_getaffinity(0)), math.ceil(self.rate / PER_PROCESS))
+        return max(1, min(wanted, self.connections))
+
+    def share(self, part: int) -> Load:
+        """Return what the process of this number does."""
+        schedule = Schedule(self.rate, self.duration, self.ramp, part, self.clients)
+        connections = self.connections // self.clients + (part < self.connections % self.clients)
+        return Load(self.target, schedule, connections, self.patience)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run: what was planned, and what the clients have counted together. Latencies are milliseconds."""
+
+    plan: Plan
+    tally: Tally
+
+    @property
+    def rate(self) -> float:
+        """The responses that were proper, per second of the schedule."""
+        seconds = self.tally.seconds if self.tally.interrupted else self.plan.duration
+        return round(self.tally.ok / max(seconds, 1e-9), 3)
+
+    @property
+    def latency_ms(self) -> dict[str, float | None]:
+        """Percentiles of the latency, and the largest; None of nothing."""
+        return milliseconds(self.tally.latency, (50, 90, 99, 99.9, 99.99))
+
+    def figures(self) -> dict[str, float]:
+        """Return what conditions compare. Without any response every latency is infinite."""
+        latencies = {name: float("inf") if value is None else value for name, value in self.latency_ms.items()}
+        errors = self.tally.errors.total()
+        return {**latencies, "errors": errors, "error part": errors / max(self.tally.due, 1), "rate": self.rate}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fixed names, and more.
+
+        `due`: requests of the schedule; `errors`: those without a proper response; `client_late_ms_p99`: how late the
+        client was to notice that one was due; `client_busy`: the part of the time in which the busiest process used a
+        processor, or waited for one.
+        """
+        plan, tally = self.plan, self.tally
+        return {
+            "target": plan.target.url,
+            "wanted_rate": plan.rate,
+            **{name: getattr(plan, name) for name in ("duration", "connections")},
+            "processes": plan.clients,
+            **{name: getattr(tally, name) for name in ("due", "sent", "ok", "interrupted")},
+            "errors": tally.errors.total(),
+            "error_kinds": dict(tally.errors.most_common()),
+            "rate": self.rate,
+            "latency_ms": self.latency_ms,
+            "client_late_ms_p99": tally.late_ms,
+            "client_busy": round(tally.busy, 3),
+            "invalid": tally.invalid,
+            "valid": not tally.invalid,
+        }
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison that fails a run if it is true. `limit` is in ms for percentiles, 0 to 1 for a part of errors."""
+
+    text: str
+    metric: str
+    compare: str
+    limit: float
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Return the condition. ValueError says what is wrong with the text."""
+        found = _FORM.fullmatch(text)
+        if found is None or found[1] not in METRICS:
+            raise ValueError(f"{text!r} is no condition like 'p99>50ms', 'errors>0.1%' or 'rate<900'; metrics: "
+                             f"{', '.join(METRICS)}")  # fmt: skip
+        metric, compare, number, unit = found.groups()
+        scale = 1.0
+        if metric in PERCENTILES:
+            if unit not in _UNITS:
+                raise ValueError(f"{text!r}: give {metric} with a unit: us, ms or s")
+            scale = _UNITS[unit]
+        elif metric == "errors" and unit == "%":
+            metric, scale = "error part", 0.01
+        elif unit is not None:
+            raise ValueError(f"{text!r}: {metric} has no unit {unit}")
+        return cls(text.strip(), metric, compare, float(number) * scale)
+
+    def true_of(self, figures: Mapping[str, float]) -> bool:
+        """Tell if a run with these figures fails."""
+        return _COMPARED[self.compare](figures[self.metric], self.limit)
 
 
 def main(channel: Connection[Any, Any]) -> None:
@@ -43,7 +163,7 @@ def run(plan: Plan, progress: Callable[[float], object]) -> Result:
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:
     """Tell if no condition that fails a run is true, and the server and not the client was measured, nor nothing."""
-    figures, measured = result.figures(), result.tally.due and not result.invalid
+    figures, measured = result.figures(), result.tally.due and not result.tally.invalid
     return bool(measured) and not any(condition.true_of(figures) for condition in conditions)
 
 

@@ -15,9 +15,7 @@ from deadlined.timers import COMPILED
 from ..bench import builds, processes
 from ..bench.contest import Benchmark, Contestant, Metric
 from ..bench.results import Results
-from .operations import OPERATIONS
-from .queues import SUBJECTS
-from .workloads import WORKLOADS
+from .operations import OPERATIONS, SUBJECTS, WORKLOADS
 
 CASES: Final = (*OPERATIONS, *WORKLOADS)
 

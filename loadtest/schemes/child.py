@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import linear_regression
 
 from ..bench.measured import Timings, finish
-from .operations import OPERATIONS
-from .queues import SUBJECTS
-from .workloads import LEAST_STEPS, WORKLOADS
+from .operations import LEAST_STEPS, OPERATIONS, SUBJECTS, WORKLOADS
 
 # timers of all values of a size together
 ENOUGH = 100_000

@@ -1,4 +1,4 @@
-"""The cost of each of the paper's four operations at a number of timers.
+"""What is measured of a queue of timers: each of the paper's four operations, and three workloads.
 
 Facts      START and STOP may defer work: a wheel gives new timers their slots at the next check, and stopped timers are
            swept when they are a quarter of all.
@@ -8,18 +8,25 @@ Answer     START is measured as half of the timers and the check that files them
            poller does.
 Cost       Ten timers are too few for a clock, so several queues hold a thousand timers together.
 
-All operations go through `Timers`, as in programs. Each is a generator: what precedes its first `yield` is preparation,
-and every other `yield` says how many steps were done since.
+A step of a workload includes everything. Its times are simulated: it takes no time but moves the clock of the queue. A
+turn is up to 64 steps and one check, like a poll that returns up to 64 events. The loop costs every queue the same,
+some tens of nanoseconds per step. Workloads go on until their consumer has enough.
+
+All go through `Timers`, as in programs. Each is a generator: what precedes its first `yield` is preparation, and every
+other `yield` says how many steps were done since.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from itertools import cycle
+from typing import Any, Final, NamedTuple
 
-from .baseline import INF
-from .queues import Subject
+from deadlined.timers import SCHEMES, Timer, Timers
+
+from .baseline import INF, Alarm, Callback, LazyHeapq
 
 # seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
 BEGIN: Final = 1000.0
@@ -37,6 +44,29 @@ CROWD: Final = 1000
 
 # checks between two looks at the clock, while extracting
 LOOK: Final = 16
+
+# the least number of steps, however few timers there are
+LEAST_STEPS: Final = 2000
+
+# the most steps between two checks
+TURN: Final = 64
+
+HEADER: Final = 10.0  # seconds; a timeout that few connections reach
+LIFE: Final = 2.0  # seconds; the mean life of a connection: 0.7 % of them reach the timeout
+ALIVE: Final = 5.0  # seconds without an operation until a connection is idle; each has one operation per second
+
+
+class Subject(NamedTuple):
+    """A measured queue: how one is made, and how a timer for it."""
+
+    queue: Callable[[], Timers | LazyHeapq]
+    timer: Callable[[Callback], Any]
+
+
+SUBJECTS: Final[Mapping[str, Subject]] = {
+    **{scheme: Subject(partial(Timers, scheme), Timer) for scheme in SCHEMES},
+    "heapq, lazy": Subject(LazyHeapq, Alarm),
+}
 
 # of a queue, a number of timers, and random values: the steps of each turn
 Measured = Callable[[Subject, int, random.Random], Iterator[int]]
@@ -121,3 +151,78 @@ def _start(queues: Sequence[Any], members: Sequence[_Member], chance: random.Ran
         queue.modify(timer, BEGIN + chance.uniform(SHORTEST, LONGEST))
     for queue in queues:
         queue.check(BEGIN)
+
+
+def connection_deadlines(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
+    """Replace connections that each have a timeout. A step: one ends, its timeout is cancelled, another begins."""
+    queue, timers = _many(subject, n)
+    stop, modify, check, make = queue.stop, queue.modify, queue.check, subject.timer
+    for timer in timers:
+        modify(timer, BEGIN + HEADER - chance.uniform(0.0, LIFE))
+    check(BEGIN)
+    turn = _turn(n)
+    ending = cycle(chance.choices(range(n), k=max(LEAST_STEPS, n)))
+    now = BEGIN
+    yield 0
+    while True:
+        for _ in range(turn):
+            place = next(ending)
+            stop(timers[place])
+            timer = timers[place] = make(nothing)
+            modify(timer, now + HEADER)
+        now += turn * LIFE / n
+        check(now)
+        yield turn
+
+
+def keep_alive(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
+    """Use connections that each have an idle timeout. A step: an operation on one moves its timeout."""
+    queue, timers = _many(subject, n)
+    modify, check = queue.modify, queue.check
+    for place, timer in enumerate(timers):
+        # moved before the clock runs, so that the keys of the entries are spread over the time until then
+        when = BEGIN + ALIVE - 1.0 + place / n
+        modify(timer, chance.uniform(BEGIN + 0.01, when))
+        modify(timer, when)
+    check(BEGIN)
+    turn = _turn(n)
+    now = BEGIN
+    yield 0
+    for start in cycle(range(0, n, turn)):
+        moved = timers[start : start + turn]
+        for timer in moved:
+            modify(timer, now + ALIVE)
+        now += len(moved) / n
+        check(now)
+        yield len(moved)
+
+
+def mass_expiry(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
+    """Expire n timeouts of one second in one check, as after a network outage. A step: one of them."""
+    rounds = [_many(subject, n) for _ in range(max(1, LEAST_STEPS // n))]
+    for queue, timers in rounds:
+        for timer in timers:
+            queue.modify(timer, BEGIN + chance.uniform(1.0, 2.0))
+        queue.check(BEGIN)
+    yield 0
+    for queue, _ in rounds:
+        queue.check(BEGIN + 2.5)
+        yield n - len(queue)
+
+
+WORKLOADS: Final[Mapping[str, Measured]] = {
+    "connection deadlines": connection_deadlines,
+    "keep-alive": keep_alive,
+    "mass expiry": mass_expiry,
+}
+
+
+def _many(subject: Subject, n: int) -> tuple[Any, list[Any]]:
+    """Make a queue that has been checked once, and n timers for it."""
+    queue = subject.queue()
+    queue.check(BEGIN)
+    return queue, [subject.timer(nothing) for _ in range(n)]
+
+
+def _turn(n: int) -> int:
+    return max(1, min(TURN, n // 10))

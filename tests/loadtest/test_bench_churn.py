@@ -15,7 +15,6 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import builds, runner
-from loadtest.bench.churn import BENCHMARK as CHURN
 from loadtest.churn.profiles import Act, Herd, Steady
 from loadtest.clients.churn import Crowd, churned
 from loadtest.clients.churn_account import PATIENCE, Account, Verdict
@@ -23,6 +22,7 @@ from loadtest.peers.churn_protocol import CLOSE, EXPIRED, MOVE, REPLY, REQUEST, 
 from loadtest.servers import Usage
 
 INF = math.inf
+CHURN = runner.load("churn")
 
 
 def set_account(due: float = 105.0) -> Account:

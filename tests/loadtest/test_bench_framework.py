@@ -21,7 +21,7 @@ from loadtest.__main__ import main
 from loadtest.bench import builds, golang, processes, runner, tables
 from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target, table
 from loadtest.bench.results import Results
-from loadtest.bench.schedule import PRECISE, Rule, turns
+from loadtest.bench.runner import PRECISE, Rule, turns
 from loadtest.bench.spread import Spread, number
 from loadtest.report import malloc
 from loadtest.servers import ToolMissingError
@@ -585,7 +585,7 @@ def test_the_allocators_settings_are_told() -> None:
 def test_a_table_shows_reasons_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=120, record=True)
     monkeypatch.setattr(tables, "console", console)
-    tables.show(Fake(), measured(Fake(), 1), Rule(1, 1))
+    tables.show(Fake(), measured(Fake(), 1), Rule(1, 1).text)
     text = console.export_text()
     assert "missing: absent is not installed" in text
     assert "not measured: cannot count so far" in text

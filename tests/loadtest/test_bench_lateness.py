@@ -17,7 +17,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.bench import builds, processes, runner
 from loadtest.bench.contest import Contestant
-from loadtest.bench.lateness import Lateness, busy_core
+from loadtest.bench.programs import Lateness, busy_core
 from loadtest.peers import lateness_report
 
 ROOT = Path(__file__).parents[2]

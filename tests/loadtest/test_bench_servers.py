@@ -20,11 +20,10 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, client, crowd, web_servers
+from loadtest.bench import builds, client, crowd, runner, web_servers
 from loadtest.bench.client import Requests, echoed
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.duel import BENCHMARK as DUEL
-from loadtest.bench.echo import BENCHMARK as ECHO
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.idle import CASE as SILENT
 from loadtest.bench.web import BENCHMARK as WEB
@@ -32,6 +31,7 @@ from loadtest.bench.web_servers import CASES, MAIN, Case
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
+ECHO = runner.load("echo")
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 
 pytestmark = pytest.mark.skipif(

@@ -12,11 +12,10 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from loadtest.bench import runner
 from loadtest.bench.contest import Benchmark, Contestant, Metric, Target
-from loadtest.bench.echo import BENCHMARK as ECHO
-from loadtest.bench.results import Results
-from loadtest.bench.validity import judge
+from loadtest.bench.results import Results, judge
 from loadtest.bench.web import BENCHMARK as WEB
 
+ECHO = runner.load("echo")
 WITH, WITHOUT = "deadlined", "deadlined, none"
 METRICS = {
     "rate": Metric("/s", "more"),

@@ -22,7 +22,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest import target
 from loadtest.__main__ import main
 from loadtest.check import run as check_run
-from loadtest.check.outcome import Honest
+from loadtest.check.grade import Honest
 from loadtest.check.script import Seen
 from loadtest.target import ForbiddenTargetError, resolve
 from tests.support.net import certificates

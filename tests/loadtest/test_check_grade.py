@@ -14,13 +14,10 @@ from rich.console import Console
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.advice import _OPTIONS, advice, known
-from loadtest.check.attacks import ATTACKS, NAMES, Attack
-from loadtest.check.grade import GRADES, RULES, below, grade, verdict
+from loadtest.check.attacks import _OPTIONS, ATTACKS, NAMES, Attack, advice, known
+from loadtest.check.grade import GRADES, RULES, Honest, Outcome, Report, Verdict, below, grade, verdict
 from loadtest.check.kinds import Deadline, Kind
-from loadtest.check.outcome import Honest, Outcome, Report, Verdict
-from loadtest.check.page import junit, page
-from loadtest.check.shown import kind_text, seconds_text, show
+from loadtest.check.shown import junit, kind_text, page, seconds_text, show
 
 CALM = Honest(50, 0, 4.0)
 
@@ -168,7 +165,7 @@ def test_the_rules_name_every_grade_and_every_time() -> None:
     ],
 )
 def test_servers_are_known_by_their_responses(server: str, fields: dict[str, str], expected: str) -> None:
-    assert known(server, fields) == expected
+    assert known({**fields, "server": server} if server else fields) == expected
 
 
 def test_advice_names_the_option_or_says_that_there_is_none() -> None:
@@ -190,15 +187,16 @@ def test_advice_names_the_option_or_says_that_there_is_none() -> None:
     ],
 )
 def test_each_server_has_advice_of_its_own(server: str, name: str, part: str) -> None:
-    assert part in advice(known(server, {}), attack(name))
+    assert part in advice(known({"server": server}), attack(name))
 
 
 def test_a_proxy_that_does_not_name_itself_is_known_by_its_refusal() -> None:
     refused = (
         b"HTTP/1.1 400 Bad request\r\n\r\n<html><body><h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"
     )
-    assert known("uvicorn", {}, refused) == "haproxy"
-    assert known("uvicorn", {}, b"HTTP/1.1 400 Bad Request\r\n\r\nInvalid HTTP request received.") == "uvicorn"
+    uvicorn = {"server": "uvicorn"}
+    assert known(uvicorn, refused) == "haproxy"
+    assert known(uvicorn, b"HTTP/1.1 400 Bad Request\r\n\r\nInvalid HTTP request received.") == "uvicorn"
     assert advice("haproxy", attack("slow-header")) == "haproxy: timeout http-request"
 
 

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.outcome import Outcome, Report
+from loadtest.check.grade import Outcome, Report
 from loadtest.check.run import Plan, check
 from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter

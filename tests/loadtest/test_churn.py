@@ -22,11 +22,11 @@ from rich.console import Console
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.check.kinds import Deadline
-from loadtest.churn.connection import Rules, Silent
+from loadtest.churn.audit import Audited, Claim, claims, listed
+from loadtest.churn.command import show
+from loadtest.churn.connection import Rules, Silent, Tally
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
-from loadtest.churn.result import Audited, Claim, Plan, Result, claims, listed
-from loadtest.churn.shown import show
-from loadtest.churn.tally import Tally
+from loadtest.churn.run import Plan, Result
 from loadtest.dial import source
 from loadtest.histogram import milliseconds, record, together
 from loadtest.loop import Loop
@@ -207,7 +207,7 @@ def result(found: Tally) -> Result:
 
 def test_a_good_run_has_no_problems() -> None:
     good = result(tally(seconds=5.0, cut=Counter(fin=3), answered=Counter({200: 9}), raced=2, closed=3, reset=3))
-    assert (good.problems, good.invalid) == ([], "")
+    assert (good.problems, good.tally.invalid) == ([], "")
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ def test_disagreements_are_problems() -> None:
 
 
 def test_a_client_that_was_busy_is_no_measurement() -> None:
-    assert "had work for 99% of the time" in result(tally(seconds=5.0, busy=0.99)).invalid
+    assert "had work for 99% of the time" in result(tally(seconds=5.0, busy=0.99)).tally.invalid
 
 
 def test_a_machine_without_ports_is_no_measurement() -> None:
     lacking = tally(seconds=5.0, opened=3, errors=Counter({os.strerror(errno.EADDRNOTAVAIL): 2}))
-    assert result(lacking).invalid.startswith("no free port is left on this machine")
+    assert result(lacking).tally.invalid.startswith("no free port is left on this machine")
 
 
 @pytest.mark.parametrize(("deadline", "short"), [(5.0, False), (6.5, True), (None, False)])

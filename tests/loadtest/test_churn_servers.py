@@ -20,7 +20,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.__main__ import main
 from loadtest.churn import run as churn_run
-from loadtest.churn.result import Audited
+from loadtest.churn.audit import Audited
 from loadtest.servers import deadlined_command, running
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server

@@ -18,10 +18,18 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.__main__ import main
 from loadtest.check.run import Check
-from loadtest.grid import run, starting
-from loadtest.grid.contestants import CONTESTANTS, UPSTREAM, Contestant, Server, Setting
+from loadtest.grid import contestants, run
+from loadtest.grid.contestants import (
+    CONTESTANTS,
+    UPSTREAM,
+    Contestant,
+    Server,
+    Setting,
+    StartError,
+    filled,
+    started,
+)
 from loadtest.grid.run import Grid, measure
-from loadtest.grid.starting import StartError, filled, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,7 +133,7 @@ def test_a_port_that_is_taken_is_said_and_nobody_else_is_graded(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        monkeypatch.setattr(starting, "free_port", lambda: port)
+        monkeypatch.setattr(contestants, "free_port", lambda: port)
         _, found = measured(tmp_path, scripted("late"))
     assert found["late"]["failed"] == f"port {port} is taken"
 
@@ -138,7 +146,7 @@ def test_no_process_of_a_contestant_outlives_it() -> None:
 
 
 def test_a_proxy_has_the_application_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "UPSTREAM", UPSTREAM.replace("uvicorn", "no_such_module"))
+    monkeypatch.setattr(contestants, "UPSTREAM", UPSTREAM.replace("uvicorn", "no_such_module"))
     proxy = Contestant(Server("proxy", "@PYTHON@ @CONFIG@", (), "pytest", config=SCRIPT, proxy=True), "defaults")
     with pytest.raises(StartError, match="No module named no_such_module"), started(proxy):
         pytest.fail("it has started")

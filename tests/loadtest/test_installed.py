@@ -131,7 +131,7 @@ def test_a_compiled_one_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_contestant_that_was_asked_for_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Contestant("deadlined", "not compiled (pip install -e . with a C compiler)")
-    monkeypatch.setattr("loadtest.bench.runner.contestants", lambda names: {"deadlined": missing})
+    monkeypatch.setattr("loadtest.bench.programs.Programs.contestants", lambda self: [missing])
     done = CliRunner().invoke(command_line.main, ["bench", "reset", "--only-contestant", "deadlined", "--quick"])
     assert done.exit_code == 2
     assert "deadlined is missing: not compiled" in " ".join(done.output.split())

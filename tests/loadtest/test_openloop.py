@@ -21,12 +21,9 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.histogram import together
 from loadtest.loop import Loop
-from loadtest.openloop.client import Client, Load, Tally
+from loadtest.openloop.client import Client, Load, Schedule, Tally
 from loadtest.openloop.command import _conditions, _finish, _lines, _run, command
-from loadtest.openloop.condition import Condition
-from loadtest.openloop.result import Plan, Result, bottleneck
-from loadtest.openloop.run import LEAST, MOST, best, holds, search
-from loadtest.openloop.schedule import Schedule
+from loadtest.openloop.run import LEAST, MOST, Condition, Plan, Result, best, holds, search
 from loadtest.target import Target
 
 TARGET = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
@@ -147,7 +144,7 @@ def test_without_any_response_no_condition_on_latency_holds() -> None:
 def test_a_run_whose_client_was_the_bottleneck_is_invalid(
     late: float, busy: float, median: float, errors: dict[str, int], text: str
 ) -> None:
-    found = bottleneck(tally(median, median, late=late, busy=busy, errors=errors))
+    found = tally(median, median, late=late, busy=busy, errors=errors).invalid
     assert found.startswith(text)
     assert bool(found) is bool(text)
 
@@ -174,7 +171,7 @@ def test_what_the_loop_has_worked_is_what_makes_a_client_busy(monkeypatch: pytes
 
 def test_an_invalid_run_does_not_hold() -> None:
     found = result(tally(1.0, 1.0, late=500.0))
-    assert found.invalid
+    assert found.tally.invalid
     assert not holds(found, [])
 
 

@@ -21,8 +21,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest import dial
 from loadtest.__main__ import main
-from loadtest.openloop.client import Client, Load, Tally, _Connection
-from loadtest.openloop.schedule import Schedule
+from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
 from loadtest.target import resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server

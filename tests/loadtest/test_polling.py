@@ -16,11 +16,8 @@ pytest.importorskip("httptools", reason="the load test's extra is not installed:
 from loadtest.check.attacker import Watch, follow
 from loadtest.check.script import Script, Seen
 from loadtest.check.scripts import Facts, crowd, scripts
-from loadtest.churn.connection import Rules
-from loadtest.churn.crowd import Crowd
-from loadtest.churn.tally import Tally
-from loadtest.openloop.client import Client, Load
-from loadtest.openloop.schedule import Schedule
+from loadtest.churn.connection import Crowd, Rules, Tally
+from loadtest.openloop.client import Client, Load, Schedule
 from loadtest.target import Target, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server

@@ -20,9 +20,7 @@ from loadtest.bench import runner
 from loadtest.schemes.baseline import Alarm, LazyHeapq
 from loadtest.schemes.benchmark import CASES, Schemes
 from loadtest.schemes.child import ENOUGH, affordable, expected, slope, step
-from loadtest.schemes.operations import OPERATIONS
-from loadtest.schemes.queues import SUBJECTS
-from loadtest.schemes.workloads import WORKLOADS
+from loadtest.schemes.operations import OPERATIONS, SUBJECTS, WORKLOADS
 
 ROOT = Path(__file__).parents[2]
 
