@@ -68,13 +68,24 @@ def _run(source: str, *arguments: str | float, seconds: float) -> dict[str, floa
 @dataclass(frozen=True)
 class Requests:
     """The number of answered requests, the seconds they took, and the latency in seconds. `wakes`: how often wrk has
-    slept until something came."""
+    slept until something came; `cpu`: the seconds of CPU time that the server has used."""
 
     number: int
     seconds: float
     p50: float = 0.0
     p99: float = 0.0
     wakes: int = 0
+    cpu: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.number / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """Per cent of a core that the server has used."""
+        return self.cpu / self.seconds * 100
 
     @classmethod
     def parse(cls, output: str) -> Self:

@@ -5,6 +5,7 @@ Facts      A shared machine may be half as fast again in one second as in anothe
 Hazard     The ratio of two such rates is that of the machine, unless they are medians of very many.
 Answer     Both servers run, and each is loaded for a second, in the order ours, theirs, theirs, ours; each second is
            compared with the other server's beside it. The median of the pairs is one repetition, with two new starts.
+           `busy` is that of the server that was less busy: both must be what limits their rates.
 Cost       The server that is not loaded must sleep. uvicorn, hypercorn and granian wake now and then, at no visible
            cost.
 
@@ -15,12 +16,13 @@ that others use, `chrt -r 5 python -m loadtest bench duel` lets nobody else run 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
-from ..servers import Server, tool
+from ..servers import tool
+from .client import Requests
 from .contest import Benchmark, Contestant, Target, table
-from .web_servers import CASES, ENTRIES, MAIN, Case, load, serving
+from .web_servers import CASES, ENTRIES, MAIN, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
 RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
@@ -58,28 +60,26 @@ class Duel(Benchmark):
             return f"{theirs} is missing: {missing}"
         return ENTRIES[contestant].refuses(CASES[asked]) or CASES[asked].missing
 
+    def saturates(self, case: str) -> bool:
+        return CASES[DUELS[case][0]].saturates
+
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         name, other = DUELS[case]
         asked = CASES[name]
         with serving(ENTRIES[contestant], asked) as ours, serving(ENTRIES[other], asked) as theirs:
             for server in (ours, theirs):
-                _rate(server, asked)
-            return {"requests": statistics.median(self._ratios(ours, theirs, asked))}
+                load(server, asked, 1)
+            mine, others = list[Requests](), list[Requests]()
+            for _ in range(self._pairs // 2):
+                first, second, third, fourth = (load(server, asked, 1) for server in (ours, theirs, theirs, ours))
+                mine += first, fourth
+                others += second, third
+        requests = statistics.median(done.rate / beside.rate for done, beside in zip(mine, others, strict=True))
+        busy = min(statistics.median(done.busy for done in side) for side in (mine, others))
+        return {"requests": requests, "busy": busy}
 
     def quick(self) -> Self:
         return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
-
-    def _ratios(self, ours: Server, theirs: Server, case: Case) -> Iterator[float]:
-        for _ in range(self._pairs // 2):
-            first, second, third, fourth = (_rate(server, case) for server in (ours, theirs, theirs, ours))
-            yield first / second
-            yield fourth / third
-
-
-def _rate(server: Server, case: Case) -> float:
-    """Load the server for one second, and return its requests per second."""
-    done = load(server, case, 1)
-    return done.number / done.seconds
 
 
 BENCHMARK = Duel()

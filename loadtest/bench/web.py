@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from ..servers import Usage, tool
+from ..servers import tool
 from .contest import Benchmark, Contestant
 from .web_servers import CASES, ENTRIES, MAIN, load, serving
 
@@ -35,17 +35,14 @@ class Web(Benchmark):
         return ENTRIES[contestant].refuses(CASES[case]) or CASES[case].missing
 
     def saturates(self, case: str) -> bool:
-        # one client waits for each of its answers
-        return CASES[case].connections > 1
+        return CASES[case].saturates
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = CASES[case]
         with serving(ENTRIES[contestant], asked) as server:
             load(server, asked, 1)  # it is warm now
-            before = Usage.of(server.pid).cpu
             done = load(server, asked, self._seconds)
-            cpu = Usage.of(server.pid).cpu - before
-        found = {"rate": done.number / done.seconds, "cpu": cpu / done.number * 1e6, "busy": cpu / done.seconds * 100}
+        found = {"rate": done.rate, "cpu": done.cpu / done.number * 1e6, "busy": done.busy}
         if done.p99:
             found |= {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number}
         return found

@@ -10,13 +10,13 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
 from .. import apps, frameworks
-from ..servers import START, Server, running, tool
+from ..servers import START, Server, Usage, running, tool
 from ..target import unverified
 from . import builds, client, golang, processes
 from .contest import Contestant, ContestantError, table
@@ -45,6 +45,12 @@ class Case:
     neutral: bool = True
     speaks: Speaks = "http"
     message: tuple[int, str] = (0, "text")
+
+    @property
+    def saturates(self) -> bool:
+        """True if there are enough clients for the server to be what limits the rate."""
+        # one client waits for each of its answers
+        return self.connections > 1
 
     @property
     def missing(self) -> str | None:
@@ -154,6 +160,12 @@ def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
 
 def load(server: Server, case: Case, seconds: int) -> client.Requests:
     """Load a server for `seconds`, from a core of its own. ContestantError if anything but the answer comes."""
+    before = Usage.of(server.pid).cpu
+    done = _load(server, case, seconds)
+    return replace(done, cpu=Usage.of(server.pid).cpu - before)
+
+
+def _load(server: Server, case: Case, seconds: int) -> client.Requests:
     if case.speaks == "websocket":
         return client.echoed(server.port, case.connections, case.message, seconds)
     scheme = "https" if case.speaks == "tls" else "http"

@@ -362,7 +362,14 @@ def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
     quick = DUEL.quick()
     if (why := quick.skips(ours, theirs)) is not None:
         pytest.skip(why.partition(" is missing: ")[2])
-    assert quick.measure(ours, theirs)["requests"] > 0
+    found = quick.measure(ours, theirs)
+    assert found["requests"] > 0
+    assert 0 < found["busy"] <= 110
+    assert quick.saturates(theirs)
+
+
+def test_a_duel_with_one_client_saturates_no_server() -> None:
+    assert not DUEL.saturates("Starlette JSON, one connection; granian st")
 
 
 def test_a_duel_is_with_a_rival_in_a_case_for_both() -> None:
