@@ -23,11 +23,24 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # what an option gives that can be repeated, and one that takes a file to write
 Names = tuple[str, ...]
 File = Path | None
-# a file to write, and a folder
-FILE = click.Path(dir_okay=False, path_type=Path)
+# a folder
 FOLDER = click.Path(file_okay=False, path_type=Path)
 # called with what is being done, how much of this part is done, and how much it is in all
 OnProgress = Callable[[str, float, float], None]
+
+
+class _NewFile(click.Path):
+    """A file to write. Its folder must be there: a run takes minutes, and what it has measured would be lost."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path, or say what is wrong."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"there is no folder {path.parent} to write {path.name} in.", param, ctx)
+        return path
+
+
+FILE = _NewFile(dir_okay=False)
 
 
 class Numbers(click.FloatRange):

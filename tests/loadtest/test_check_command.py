@@ -58,9 +58,16 @@ def test_a_grade_below_the_wanted_one_is_a_failure() -> None:
 
 def test_what_cannot_be_written_is_said() -> None:
     with slow_server(Rule("absolute", 0.2)) as server:
-        done = run(server.url, *QUICK, "--json", "/proc/nowhere/report.json")
+        done = run(server.url, *QUICK, "--json", "/proc/report.json")
     assert done.exit_code == 1
-    assert "/proc/nowhere/report.json cannot be written" in done.output
+    assert "/proc/report.json cannot be written" in done.output
+
+
+@pytest.mark.parametrize("flag", ["--json", "--html", "--junit"])
+def test_a_folder_that_is_missing_is_said_before_anything_is_measured(flag: str, tmp_path: Path) -> None:
+    done = run("http://nowhere.invalid/", flag, str(tmp_path / "missing" / "report"))
+    assert done.exit_code == 2
+    assert f"there is no folder {tmp_path}/missing" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,6 +78,11 @@ def test_the_port_0_is_none() -> None:
 def dripping(beginning: bytes) -> Iterator[target.Target]:
     """A server that answers each connection with this, and then with a byte every 10 ms, until the client leaves."""
     over = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(function: Callable[[socket.socket], None], argument: socket.socket) -> None:
+        threads.append(threading.Thread(target=function, args=(argument,)))
+        threads[-1].start()
 
     def drip(client: socket.socket) -> None:
         with client:
@@ -94,17 +99,18 @@ def dripping(beginning: bytes) -> Iterator[target.Target]:
                 client = listener.accept()[0]
             except OSError:
                 return
-            threading.Thread(target=drip, args=(client,)).start()
+            start(drip, client)
 
     with socket.create_server((LOCALHOST, 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
+        start(serve, listener)
         try:
             yield target.resolve(f"http://{LOCALHOST}:{listener.getsockname()[1]}/")
         finally:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+            # the first has started the others, and is joined before them
+            for thread in threads:
+                thread.join()
 
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: "])
