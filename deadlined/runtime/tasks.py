@@ -110,7 +110,8 @@ class ContainedTasks:
         `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension if
         `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
-        the block. Neither must raise.
+        the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
+        is the exception. Neither must raise.
         """
         raise NotImplementedError
 

@@ -377,29 +377,47 @@ async def test_a_handler_that_is_cut_has_time_to_clean_up(loop: Loop, how: str) 
         assert ends == ["clean"]
 
 
+async def cancel_own_task(loop: Loop) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await loop.step()
+
+
+async def await_what_was_cancelled(loop: Loop) -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
 @on_asyncio
-async def test_a_handler_that_cancels_its_own_task_is_answered_500(loop: Loop) -> None:
-    async def handler(exchange: Exchange) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await loop.step()
+@pytest.mark.parametrize("act", [cancel_own_task, await_what_was_cancelled])
+async def test_a_cancellation_that_is_not_the_servers_is_a_failure(
+    loop: Loop, act: Callable[[Loop], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the request, and of nothing else; the log says where it came from."""
 
-    async with site_of(loop, handler) as (site, _):
+    async with site_of(loop, lambda exchange: act(loop)) as (site, _):
         assert (await (await site.connect()).get()).status == 500
-        assert (await (await site.connect()).get()).status == 500
-
-
-@on_asyncio
-async def test_a_stray_cancellation_is_no_cancellation_of_the_server(loop: Loop) -> None:
-    async def handler(exchange: Exchange) -> None:
-        future = asyncio.get_running_loop().create_future()
-        future.cancel()
-        await future
-
-    async with site_of(loop, handler) as (site, _):
         assert (await (await site.connect()).get()).status == 500
         assert site.serving.pending
+    first, second = caplog.records
+    assert first.getMessage() == second.getMessage() == "GET / failed"
+    assert "asyncio.exceptions.CancelledError" in caplog.text
+    assert f"in {act.__name__}" in caplog.text
+
+
+@on_asyncio
+async def test_a_cancellation_after_the_response_is_logged(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange)
+        await loop.step()
+        await await_what_was_cancelled(loop)
+
+    async with site_of(loop, handler) as (site, _):
+        assert (await (await site.connect()).get()).status == 200
+        await loop.step()
+    assert "in await_what_was_cancelled" in caplog.text
 
 
 class Mess(BaseException):

@@ -104,7 +104,18 @@ class AsyncioTasks(ContainedTasks):
 class AsyncioTask(ContainedTask):
     """One task. `body` is its coroutine."""
 
-    __slots__ = ("_before_suspend", "_body", "_ended", "_failure", "_foreign", "_fresh", "_tasks", "_traces", "task")
+    __slots__ = (
+        "_before_suspend",
+        "_body",
+        "_cancelled",
+        "_ended",
+        "_failure",
+        "_foreign",
+        "_fresh",
+        "_tasks",
+        "_traces",
+        "task",
+    )
 
     def __init__(
         self,
@@ -119,6 +130,8 @@ class AsyncioTask(ContainedTask):
         self._before_suspend: Any = before_suspend
         self._ended: Any = ended
         self._failure: BaseException | None = None
+        # `cancel` was called: a cancellation that ends the task is the owner's
+        self._cancelled = False
         # False while foreign code runs in the task, and if that may have left a trace
         self._fresh = True
         # what `run` has returned, until `check`
@@ -134,6 +147,7 @@ class AsyncioTask(ContainedTask):
         tasks.started(self)
 
     def cancel(self) -> None:
+        self._cancelled = True
         if self.task is not None:
             self.task.cancel()
 
@@ -186,7 +200,11 @@ class AsyncioTask(ContainedTask):
     async def _run(self) -> None:
         try:
             await self._body()
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except KeyboardInterrupt:
+            raise
+        except asyncio.CancelledError as error:
+            # the task would give another one, which does not say where it came from
+            self._failure = None if self._cancelled else error
             raise
         except BaseException as error:
             # a SystemExit would leave the event loop
