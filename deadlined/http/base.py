@@ -271,6 +271,11 @@ class ConnectionBase(ExchangeHost):
             self.settings.counts.expiry(rule.phase, max(lateness, 0.0))
         self._perform(action, rule.detail, lateness if cut else 0.0)
 
+    def count_expiry(self, lateness: float) -> float:
+        late = max(lateness, 0.0)
+        self.settings.counts.expiry(self.phase, late)
+        return late
+
     def refused(self, bad: BadRequest) -> None:
         response = NONE if self._exchange is None else self._exchange.response
         self._perform(policy.on_refusal(bad, response), bad.detail)

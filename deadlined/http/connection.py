@@ -44,6 +44,7 @@ from .state import (
     QUEUED,
     REQUEST_READ,
     RUNNING,
+    SENT,
     UPGRADED,
     Phase,
     Reason,
@@ -142,11 +143,20 @@ class Connection(UpgradedConnection):
         self._detach(exchange)
         return True
 
+    def detach_answered(self) -> bool:
+        """Go on in another task if the handler has given the whole response, which may not have left yet. Return True
+        if so: the handler was in time."""
+        exchange = self._exchange
+        if exchange is None or exchange.link != LIVE or exchange.upgraded or not exchange.answered:
+            return False
+        self._detach(exchange)
+        return True
+
     def handler_expired(self, lateness: float) -> None:
         """End the connection because the handler's deadline has passed. The end goes on in another task, so that the
         peer does not wait until the cancelled handler has returned."""
         exchange = self._exchange
-        if self._leaving and exchange is not None:
+        if self._leaving and exchange is not None and exchange.ends_soon:
             self._peer_left(Reason.CLIENT_CLOSED)
             return
         if self.state == UPGRADED:
@@ -166,8 +176,9 @@ class Connection(UpgradedConnection):
         exchange = self._exchange
         assert exchange is not None
         self._end(reason)
-        exchange.kill()
-        self._cancel_handler()
+        if not exchange.answered:
+            exchange.kill()
+            self._cancel_handler()
         # the socket is closed at once, whatever the handler does with its cancellation
         self._detach(exchange)
 
@@ -296,7 +307,8 @@ class Connection(UpgradedConnection):
         if self.state == UPGRADED and self._upgraded is not None:
             self._upgraded.handler_left(True)
         elif exchange.link == LIVE:
-            action = policy.on_handler_failure(exchange.response)
+            # a complete response that has not left yet leaves all the same
+            action = policy.on_handler_failure(SENT if exchange.answered else exchange.response)
             if action is not None:
                 self._perform(action, "the application failed; its log says why")
         elif exchange.link == DEAD:

@@ -7,13 +7,14 @@ deadline, and so has the response as a whole.
 from __future__ import annotations
 
 from ..runtime import checkpoint
+from .draining import Draining
 from .errors import Disconnected, ResponseError
 from .output import LIMIT
 from .policy import RULES, Rule, stall_deadline, write_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT
-from .timeouts import INF
+from .timeouts import INF, Limits
 from .wire import CONTINUE, Headers
 
 
@@ -26,6 +27,36 @@ class Exchange(ReceivingExchange):
     """
 
     __slots__ = ()
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Host and port of the peer; None on a unix socket."""
+        return self._host.client
+
+    @property
+    def server_address(self) -> tuple[str, int | None] | None:
+        """Host and port of the server's end; on a unix socket its path and None. None for a socket without a name."""
+        return self._host.server_address
+
+    @property
+    def scheme(self) -> str:
+        """ "http", or "https" over TLS."""
+        return self._host.scheme
+
+    @property
+    def draining(self) -> Draining:
+        """The beginning of the server's drain, an awaitable."""
+        return self._host.drain_began
+
+    @property
+    def limits(self) -> Limits:
+        """The server's limits."""
+        return self._host.limits
+
+    @property
+    def ws_compression(self) -> bool:
+        """True if a websocket may compress its messages."""
+        return self._host.ws_compression
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been
@@ -96,10 +127,13 @@ class Exchange(ReceivingExchange):
         output = self._host.output
         if output.size > LIMIT:
             self._sending += 1
+            interrupted = True
             try:
                 await output.wait(LIMIT)
+                interrupted = False
             finally:
                 self._sending -= 1
+                self._interrupted |= interrupted
             if self._link == LIVE and not (self._watching or self._receiving):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
@@ -171,11 +205,10 @@ class Exchange(ReceivingExchange):
         self._host.unwatch_peer()
         if self._answered is not None:
             self._answered.set()
-        if self._watching:
-            # ends `wait_disconnected`
-            self._host.transport.conn.set_read_deadline(-INF)
+        if self._watching or (self._receiving and self.ends_receives):
+            self.end_waits()
         if self.task is not None:
-            if self._link == LIVE and self._handler_deadline < self._own_deadline:
+            if self._link == LIVE and self.ends_soon:
                 # the peer has ended its side and was answered in time: what comes after the response is not cut
                 self._handler_deadline = self._own_deadline
                 self.task.arm(self._handler_deadline)

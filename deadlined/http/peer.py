@@ -52,6 +52,9 @@ class PeerConnection(ConnectionBase):
         exchange = self._exchange
         if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
             return
+        if exchange.answered:
+            # what the handler still does is not for this peer
+            return
         if self.conn.peer_has_left:
             if self.conn.was_reset:
                 self._peer_left(Reason.CLIENT_RESET)
@@ -94,6 +97,7 @@ class PeerConnection(ConnectionBase):
 
     def output_expired(self, rule: Rule, lateness: float) -> None:
         if self.state == UPGRADED:
+            self.count_expiry(lateness)
             self._reset_upgraded(rule.reason, lateness)
             return
         self.expired(rule, lateness)
@@ -107,7 +111,8 @@ class PeerConnection(ConnectionBase):
             # the connection ends already, and the protocol has told the handler
             return
         exchange = self._exchange
-        if self.cancel_on_disconnect and exchange is not None and self.state == EXCHANGE and not exchange.is_told:
+        runs = exchange is not None and self.state == EXCHANGE and not exchange.is_told
+        if exchange is not None and runs and (self.cancel_on_disconnect or exchange.answered):
             self._peer_left(reason)
             return
         self._end(reason)
@@ -140,7 +145,8 @@ class PeerConnection(ConnectionBase):
     # implemented by subclasses
 
     def _peer_left(self, reason: Reason) -> None:
-        """End the connection for `reason` and cancel the handler, because the peer has left."""
+        """End the connection for `reason`, because the peer has left, and cancel the handler unless it has given the
+        whole response."""
         raise NotImplementedError
 
     def _reset_upgraded(self, reason: Reason, lateness: float) -> None:

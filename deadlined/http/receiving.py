@@ -13,7 +13,6 @@ from typing import Final
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
-from .draining import Draining
 from .errors import BadRequest, Disconnected
 from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline, handler_deadline
 from .seams import ExchangeHost, HandlerTask
@@ -32,7 +31,7 @@ from .state import (
     is_detachable,
     is_reusable,
 )
-from .timeouts import INF, Limits
+from .timeouts import INF
 from .transport import RECEIVE_SIZE
 from .wire import Request, ResponseWriter
 
@@ -54,6 +53,7 @@ class ReceivingExchange:
         "_discarded",
         "_handler_deadline",
         "_host",
+        "_interrupted",
         "_link",
         "_own_deadline",
         "_paused",
@@ -63,8 +63,10 @@ class ReceivingExchange:
         "_response",
         "_sending",
         "_server_status",
+        "_waits_end",
         "_watching",
         "_write_by",
+        "ends_receives",
         "forwarded_client",
         "head_done",
         "request",
@@ -96,6 +98,10 @@ class ReceivingExchange:
         # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
         self._receiving = False
         self._watching = False
+        # a task that is in `receive` when the response becomes complete is told Disconnected
+        self.ends_receives: bool = False
+        # the tasks that wait for bytes were woken to be told so
+        self._waits_end = False
         # the connection has read and discarded some of the body
         self._discarded = False
         # set when the response is sent or the exchange is dead; made when needed
@@ -103,31 +109,22 @@ class ReceivingExchange:
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
-        # tasks that wait in a send
+        # tasks that wait in a send; a send that waited was cancelled
         self._sending = 0
+        self._interrupted = False
         # when the handler must have returned, by the options or the application; and the same, or sooner once the peer
         # has left
         self._own_deadline = self._handler_deadline = handler_deadline(head_done, host.timeouts)
 
     @property
-    def client(self) -> tuple[str, int] | None:
-        """Host and port of the peer; None on a unix socket."""
-        return self._host.client
-
-    @property
-    def server_address(self) -> tuple[str, int | None] | None:
-        """Host and port of the server's end; on a unix socket its path and None. None for a socket without a name."""
-        return self._host.server_address
-
-    @property
-    def scheme(self) -> str:
-        """ "http", or "https" over TLS."""
-        return self._host.scheme
-
-    @property
     def status(self) -> int:
         """The status of the response that was started, by the handler or by the server; 0 if none was."""
         return self._server_status or (self.writer.status if self.writer.started else 0)
+
+    @property
+    def answered(self) -> bool:
+        """True once the handler has given the whole response: all its sends have returned, if not all has left yet."""
+        return self.writer.complete and not (self._sending or self._interrupted)
 
     @property
     def body(self) -> int:
@@ -147,11 +144,6 @@ class ReceivingExchange:
         return self._link
 
     @property
-    def draining(self) -> Draining:
-        """The beginning of the server's drain, an awaitable."""
-        return self._host.drain_began
-
-    @property
     def body_done(self) -> bool:
         """True once the whole body was received, and if the request has none."""
         return self._body == DONE
@@ -162,6 +154,11 @@ class ReceivingExchange:
         return self._handler_deadline
 
     @property
+    def ends_soon(self) -> bool:
+        """True if the deadline is nearer than it was, because the peer has left."""
+        return self._handler_deadline < self._own_deadline
+
+    @property
     def read_by(self) -> float:
         """When receiving must end, as the application has set it; `inf` if it has not."""
         return INF if self._read_by is None else self._read_by
@@ -170,16 +167,6 @@ class ReceivingExchange:
     def upgraded(self) -> bool:
         """True once the request was answered with 101: no body follows, and the connection is another protocol's."""
         return self.writer.status == 101
-
-    @property
-    def limits(self) -> Limits:
-        """The server's limits."""
-        return self._host.limits
-
-    @property
-    def ws_compression(self) -> bool:
-        """True if a websocket may compress its messages."""
-        return self._host.ws_compression
 
     def set_read_deadline(self, when: float) -> None:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
@@ -245,9 +232,12 @@ class ReceivingExchange:
 
     async def discard_body(self) -> bool:
         """Read and discard the rest of the body after the response, at most DISCARD bytes. Return True if the
-        connection can be used again. Waits first until no task is in `wait_disconnected`."""
-        while self._watching:
-            await checkpoint()
+        connection can be used again. Ends first what tasks of the handler, which has left, wait for."""
+        if self.reads:
+            self.end_waits()
+            while self.reads:
+                await checkpoint()
+        self._waits_end = False
         if self._body == EXPECT_100:
             # the client may send the body or leave it out, so the next bytes may be the body or the next request
             return False
@@ -285,6 +275,11 @@ class ReceivingExchange:
         apply to the connection. A dead exchange stays dead."""
         if self._link == LIVE:
             self._link = DETACHED
+
+    def end_waits(self) -> None:
+        """Wake the tasks that wait for bytes of the peer, in `receive` and `wait_disconnected`."""
+        self._waits_end = True
+        self._host.transport.conn.set_read_deadline(-INF)
 
     def kill(self, told: int = 0) -> None:
         """Cut the exchange off from its connection: receives and sends raise Disconnected from now on. A detached
@@ -331,6 +326,8 @@ class ReceivingExchange:
         return body_deadline(self.start_time, self.head_done + self._paused, host.reader.received, host.timeouts)
 
     async def _receive_body(self) -> bytes:
+        if self._waits_end:
+            raise Disconnected("the connection goes on without the handler")
         deadline, rule = self._body_deadline()
         self._receiving = True
         try:
@@ -350,10 +347,12 @@ class ReceivingExchange:
         try:
             data = await host.transport.receive(deadline, size)
         except DeadlineExceeded as late:
+            if self._waits_end:
+                raise Disconnected("the connection goes on without the handler") from late
             if rule is not None:
                 # the application may have set a deadline during the wait
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
-            # without a rule the watch was ended by `_mark_if_sent`
+            # without a rule the watch was ended by `Exchange.upgrade`
             raise Disconnected("the body did not come in time") from late
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)

@@ -139,6 +139,11 @@ class ExchangeHost(OutputOwner):
         """End the connection as `rule` says, because its deadline has passed, `lateness` seconds ago."""
         raise NotImplementedError
 
+    def count_expiry(self, lateness: float) -> float:
+        """Count a deadline of the current phase that ends the connection, `lateness` seconds after it had passed.
+        Return these, or 0.0 if they are negative."""
+        raise NotImplementedError
+
     def refused(self, bad: BadRequest) -> None:
         """End the connection because the body is invalid or too large. The peer is told if no response was started."""
         raise NotImplementedError

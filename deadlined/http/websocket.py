@@ -21,7 +21,7 @@ from .inbox import Inbox
 from .output import LIMIT
 from .policy import DRAIN_NOTICE, RULES, Rule, body_deadline
 from .seams import ExchangeHost, Upgraded
-from .state import Reason
+from .state import Phase, Reason
 from .timeouts import INF
 from .wire import Headers
 
@@ -68,6 +68,8 @@ class WebSocket(Upgraded):
         # set when the closing handshake begins: why, and until when it may last
         self._why = Reason.DONE
         self._close_by = INF
+        # by how many seconds the deadline that ends the websocket was late
+        self._late = 0.0
         # when the drain or the connection's age closes the websocket, and the rule for it
         self._end_at = INF
         self._end_rule = RULES["connection_age"]
@@ -177,7 +179,11 @@ class WebSocket(Upgraded):
         self._answer()
         if frames.failed is not None:
             code, text = frames.failed
-            self._end(Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR, code, text, unread=True)
+            why = Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR
+            if self._why is not Reason.DONE:
+                # it was closed for that, in the middle of a message, which the peer's answer leaves incomplete
+                why, code = self._why, 1006
+            self._end(why, code, text, unread=True)
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed
             # a reset would discard the answer, if the peer goes on sending after its close (RFC 6455, 7.1.1)
@@ -228,7 +234,8 @@ class WebSocket(Upgraded):
             self._began = INF
         elif self._began == INF or complete:
             self._began = self._heard
-            self._received = 0
+            # of what came with the end of another message nobody knows how much is of this one
+            self._received = 0 if complete else size
             self._arm_before(self._next()[0])
         else:
             self._received += size
@@ -332,23 +339,29 @@ class WebSocket(Upgraded):
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
         if self.state == CLOSING:
-            # the reason of the server's close says more than the missing answer
-            self._end(rule.reason if self._why is Reason.DONE else self._why, lateness=lateness)
+            # the reason of the server's close, if it has one, says more than the missing answer
+            if self._why is Reason.DONE:
+                self._late = self._host.count_expiry(lateness)
+                self._why = rule.reason
+            self._end(self._why)
         elif self.state == OPEN:
             code = rule.code or 1011
             why = Reason.DONE if rule.field == "drain" else rule.reason
+            if rule.phase not in (Phase.DRAIN, Phase.IDLE):
+                # no peer is to blame for a drain, or for the connection's age
+                self._late = self._host.count_expiry(lateness)
             if rule.field == "ws_pong":
                 # the peer would not answer a close
                 self._frames.close(code, str(why))
                 self._flush_frames()
-                self._end(why, code, str(why), lateness=lateness)
+                self._end(why, code, str(why))
             else:
                 # the close says `drain`, and the connection ends for DONE: a drain that ends well is not a timeout
-                self._start_close(code, rule.field if why is Reason.DONE else str(why), why, lateness)
+                self._start_close(code, rule.field if why is Reason.DONE else str(why), why)
 
     # the end
 
-    def _start_close(self, code: int, text: str, why: Reason, lateness: float = 0.0) -> None:
+    def _start_close(self, code: int, text: str, why: Reason) -> None:
         self._frames.close(code, text)
         self._begin_close(why, code, text)
 
@@ -365,15 +378,13 @@ class WebSocket(Upgraded):
             # messages are not received any more, but the answer must be read
             self._host.read_on()
 
-    def _end(
-        self, reason: Reason, code: int = 1006, text: str = "", lateness: float = 0.0, unread: bool = False
-    ) -> None:
+    def _end(self, reason: Reason, code: int = 1006, text: str = "", unread: bool = False) -> None:
         """End the connection. `code` and `text` replace those of a close that has begun, unless `code` is 1006."""
         if self.state == CLOSED:
             return
         if self.closed is None or code != 1006:
             self.closed = (code, text)
-        self._host.end_upgraded(reason, lateness, unread)
+        self._host.end_upgraded(reason, self._late, unread)
 
 
 def open_frames(exchange: Exchange) -> Frames:

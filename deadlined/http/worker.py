@@ -154,7 +154,7 @@ class Worker(PoolWorker):
         exchange = self._exchange
         if exchange is None or exchange.deadline == INF or self._cancelled:
             return
-        if self._connection is not None:
+        if self._connection is not None and not self._connection.detach_answered():
             self._connection.handler_expired(lateness)
         else:
             report(logging.WARNING, "%s: cancelled %s", exchange.request.line, _why_cancelled(exchange))

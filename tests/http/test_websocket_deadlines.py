@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +19,20 @@ from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Phase, Reason, Timeouts
 from deadlined.runtime import current_host
 from tests.support.http import Site, only, serving
-from tests.support.websocket import CONT, PING, TEXT, Told, accepting, all_ended, close_frame, frame, handler, peer, raw
+from tests.support.websocket import (
+    CLOSE,
+    CONT,
+    PING,
+    TEXT,
+    Told,
+    accepting,
+    all_ended,
+    close_frame,
+    frame,
+    handler,
+    peer,
+    raw,
+)
 
 Act = Callable[[Scope, Receive, Send], Awaitable[object]]
 
@@ -115,11 +129,14 @@ async def test_a_message_that_stays_incomplete_is_closed_by_the_formula_of_a_bod
         await client.send(frame(TEXT, b"x" * 1000)[:508])
         before = current_time()
         assert await close_frame(client) == (1008, "body_rate")
-        # the close has waited for its answer
-        assert current_time() - before == pytest.approx(25, abs=0.1)
+        # 500 bytes have 5 seconds, and the close has waited for its answer
+        assert current_time() - before == pytest.approx(30, abs=0.1)
         ended = await site.ended()
         assert ended.reason is Reason.BODY_RATE
-        assert ended.elapsed == pytest.approx(1025, abs=0.1)
+        assert ended.elapsed == pytest.approx(1030, abs=0.1)
+        counted = site.server.statistics()
+        assert counted.expired == {Phase.WEBSOCKET: 1}
+        assert sum(counted.lateness.counts) == 1
     assert told.disconnect == (1008, "body_rate")
 
 
@@ -146,6 +163,16 @@ async def test_a_message_that_trickles_is_closed_and_one_that_keeps_the_rate_is_
             assert current_time() - before < 30
     texts = [len(message["text"]) for message in told.messages if "text" in message]
     assert texts == [18000]
+
+
+async def test_the_answer_to_a_close_in_the_middle_of_a_message_is_no_error(autojump_clock: MockClock) -> None:
+    async with site_of(Told(), only(body_grace=20, body_min_rate=100)) as site:
+        client = await raw(site)
+        await client.send(frame(TEXT, b"x", fin=False))
+        await trio.sleep(21)
+        await client.send(frame(CLOSE, struct.pack("!H", 1008)))
+        assert await close_frame(client) == (1008, "body_rate")
+        assert (await site.ended()).reason is Reason.BODY_RATE
 
 
 # sending

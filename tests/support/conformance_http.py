@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from deadlined import Conn, open_tcp_listeners, open_tcp_stream
+from deadlined import Conn, open_tcp_listeners
 from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Timeouts
 from tests.support.conformance import Loop, Running, Tasks
-from tests.support.http import OFF, Client
+from tests.support.http import OFF, Client, dialed
 from tests.support.net import LOCALHOST
 from tests.support.parsers import Choice
 
@@ -35,9 +36,9 @@ class Site:
     def connection(self, record: ConnectionRecord) -> None:
         self.connections.append(record)
 
-    async def connect(self) -> Client:
+    async def connect(self, *, receive_buffer: int | None = None) -> Client:
         """Return a new client, which is closed with the site."""
-        conn = await open_tcp_stream(LOCALHOST, self.port)
+        conn = await dialed(self.port, receive_buffer)
         self._conns.append(conn)
         return Client(conn)
 
@@ -61,11 +62,17 @@ class Site:
 
 @asynccontextmanager
 async def site_of(
-    loop: Loop, handle: Handler, /, limits: Limits | None = None, **timeouts: float
+    loop: Loop, handle: Handler, /, limits: Limits | None = None, send_buffer: int | None = None, **timeouts: float
 ) -> AsyncIterator[tuple[Site, Tasks]]:
-    """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test."""
+    """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test.
+
+    `send_buffer`: bytes that the kernel takes for a client that does not read, about.
+    """
     scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    if send_buffer is not None:
+        # the accepted sockets inherit it
+        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     site = Site(loop, listener.socket.getsockname()[1])
     settings: dict[str, Any] = {**OFF, **scaled}
     site.server = HttpServer(handle, timeouts=Timeouts(**settings), limits=limits, observer=site, parser=Choice.name)

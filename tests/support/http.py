@@ -250,6 +250,16 @@ class Client:
         self.conn.abort()
 
 
+async def dialed(port: int, receive_buffer: int | None) -> Conn:
+    """Connect to this port; with a small buffer, what is not read waits in the server."""
+    if receive_buffer is None:
+        return await open_tcp_stream(LOCALHOST, port)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.connect((LOCALHOST, port))
+    return Conn.from_socket(client)
+
+
 class Site:
     """A server that runs."""
 
@@ -276,12 +286,7 @@ class Site:
         return Client(client.conn, stream)
 
     async def dial(self, receive_buffer: int | None) -> Conn:
-        if receive_buffer is None:
-            return await open_tcp_stream(LOCALHOST, self.port)
-        client = socket.socket()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.connect((LOCALHOST, self.port))
-        return Conn.from_socket(client)
+        return await dialed(self.port, receive_buffer)
 
     async def ended(self, number: int = 1) -> ConnectionRecord:
         return await self.records.ended(number)
