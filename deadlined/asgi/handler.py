@@ -177,6 +177,8 @@ class AsgiHandler:
         if self._trust_deadline_headers:
             _shorten(exchange)
         channel = _Channel(exchange)
+        # ASGI has nothing but a disconnect to receive after the response
+        exchange.ends_receives = True
         return self._app(self._scope(exchange), channel.receive, channel)
 
     def _scope(self, exchange: Exchange) -> Scope:
@@ -267,11 +269,7 @@ class _Channel(Sender):
         self._request_given = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
 
-    def __call__(self, message: Message) -> Awaitable[None]:
-        """Send a message, and return an awaitable for the part of it that must wait: often nothing.
-
-        Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
-        """
+    def send(self, message: Message) -> Awaitable[None]:
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
         # compiled code compares a `str` faster than an object
         kind = str(event["type"])

@@ -34,7 +34,7 @@ def start(exchange: Exchange, event: dict[str, Any]) -> None:
 
 
 class Sender:
-    """What an application is given as `send`. Subclasses are callable with a message.
+    """What an application is given as `send`, callable with a message. An abstract base class.
 
     Calling it returns an awaitable, most often one that is done and shared by all messages; a coroutine function would
     make one each time. But asgiref (Channels' synchronous consumers, WsgiToAsgi) warns unless
@@ -42,6 +42,21 @@ class Sender:
     """
 
     __slots__ = ()
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send a message, and return an awaitable for the part of it that must wait: often nothing.
+
+        The awaitable raises ResponseError if the message is wrong or out of order, Disconnected if the peer is gone:
+        who calls for many peers at once, and gathers, loses none of them for another's sake.
+        """
+        try:
+            return self.send(message)
+        except Exception as error:
+            return _failed(error)
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Do what the call does, but raise at once."""
+        raise NotImplementedError
 
     @property
     def __name__(self) -> str:
@@ -58,6 +73,10 @@ class Sender:
     @property
     def __kwdefaults__(self) -> None:
         return None
+
+
+async def _failed(error: Exception) -> None:
+    raise error
 
 
 # compiled functions have no code object of their own

@@ -128,11 +128,7 @@ class WebSocketChannel(Sender):
                 self._watch_ended = None
                 watch_ended.set()
 
-    def __call__(self, message: Message) -> Awaitable[None]:
-        """Send a message, and return an awaitable for the part of it that must wait: often nothing.
-
-        Raise ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
-        """
+    def send(self, message: Message) -> Awaitable[None]:
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
         kind = str(event["type"])
         websocket = self._websocket

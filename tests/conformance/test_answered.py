@@ -1,0 +1,222 @@
+"""A handler that has given the whole response: nothing that it does afterwards takes any of it back, and the end of its
+client is not its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from deadlined.asgi import AsgiHandler
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.http import Disconnected, Exchange, Phase, Reason, ResponseError
+from tests.support.conformance import Loop, on_asyncio, on_each_loop
+from tests.support.conformance_http import Site, site_of
+from tests.support.http import GET, Client, answer, post
+
+# a piece of so many bytes waits for nobody, and does not fit into the kernel's buffers if both are NARROW
+BIG = bytes(60_000)
+NARROW = 4096
+
+After = Callable[[Loop], Awaitable[None]]
+
+
+def answering(loop: Loop, after: After, ends: list[str] | None = None) -> Callable[[Exchange], Awaitable[None]]:
+    """Return a handler that answers with BIG to the first request, and goes on with `after`."""
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.target != b"/":
+            await answer(exchange)
+            return
+        exchange.start(200, [(b"content-length", b"%d" % len(BIG))])
+        await exchange.send(BIG, False)
+        await after(loop)
+        if ends is not None:
+            ends.append("returned")
+
+    return handler
+
+
+async def fail(loop: Loop) -> None:
+    raise LookupError
+
+
+async def fail_later(loop: Loop) -> None:
+    await loop.sleep(1)
+    raise LookupError
+
+
+async def work(loop: Loop) -> None:
+    await loop.sleep(5)
+
+
+async def is_waited_for(site: Site) -> None:
+    """Wait until the response is blocked by the client, which does not read."""
+    await site.until(lambda: site.server.statistics().phases == {Phase.WRITE: 1})
+
+
+async def next_is_served(client: Client) -> None:
+    await client.send(GET.replace(b" / ", b" /next "))
+    assert (await client.response()).body == b"hello"
+
+
+@on_each_loop
+@pytest.mark.parametrize("after", [fail, fail_later])
+async def test_a_failure_loses_nothing(loop: Loop, after: After, caplog: pytest.LogCaptureFixture) -> None:
+    async with site_of(loop, answering(loop, after), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await loop.sleep(2)
+        assert (await client.response()).body == BIG
+        await next_is_served(client)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ["GET / failed"]
+
+
+@on_each_loop
+async def test_the_handlers_deadline_cuts_the_handler_alone(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    ends: list[str] = []
+    async with site_of(loop, answering(loop, work, ends), send_buffer=NARROW, handler=2) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await is_waited_for(site)
+        await loop.sleep(3)
+        assert (await client.response()).body == BIG
+        await next_is_served(client)
+        await loop.sleep(5)
+    assert ends == []
+    assert "GET /: cancelled after its response, by the handler deadline" in caplog.messages
+
+
+@on_each_loop
+async def test_a_client_that_has_ended_its_side_ends_no_background_work(loop: Loop) -> None:
+    ends: list[str] = []
+    async with site_of(loop, answering(loop, work, ends), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await is_waited_for(site)
+        client.conn.shutdown_write()
+        assert (await client.response()).body == BIG
+        await site.until(lambda: ends)
+
+
+@on_each_loop
+async def test_a_client_that_resets_before_it_has_read_all_ends_no_background_work(loop: Loop) -> None:
+    ends: list[str] = []
+    async with site_of(loop, answering(loop, work, ends), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await is_waited_for(site)
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        assert ends == []
+        await site.until(lambda: ends)
+
+
+@on_each_loop
+async def test_a_client_that_has_ended_its_side_is_told_that_the_handler_is_late(loop: Loop) -> None:
+    """Its deadline is sooner than what a client that has left would leave it."""
+
+    async def handler(exchange: Exchange) -> None:
+        await loop.forever()
+
+    async with site_of(loop, handler, handler=0.5) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        client.conn.shutdown_write()
+        assert (await client.response()).status == 504
+        assert await site.reason() is Reason.HANDLER_TIMEOUT
+
+
+# tasks that still receive
+
+
+@on_asyncio
+async def test_a_task_that_was_left_in_a_receive_is_told(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    left: list[asyncio.Task[bytes]] = []
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.method == "POST":
+            left.append(asyncio.ensure_future(exchange.receive()))
+            await loop.step()
+        await answer(exchange)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get(post(10))).status == 200
+        await loop.settle()
+        await client.send(bytes(10))
+        await next_is_served(client)
+        assert isinstance(left[0].exception(), Disconnected)
+    assert not caplog.records
+
+
+@on_each_loop
+@pytest.mark.parametrize("fields", [(), (b"expect: 100-continue",)], ids=["incomplete", "not invited"])
+async def test_an_application_of_asgi_is_told_that_it_has_answered(loop: Loop, fields: tuple[bytes, ...]) -> None:
+    told: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def listen() -> None:
+            while True:
+                kind = (await receive())["type"]
+                told.append(kind)
+                if kind == "http.disconnect":
+                    return
+
+        async with loop.tasks() as tasks:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+            await send({"type": "http.response.body", "body": b"he", "more_body": True})
+            listening = tasks.start(listen)
+            await loop.sleep(1)
+            await send({"type": "http.response.body", "body": b"re"})
+            await listening.wait()
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        response = await client.get(post(10, *fields) + (b"" if fields else b"123"))
+        assert response.body == b"here"
+        await site.until(lambda: "http.disconnect" in told)
+
+
+# several sends at once
+
+
+@on_each_loop
+async def test_a_send_of_asgi_fails_where_it_is_awaited(loop: Loop) -> None:
+    """So one that fails among many that were begun together keeps no other from being sent."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        wrong = send({"type": "http.response.nonsense"})
+        last = send({"type": "http.response.body", "body": b"sent"})
+        with pytest.raises(RuntimeError, match="nonsense"):
+            await wrong
+        await last
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        assert (await (await site.connect()).get()).body == b"sent"
+
+
+@on_each_loop
+async def test_a_send_of_asgi_that_fails_is_a_coroutine_as_any_other(loop: Loop) -> None:
+    async def app(scope: Scope, receive: Receive, send: Any) -> None:
+        found: list[BaseException] = []
+        wrong = {"type": "http.response.nonsense"}
+        if loop.is_trio:
+            with pytest.raises(ExceptionGroup) as caught:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(send, wrong)
+            found += caught.value.exceptions
+        else:
+            sends = send(wrong), asyncio.create_task(send(wrong))
+            found += await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(error) for error in found} == {ResponseError}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"sent"})
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        assert (await (await site.connect()).get()).body == b"sent"
