@@ -180,8 +180,8 @@ class WebSocket(Upgraded):
         if frames.failed is not None:
             code, text = frames.failed
             why = Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR
-            if self._why is not Reason.DONE:
-                # it was closed for that, in the middle of a message, which the peer's answer leaves incomplete
+            if self.state == CLOSING:
+                # the close that was sent says why: if a message was incomplete then, the peer's answer leaves it so
                 why, code = self._why, 1006
             self._end(why, code, text, unread=True)
         elif frames.peer_closed is not None:

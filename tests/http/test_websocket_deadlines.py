@@ -165,14 +165,19 @@ async def test_a_message_that_trickles_is_closed_and_one_that_keeps_the_rate_is_
     assert texts == [18000]
 
 
-async def test_the_answer_to_a_close_in_the_middle_of_a_message_is_no_error(autojump_clock: MockClock) -> None:
-    async with site_of(Told(), only(body_grace=20, body_min_rate=100)) as site:
+@pytest.mark.parametrize("by", ["the server", "the application"])
+async def test_the_answer_to_a_close_in_the_middle_of_a_message_is_no_error(by: str, autojump_clock: MockClock) -> None:
+    async def closes(scope: Scope, receive: Receive, send: Send) -> None:
+        await trio.sleep(20 if by == "the application" else 1000)
+        await send({"type": "websocket.close", "code": 1000, "reason": "done"})
+
+    async with site_of(accepted(closes), only(body_grace=20, body_min_rate=100)) as site:
         client = await raw(site)
         await client.send(frame(TEXT, b"x", fin=False))
         await trio.sleep(21)
-        await client.send(frame(CLOSE, struct.pack("!H", 1008)))
-        assert await close_frame(client) == (1008, "body_rate")
-        assert (await site.ended()).reason is Reason.BODY_RATE
+        await client.send(frame(CLOSE, struct.pack("!H", 1000)))
+        expected = ((1000, "done"), Reason.DONE) if by == "the application" else ((1008, "body_rate"), Reason.BODY_RATE)
+        assert (await close_frame(client), (await site.ended()).reason) == expected
 
 
 # sending
