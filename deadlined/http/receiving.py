@@ -98,13 +98,13 @@ class ReceivingExchange:
         # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
         self._receiving = False
         self._watching = False
-        # a task that is in `receive` when the response becomes complete is told Disconnected
+        # set by who wants it: the complete response ends a `receive` that waits, with Disconnected
         self.ends_receives: bool = False
-        # the tasks that wait for bytes were woken to be told so
+        # since `end_waits`: waits for bytes end and new ones fail, until `discard_body` reads
         self._waits_end = False
         # the connection has read and discarded some of the body
         self._discarded = False
-        # set when the response is sent or the exchange is dead; made when needed
+        # set when the response is complete or the exchange is dead; made when needed
         self._answered: Event | None = None
         # the deadlines that the application has set
         self._read_by: float | None = None
@@ -123,7 +123,8 @@ class ReceivingExchange:
 
     @property
     def answered(self) -> bool:
-        """True once the handler has given the whole response: all its sends have returned, if not all has left yet."""
+        """True once the handler has given the whole response, and no send waits or was cancelled while it waited. Some
+        of the response may still be in the output."""
         return self.writer.complete and not (self._sending or self._interrupted)
 
     @property
@@ -155,7 +156,7 @@ class ReceivingExchange:
 
     @property
     def ends_soon(self) -> bool:
-        """True if the deadline is nearer than it was, because the peer has left."""
+        """True if the handler's deadline is nearer than its own, because the peer has left."""
         return self._handler_deadline < self._own_deadline
 
     @property
@@ -231,8 +232,8 @@ class ReceivingExchange:
         await self._wait_answered()
 
     async def discard_body(self) -> bool:
-        """Read and discard the rest of the body after the response, at most DISCARD bytes. Return True if the
-        connection can be used again. Ends first what tasks of the handler, which has left, wait for."""
+        """Read and discard the rest of the body after the response; give up after DISCARD bytes and one receive. Return
+        True if the connection can be used again. Ends first what tasks of the handler, which has left, wait for."""
         if self.reads:
             self.end_waits()
             while self.reads:

@@ -1,6 +1,6 @@
 """Two servers at once, loaded in turn for a second each: requests of ours for one of theirs.
 
-Facts      A shared machine may be half as fast again in one second as in another, and stays so for some time. `http`
+Facts      A shared machine may be 1.5 times as fast at one time as at another, and each lasts for some seconds. `http`
            measures two servers a minute apart.
 Hazard     The ratio of two such rates is that of the machine, unless they are medians of very many.
 Answer     Both servers run, and each is loaded for a second, in the order ours, theirs, theirs, ours; each second is
