@@ -22,7 +22,7 @@ from .websocket import asks_for_websocket, serve_websocket
 
 if TYPE_CHECKING:
     # loaded only where proxies are trusted
-    from .forwarded import TrustedProxies
+    from ..http.forwarded import TrustedProxies
 
 __all__ = [
     "App",

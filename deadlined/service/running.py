@@ -168,7 +168,7 @@ class Service:
     def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
         trusted = None
         if self._config.trusted_proxies:
-            from ..asgi.forwarded import TrustedProxies
+            from ..http.forwarded import TrustedProxies
 
             trusted = TrustedProxies(self._config.trusted_proxies)
         return AsgiHandler(

@@ -14,9 +14,9 @@ import trio
 
 from deadlined import open_tcp_listeners
 from deadlined.asgi import App, AsgiHandler
-from deadlined.asgi.forwarded import TrustedProxies
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ConnectionRecord, HttpServer, Limits, RequestRecord, Timeouts
+from deadlined.http.forwarded import TrustedProxies
 from tests.support.parsers import Choice
 
 LOCALHOST = "127.0.0.1"

@@ -44,7 +44,7 @@ def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
 
 def _check_proxy(text: str) -> None:
     """Raise ValueError for a text that does not name a proxy."""
-    from ...asgi.forwarded import proxy
+    from ...http.forwarded import proxy
 
     proxy(text)
 

@@ -94,14 +94,17 @@ class TrustedProxies:
         self._unix = UNIX in found
         self._networks = tuple(network for network in found if not isinstance(network, str))
 
+    def trusts(self, client: Address | None) -> bool:
+        """Return True if the proxy at `client` is believed. None is a unix socket; a TCP peer that is gone has no
+        address either, which `is_gone` tells."""
+        return self._unix if client is None else _is_in(client[0], self._networks)
+
     def origin(
         self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None
     ) -> Origin | None:
         """Return where a request comes from, None if no trusted proxy says it. `client`, `scheme`, `server`: those of
         the connection. On a unix socket the client is None, and the server is None or has no port."""
-        # a TCP peer that is gone has no address either, but the server's end has a port
-        is_unix = client is None and (server is None or server[1] is None)
-        if not (self._unix if is_unix else client is not None and self._trusts(client[0])):
+        if not self.trusts(client) or is_gone(client, server):
             return None
         here = Origin(client, scheme, server)
         fields: dict[bytes, list[str]] = {}
@@ -113,9 +116,6 @@ class TrustedProxies:
         other = self._walk(_x_forwarded_hops(fields), here) if fields else None
         return (one or other) if one is None or other is None else _agreed(one, other, here)
 
-    def _trusts(self, host: str) -> bool:
-        return _is_in(host, self._networks)
-
     def _walk(self, hops: list[_Hop], here: Origin) -> Origin:
         """Follow the hops, the last proxy's first, until one that is not a trusted proxy's."""
         client, scheme, server = here
@@ -126,9 +126,27 @@ class TrustedProxies:
             if hop.client is None:
                 break
             client = hop.client
-            if not self._trusts(client[0]):
+            if not self.trusts(client):
                 break
         return Origin(client, scheme, server)
+
+
+def is_gone(client: Address | None, server: ServerAddress | None) -> bool:
+    """Return True if a connection has no address of its client because the client is gone. On a unix socket there is
+    none either, but over TCP the server's end has a port."""
+    return client is None and server is not None and server[1] is not None
+
+
+def plain_address(host: str) -> str:
+    """Return a connection's address as the fields have it: without a zone, and as IPv4 if it is mapped into IPv6.
+    ValueError for other text."""
+    return str(_plain(ip_address(host.partition("%")[0])))
+
+
+def is_well_formed(line: str) -> bool:
+    """Return True if a field `Forwarded` can be read to its end. What is appended to another one may be swallowed, for
+    example by an open quote."""
+    return _elements(line) is not None
 
 
 def _agreed(one: Origin, other: Origin, here: Origin) -> Origin:
