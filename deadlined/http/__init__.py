@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from .counts import HistogramCounts, HttpStatistics
 from .draining import Draining
-from .errors import BadRequest, Disconnected, ResponseError, UpgradeRefused
+from .errors import BadRequest, BadResponse, Disconnected, ResponseCut, ResponseError, UpgradeRefused
 from .exchange import Exchange
 from .policy import REUSE_GRACE, RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
+from .seams import ExchangeHost, Upgraded
 from .server import HttpServer
 from .state import Phase, Reason
 from .survey import Survey
 from .timeouts import Limits, Timeouts
 from .websocket import WebSocket, open_frames
-from .wire import PARSERS, Request, head_parser
+from .wire import LAST_CHUNK, PARSERS, Request, Response, ResponseReader, chunk, head_parser, problem, request_head
 
 __all__ = [
+    "LAST_CHUNK",
     "PARSERS",
     "REUSE_GRACE",
     "RULES",
     "Action",
     "BadRequest",
+    "BadResponse",
     "ConnectionInfo",
     "ConnectionRecord",
     "Disconnected",
     "Draining",
     "Exchange",
+    "ExchangeHost",
     "HistogramCounts",
     "HttpServer",
     "HttpStatistics",
@@ -36,13 +40,20 @@ __all__ = [
     "Reason",
     "Request",
     "RequestRecord",
+    "Response",
+    "ResponseCut",
     "ResponseError",
+    "ResponseReader",
     "Route",
     "Rule",
     "Survey",
     "Timeouts",
     "UpgradeRefused",
+    "Upgraded",
     "WebSocket",
+    "chunk",
     "head_parser",
     "open_frames",
+    "problem",
+    "request_head",
 ]

@@ -23,7 +23,7 @@ from . import policy
 from .base import ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
-from .errors import BadRequest, Disconnected
+from .errors import BadRequest, Disconnected, ResponseCut
 from .exchange import Exchange
 from .handling import run_handler
 from .handshake import tls_handshake
@@ -297,7 +297,9 @@ class Connection(UpgradedConnection):
         # what was sent before the failure goes out, and decides whether the peer can be told
         self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
-        level = logging.DEBUG if exchange.link == DEAD else logging.ERROR
+        cut = error if isinstance(error, ResponseCut) else None
+        # or it was logged where it was found
+        level = logging.DEBUG if exchange.link == DEAD or cut is not None else logging.ERROR
         tell = partial(report, level, "%s failed", exchange.request.line, error=error)
         if exchange.task is None:
             tell()
@@ -308,9 +310,10 @@ class Connection(UpgradedConnection):
             self._upgraded.handler_left(True)
         elif exchange.link == LIVE:
             # a complete response that has not left yet leaves all the same
-            action = policy.on_handler_failure(SENT if exchange.answered else exchange.response)
+            response = SENT if exchange.answered else exchange.response
+            action = policy.on_handler_failure(response, cut)
             if action is not None:
-                self._perform(action, "the application failed; its log says why")
+                self._perform(action, "the application failed; its log says why" if cut is None else cut.detail)
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 

@@ -15,6 +15,17 @@ class ResponseError(RuntimeError):
     body."""
 
 
+class ResponseCut(Exception):  # noqa: N818, named after what happened
+    """Raised by a handler that cannot complete its response, for a reason outside of this process that it has logged:
+    `status` is answered if nothing was sent, with `detail`; else the connection is reset, so that the peer does not
+    take the response for complete."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
 class BadRequest(Exception):  # noqa: N818, named after the status 400
     """An error of the peer in its request. It is answered with `status` if no response was started, and the connection
     is closed for `reason`. `detail` is the text of the answer."""
@@ -24,6 +35,14 @@ class BadRequest(Exception):  # noqa: N818, named after the status 400
         self.status = status
         self.detail = detail
         self.reason = reason
+
+
+class BadResponse(Exception):  # noqa: N818, the counterpart of BadRequest
+    """An error of an upstream in its response. `detail`: what is wrong, without bytes of the upstream."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 class UpgradeRefused(Exception):  # noqa: N818, named after what happened

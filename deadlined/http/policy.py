@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .errors import BadRequest
+from .errors import BadRequest, ResponseCut
 from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts
 
@@ -126,16 +126,19 @@ def on_refusal(bad: BadRequest, response: int) -> Action:
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
-def on_handler_failure(response: int) -> Action | None:
+def on_handler_failure(response: int, cut: ResponseCut | None = None) -> Action | None:
     """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
-    because the peer could take it for complete.
+    because the peer could take it for complete. `cut`: what it has raised, if its upstream is to blame.
 
     None if it is complete: frameworks answer 500 themselves and then raise, and a close that the response has not
     announced would lose the peer's next request.
     """
     if response == SENT:
         return None
-    return Action(Reason.SERVER_ERROR, 500) if response == NONE else Action(Reason.SERVER_ERROR, reset=True)
+    reason = Reason.SERVER_ERROR if cut is None else Reason.UPSTREAM_FAILED
+    if response == NONE:
+        return Action(reason, 500 if cut is None else cut.status)
+    return Action(reason, reset=True)
 
 
 def why_last(

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     MESSAGE_TOO_LARGE = "message_too_large"
     KEEPALIVE_LIMIT = "keepalive_limit"
     SERVER_ERROR = "server_error"
+    UPSTREAM_FAILED = "upstream_failed"
     DONE = "done"
 
 

@@ -33,6 +33,7 @@ _ENDED = {
     Reason.HEADER_TOO_LARGE: "refused: head too large",
     Reason.MESSAGE_TOO_LARGE: "closed: message too large",
     Reason.SERVER_ERROR: "the application failed",
+    Reason.UPSTREAM_FAILED: "the upstream failed",
 }
 
 # the same of websockets, where the words differ

@@ -86,6 +86,7 @@ def test_the_reasons_are_a_closed_set() -> None:
         "message_too_large",
         "keepalive_limit",
         "server_error",
+        "upstream_failed",
         "done",
     }
     assert {reason.value for reason in Reason} == deadlines | others

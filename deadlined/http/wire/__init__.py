@@ -5,17 +5,25 @@ from __future__ import annotations
 from .head import HeadParser, Request
 from .parsers import PARSERS, head_parser
 from .request import RequestParser
-from .response import CONTINUE, Headers, ResponseWriter, canned, date_line
+from .request_writer import LAST_CHUNK, chunk, request_head
+from .response import CONTINUE, Headers, ResponseWriter, canned, date_line, problem
+from .response_reader import Response, ResponseReader
 
 __all__ = [
     "CONTINUE",
+    "LAST_CHUNK",
     "PARSERS",
     "HeadParser",
     "Headers",
     "Request",
     "RequestParser",
+    "Response",
+    "ResponseReader",
     "ResponseWriter",
     "canned",
+    "chunk",
     "date_line",
     "head_parser",
+    "problem",
+    "request_head",
 ]

@@ -256,12 +256,18 @@ def canned(status: int, reason: str, detail: str, head_only: bool = False) -> by
     """Return a complete response of the server itself, which closes the connection; `head_only` to a HEAD. The body has
     problem details (RFC 9457): `reason` as the log has it, and `detail`, a sentence for people."""
     phrase = HTTPStatus(status).phrase
-    body = json.dumps({"title": phrase, "status": status, "detail": detail, "reason": reason}).encode() + b"\n"
+    body = problem(status, reason, detail)
     head = (
         f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/problem+json\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
     return head.encode("ascii") + date_line() + b"\r\n" + (b"" if head_only else body)
+
+
+def problem(status: int, reason: str, detail: str) -> bytes:
+    """Return the body of an answer of the server itself, as in `canned`."""
+    fields = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "reason": reason}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def date_line() -> bytes:
