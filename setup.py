@@ -90,20 +90,12 @@ COMPILED = [
     "http/waiting.py",
     "http/websocket.py",
     "http/worker.py",
-    "http/wire/chunks.py",
-    "http/wire/frames.py",
-    "http/wire/grammar.py",
-    "http/wire/head.py",
-    "http/wire/request.py",
-    "http/wire/response.py",
-    "http/wire/splitter.py",
-    "http/wire/target.py",
-    "http/wire/with_h11.py",
-    "http/wire/with_httptools.py",
+    "http/wire",
     "asgi/budget.py",
     "asgi/handler.py",
     "asgi/messages.py",
     "asgi/websocket.py",
+    "proxy",
 ]
 
 # what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes

@@ -1,0 +1,55 @@
+"""Where an upstream listens, and how it is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from ..net import Conn, open_tcp_stream, open_unix_stream
+
+# what is allowed, for error messages
+ALLOWED: Final = "write host:port, [address]:port or unix:/path"
+
+_UNIX: Final = "unix:"
+_LARGEST_PORT: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of an upstream: `host` and `port`, or the `path` of a unix socket, which is "" for TCP."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Return the address that `text` names, as `str` writes it. ValueError says what is allowed."""
+        if text.startswith(_UNIX):
+            if len(text) == len(_UNIX):
+                raise ValueError(f"{text!r} has no path; {ALLOWED}")
+            return cls(path=text.removeprefix(_UNIX))
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not colon or not host or (":" in host) != bracketed or "/" in text:
+            raise ValueError(f"{text!r} is not the address of an upstream; {ALLOWED}")
+        if not (port.isascii() and port.isdigit() and 0 < int(port) <= _LARGEST_PORT):
+            raise ValueError(f"{port!r} is not a port; {ALLOWED}, with a port from 1 to {_LARGEST_PORT}")
+        return cls(host=host[1:-1] if bracketed else host, port=int(port))
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def authority(self) -> bytes:
+        """The Host field for a request that has none."""
+        return b"localhost" if self.path else str(self).encode("idna" if not self.host.isascii() else "ascii")
+
+    def connect(self, deadline: float) -> Awaitable[Conn]:
+        """Return an awaitable that connects. Errors as `open_tcp_stream`."""
+        if self.path:
+            return open_unix_stream(self.path, deadline=deadline)
+        return open_tcp_stream(self.host, self.port, deadline=deadline)

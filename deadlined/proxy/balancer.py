@@ -1,0 +1,120 @@
+"""Which upstream gets a request, and the queue of requests that none can take now.
+
+Facts      A server that is slow has more requests at once than others, so the one with the fewest is the fastest.
+Hazard     Requests that wait without a bound are answered when nobody waits for them any more. A slot that is given to
+           a request which is cancelled meanwhile would be lost.
+Answer     Least connections. The queue is first in, first out, and each wait in it has a deadline. A slot is handed
+           over when another request leaves it; a request that cannot use it passes it on.
+Cost       A pass over the upstreams per request; an event per waiting request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Final
+
+from ..poll import Clock
+from ..runtime import Event
+from .errors import Overloaded
+from .upstream import Upstream
+
+
+class Ticket:
+    """A place in the queue. `upstream` is set with the event when the request has its turn."""
+
+    __slots__ = ("event", "upstream")
+
+    def __init__(self) -> None:
+        self.event: Final = Event()
+        self.upstream: Upstream | None = None
+
+
+class Balancer:
+    """Gives requests to `upstreams`, at most `most` at once to each."""
+
+    def __init__(self, upstreams: Sequence[Upstream], clock: Clock, most: float) -> None:
+        self._upstreams: Final = upstreams
+        self._clock: Final = clock
+        self._most = most
+        # tickets in the order of their arrival
+        self._waiting: dict[Ticket, None] = {}
+        # where the search for the fewest begins, so that equals take turns
+        self._turn = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests in the queue."""
+        return len(self._waiting)
+
+    def set_most(self, most: float) -> None:
+        """Give each upstream at most `most` requests at once from now on."""
+        self._most = most
+        self._grant()
+
+    def set_available(self, upstream: Upstream, available: bool) -> None:
+        """Note whether `upstream` accepts connections."""
+        upstream.available = available
+        if available:
+            self._grant()
+        else:
+            upstream.close()
+
+    async def acquire(self, tried: Container[Upstream], wait: float) -> Upstream:
+        """Return an upstream that is to get a request, if possible one that is not in `tried`. `release` must be called
+        with it. Wait in the queue for at most `wait` seconds; raise Overloaded then."""
+        if not self._waiting:
+            upstream = self._choose(tried)
+            if upstream is not None:
+                upstream.active += 1
+                return upstream
+        ticket = Ticket()
+        self._waiting[ticket] = None
+        taken = False
+        try:
+            await ticket.event.wait_until(self._clock.now() + wait)
+            taken = True
+        finally:
+            self._waiting.pop(ticket, None)
+            if not taken and ticket.upstream is not None:
+                self.release(ticket.upstream)
+        if ticket.upstream is None:
+            raise Overloaded(self._why())
+        return ticket.upstream
+
+    def release(self, upstream: Upstream) -> None:
+        """Note that a request has left `upstream`."""
+        upstream.active -= 1
+        self._grant()
+
+    def _grant(self) -> None:
+        """Hand free slots over to those who wait."""
+        while self._waiting:
+            upstream = self._choose(())
+            if upstream is None:
+                return
+            ticket = next(iter(self._waiting))
+            del self._waiting[ticket]
+            upstream.active += 1
+            ticket.upstream = upstream
+            ticket.event.set()
+
+    def _choose(self, tried: Container[Upstream]) -> Upstream | None:
+        """Return the upstream with the fewest requests of those that may get one, None if there is none. One that is in
+        `tried` only if there is no other, and one that is ejected only if all are."""
+        self._turn += 1
+        best: Upstream | None = None
+        best_rank = (0, 0)
+        count = len(self._upstreams)
+        for place in range(count):
+            upstream = self._upstreams[(self._turn + place) % count]
+            if not upstream.available or upstream.active >= self._most:
+                continue
+            rank = (2 * upstream.ejected + (upstream in tried), upstream.active)
+            if best is None or rank < best_rank:
+                best, best_rank = upstream, rank
+        return best
+
+    def _why(self) -> str:
+        if not any(upstream.available for upstream in self._upstreams):
+            return "no upstream is available"
+        return "each upstream has as many requests as it may have"

@@ -1,0 +1,286 @@
+"""The header fields of what is forwarded: made anew for each message, from those that were received.
+
+Facts      Some fields are for one connection only, and Connection names more of them (RFC 9110, 7.6.1). Upstreams learn
+           from `X-Forwarded-*` and `Forwarded` (RFC 7239) for whom the proxy asks. WSGI, CGI and PHP read
+           `X_Forwarded_For`, and some `X.Forwarded.For`, as X-Forwarded-For.
+Hazard     A client that writes such a field chooses the address by which it is limited and permitted. One that names a
+           field in Connection takes it away behind the party that has checked or written it. An upgrade to another
+           HTTP (h2c) carries requests past the proxy.
+Answer     Nothing is passed on of what frames a message or is for its connection. What a client says of where it comes
+           from is dropped. A trusted proxy's word is kept and continued, in the fields that it writes: a second list
+           that began here would name that proxy as the client. A `Forwarded` that cannot be read to its end would
+           swallow what is appended, so it is dropped with all before it. A small set of fields cannot be taken away.
+Cost       One look-up per field. What depends on the connection only is made once for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from ..http import Request
+from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
+
+Fields = list[tuple[bytes, bytes]]
+
+# RFC 9110, 9.2.2: doing it twice is like doing it once
+IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+
+_CONNECTION: Final = b"connection"
+_LENGTH: Final = b"content-length"
+_ENCODING: Final = b"transfer-encoding"
+_HOST_NAME: Final = b"host"
+_VIA_NAME: Final = b"via"
+_FORWARDED: Final = b"forwarded"
+_X_FOR: Final = b"x-forwarded-for"
+_X_PROTO: Final = b"x-forwarded-proto"
+_X_HOST: Final = b"x-forwarded-host"
+_X_PORT: Final = b"x-forwarded-port"
+# what the client asked for; a proxy that writes some of them leaves out what the others say already
+_X_ASKED: Final = frozenset((_X_PROTO, _X_HOST, _X_PORT))
+_X_FAMILY: Final = _X_ASKED | {_X_FOR}
+
+# for one connection only, as is everything whose name begins with _PROXY_PREFIX
+_HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, b"upgrade"))
+_PROXY_PREFIX: Final = b"proxy-"
+
+# The same of requests. The proxy answers an Expect itself, and frames the body itself. CGI programs read a field Proxy
+# as the variable HTTP_PROXY, and send their own requests there
+_NOT_SENT: Final = _HOP_BY_HOP | {b"http2-settings", b"expect", _LENGTH, b"proxy"}
+
+# What Connection cannot take away: fields that say how a body is read, who asks, and who may read or keep the answer. A
+# client can leave out its own, but not what a party between has checked or written
+_PROTECTED: Final = frozenset(
+    (
+        *(_HOST_NAME, _VIA_NAME, b"authorization", b"cookie", b"origin"),
+        *(_LENGTH, b"content-type", b"content-encoding", b"content-range"),
+        *(b"cache-control", b"vary", b"set-cookie", b"location", b"www-authenticate"),
+        *(b"content-security-policy", b"strict-transport-security"),
+    )
+)
+
+# values of Connection that name no other field
+_COMMON: Final = frozenset((b"close", b"keep-alive", b"upgrade"))
+_NOTHING: Final[frozenset[bytes]] = frozenset()
+
+# How a field of a request is treated
+_PASSED: Final = 0
+_DROPPED: Final = 1
+# says where the request comes from
+_CLAIM: Final = 2
+_HOST: Final = 3
+_VIA: Final = 4
+
+# The same by name. Clients use some dozens; one that makes them up must not fill the memory
+_kinds: Final[dict[bytes, int]] = {}
+_MANY_NAMES: Final = 1000
+_LONG_NAME: Final = 64
+
+# makes every character of a name `-` that some upstream may take for it
+_SAME: Final = bytes(byte if chr(byte).isalnum() and byte < 0x80 else ord("-") for byte in range(256))
+
+_UNKNOWN: Final = b"unknown"
+_PORTS: Final = {"http": b"80", "https": b"443"}
+
+# RFC 9110, 5.6.2; a value of Forwarded that is none needs quotes
+_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# RFC 9110, 7.8: one protocol
+_PROTOCOL: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
+# an upstream that speaks one of them after 101 takes requests that no proxy has seen
+_NOT_TUNNELLED: Final = frozenset((b"h2", b"h2c", b"http", b"tls"))
+
+# bodies have a meaning in requests of these, so upstreams may insist on a length (RFC 9110, 8.6)
+_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+
+_HTTP10: Final = b"1.0 deadlined"
+_HTTP11: Final = b"1.1 deadlined"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What upstreams are told of the peer of a connection. `trusted`: it is a proxy that is believed. `address`:
+    without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a Forwarded."""
+
+    trusted: bool
+    address: bytes
+    scheme: bytes
+    port: bytes
+    element: bytes
+
+
+# keyed by the client's port, too, so a connection with many requests has one entry
+@lru_cache(maxsize=1024)
+def peer_of(
+    client: Address | None, scheme: str, server: ServerAddress | None, proxies: TrustedProxies | None = None
+) -> Peer:
+    """Return what upstreams are told of a connection's peer. `client`, `scheme`, `server`: as `TrustedProxies.origin`
+    takes them. `proxies`: those that are believed, None for none."""
+    trusted = proxies is not None and proxies.trusts(client) and not is_gone(client, server)
+    address, node = _address_and_node(client)
+    element = b"for=%s;proto=%s" % (_quoted(node), scheme.encode("ascii"))
+    return Peer(trusted, address, scheme.encode("ascii"), _PORTS[scheme], element)
+
+
+def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> Fields:
+    """Return the fields of the request to an upstream. `authority`: the value of Host if the request has none.
+    `upgrade`: what `passed_upgrade` has returned if the upstream is asked for it, b"" if it is not.
+
+    They frame the body as the request did: chunked if it was chunked, else by its length, if it has one.
+    """
+    named = _named(request.headers)
+    host: bytes | None = None
+    via = b""
+    claims: dict[bytes, bytes] = {}
+    passed: Fields = []
+    for field in request.headers:
+        name, value = field
+        kind = _kinds.get(name, -1)
+        if kind < 0:
+            kind = _kind_of(name)
+        if kind == _PASSED:
+            if name not in named:
+                passed.append(field)
+        elif kind == _HOST:
+            host = value
+        elif kind == _VIA:
+            via = _joined(via, value)
+        elif kind == _CLAIM and peer.trusted:
+            _add_claim(claims, name, value)
+    via = _joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
+    return [
+        (_HOST_NAME, authority if host is None else host),
+        *passed,
+        *_forwarding(peer, host or b"", claims),
+        (_VIA_NAME, via),
+        *_framing(request),
+        *([(_CONNECTION, b"Upgrade"), (b"upgrade", upgrade)] if upgrade else ()),
+    ]
+
+
+def response_fields(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
+    """Return the fields of an upstream's response that go to the client. Names are in lower case.
+
+    Content-Length stays, unless there is Transfer-Encoding: then it does not say the length (RFC 9112, 6.3).
+    """
+    headers = list(headers)
+    named = _named(headers)
+    if any(name == _ENCODING for name, _ in headers):
+        named |= {_LENGTH}
+    return [
+        (name, value)
+        for name, value in headers
+        if not (name in _HOP_BY_HOP or name in named or name.startswith(_PROXY_PREFIX))
+    ]
+
+
+def passed_upgrade(request: Request) -> bytes:
+    """Return the protocol that an upstream may be asked for, b"" if there is none: it must be the only one, and come
+    with a GET without a body. HTTP and TLS are never passed on."""
+    match = _PROTOCOL.fullmatch(request.upgrade)
+    if match is None or match[1].lower() in _NOT_TUNNELLED:
+        return b""
+    if request.method != "GET" or request.version != "1.1" or request.has_body:
+        return b""
+    return request.upgrade
+
+
+def _address_and_node(client: Address | None) -> tuple[bytes, bytes]:
+    """Return the address of a client, and its node for Forwarded, which has the port."""
+    try:
+        address = plain_address(client[0]) if client is not None else ""
+    except ValueError:
+        address = ""
+    if client is None or not address:
+        return _UNKNOWN, _UNKNOWN
+    host = f"[{address}]" if isinstance(ip_address(address), IPv6Address) else address
+    return address.encode("ascii"), (f"{host}:{client[1]}" if client[1] else host).encode("ascii")
+
+
+def _kind_of(name: bytes) -> int:
+    """Return how a field of a request is treated, and remember it."""
+    same = name.translate(_SAME)
+    if same in _NOT_SENT or same.startswith(_PROXY_PREFIX):
+        kind = _DROPPED
+    elif same.startswith(b"x-forwarded") or same in (_FORWARDED, b"x-real-ip"):
+        # no proxy writes it otherwise, so another way to write it is a client's
+        kind = _CLAIM if same == name else _DROPPED
+    else:
+        kind = _HOST if name == _HOST_NAME else _VIA if name == _VIA_NAME else _PASSED
+    if len(_kinds) < _MANY_NAMES and len(name) <= _LONG_NAME:
+        _kinds[name] = kind
+    return kind
+
+
+def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Return the names of the fields that Connection takes away."""
+    named = _NOTHING
+    for name, value in headers:
+        if name == _CONNECTION:
+            options = value.lower()
+            if options not in _COMMON:
+                named |= {option.strip() for option in options.split(b",")}
+    return named - _PROTECTED if named else named
+
+
+def _forwarding(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
+    """Return the fields that say where a request comes from. `claims`: what a trusted proxy says of it, to which the
+    proxy itself is added. `host`: what the client has asked for, b"" if it has not said it."""
+    in_x = not _X_FAMILY.isdisjoint(claims)
+    in_forwarded = _FORWARDED in claims
+    neither = not in_x and not in_forwarded
+    if in_x or neither:
+        claims[_X_FOR] = _continued(claims.get(_X_FOR, b""), peer, peer.address)
+        if _X_ASKED.isdisjoint(claims):
+            _add_asked(claims, peer, host)
+    if in_forwarded or neither:
+        element = peer.element + (b";host=" + _quoted(host) if host else b"")
+        claims[_FORWARDED] = _continued(claims.get(_FORWARDED, b""), peer, element)
+    return list(claims.items())
+
+
+def _continued(known: bytes, peer: Peer, own: bytes) -> bytes:
+    """Append to the list of a trusted proxy. One without an address, on a unix socket, is left out, because a reader
+    stops where an address is missing, and would not find the client."""
+    return known if known and peer.address == _UNKNOWN else _joined(known, own)
+
+
+def _add_asked(claims: dict[bytes, bytes], peer: Peer, host: bytes) -> None:
+    claims[_X_PROTO] = peer.scheme
+    if host:
+        _, colon, port = host.rpartition(b":")
+        claims[_X_HOST] = host
+        # not the port of the server's socket, which may be another one than the client has connected to
+        claims[_X_PORT] = port if colon and port.isdigit() else peer.port
+
+
+def _add_claim(claims: dict[bytes, bytes], name: bytes, value: bytes) -> None:
+    """Add what a trusted proxy says. Repeated fields become one list."""
+    if name == _FORWARDED and not is_well_formed(value.decode("latin-1")):
+        claims[name] = b""
+    else:
+        claims[name] = _joined(claims.get(name, b""), value)
+
+
+def _framing(request: Request) -> Fields:
+    if request.chunked:
+        return [(_ENCODING, b"chunked")]
+    length = request.content_length
+    if length or (length == 0 and request.method in _WITH_BODY):
+        return [(_LENGTH, b"%d" % length)]
+    return []
+
+
+def _joined(known: bytes, value: bytes) -> bytes:
+    """Append to a list (RFC 9110, 5.3); empty ones are left out."""
+    return known + b", " + value if known and value else known or value
+
+
+def _quoted(value: bytes) -> bytes:
+    """Return a value of Forwarded, with quotes where it needs them (RFC 7239, 4)."""
+    if _TOKEN.fullmatch(value):
+        return value
+    return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

@@ -1,0 +1,53 @@
+"""What all requests of a proxy share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..http import Exchange
+from ..poll import Clock
+from .balancer import Balancer
+from .budget import RetryBudget
+from .fields import Fields, passed_upgrade, peer_of, request_fields
+from .options import ProxyLimits, ProxyTimeouts
+from .upstream import Upstream
+
+if TYPE_CHECKING:
+    from ..http.forwarded import TrustedProxies
+
+
+class Shared:
+    """The upstreams, the timeouts in use, and the counts of a proxy."""
+
+    def __init__(
+        self,
+        upstreams: Sequence[Upstream],
+        clock: Clock,
+        timeouts: ProxyTimeouts,
+        limits: ProxyLimits,
+        trusted: TrustedProxies | None,
+    ) -> None:
+        self.upstreams: Final = upstreams
+        self.count: Final = len(upstreams)
+        self.clock: Final = clock
+        self.timeouts = timeouts
+        self.balancer: Final = Balancer(upstreams, clock, limits.upstream_connections)
+        self.budget: Final = RetryBudget()
+        self.retries = 0
+        self.overloaded = 0
+        self._trusted: Final = trusted
+        self._authority: Final = upstreams[0].address.authority
+
+    def fields(self, exchange: Exchange) -> tuple[bytes, Fields]:
+        """Return the upgrade that an upstream is asked for, b"" for none, and the fields of the request to it."""
+        request = exchange.request
+        client, scheme, server = exchange.client, exchange.scheme, exchange.server_address
+        if self._trusted is not None:
+            origin = self._trusted.origin(request.headers, client, scheme, server)
+            if origin is not None:
+                # for the log
+                exchange.forwarded_client = origin.client
+        upgrade = passed_upgrade(request) if request.upgrade else b""
+        peer = peer_of(client, scheme, server, self._trusted)
+        return upgrade, request_fields(request, peer, self._authority, upgrade)

@@ -1,0 +1,201 @@
+"""A connection after a 101: bytes of another protocol, both ways, between a client and an upstream.
+
+Facts      After a 101 nobody but the two ends knows what the bytes mean, or when one of them is at fault.
+Hazard     A peer that does not read must not fill the memory. A tunnel whose ends are gone, or have forgotten it, holds
+           two connections.
+Answer     What one end does not take is not read from the other. A tunnel on which nothing comes from either end for
+           the `idle` time of the server ends. If the client has ended its side, the upstream learns of it, and has
+           GRACE seconds to end its own; if the upstream has, the tunnel ends.
+Cost       The task of the handler that has asked for the upgrade reads from the upstream; what the client sends is
+           passed on in the poller's call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..http import ExchangeHost, Reason, Upgraded
+from ..http.output import LIMIT, Output, OutputOwner
+from ..http.policy import RULES, Rule
+from ..http.transport import Plain
+from ..net import BrokenResourceError
+from ..poll import Clock
+from ..runtime import checkpoint
+from ..timers import Timer
+from .connection import INF, UpstreamConnection
+from .errors import UpstreamError
+
+# seconds that a tunnel lives on after its client has ended its side
+GRACE: Final = 5.0
+
+
+class Tunnel(Upgraded):
+    """The protocol of an exchange whose upstream has answered 101 on `connection`. `stall`: seconds within which the
+    upstream must take more of what it is sent."""
+
+    def __init__(self, connection: UpstreamConnection, clock: Clock, stall: float) -> None:
+        self._connection: Final = connection
+        self._clock: Final = clock
+        self._upward: Final = _Upward(self, connection, clock, stall)
+        self._maybe_host: ExchangeHost | None = None
+        self._closed = False
+        # when bytes came last, from either end
+        self._heard = clock.now()
+        # the client has ended its side, and when the upstream must have ended its own
+        self._client_ended = False
+        self._end_by = INF
+        self._timer = Timer(_expire, self)
+
+    @property
+    def _host(self) -> ExchangeHost:
+        host = self._maybe_host
+        assert host is not None, "the tunnel has not begun"
+        return host
+
+    async def run(self) -> None:
+        """Send what the upstream sends to the client, until either has ended. Call it after the exchange was
+        upgraded."""
+        try:
+            await self._run()
+        except UpstreamError:
+            # reset, by the upstream or because the tunnel has ended
+            self.end(Reason.UPSTREAM_FAILED)
+
+    async def _run(self) -> None:
+        output = self._host.output
+        while not self._closed:
+            data = await self._connection.receive_raw()
+            if not data or self._closed:
+                return
+            self._heard = self._clock.now()
+            output.append(data)
+            if not self._host.flush_soon(True):
+                if output.size > LIMIT:
+                    await output.wait(LIMIT)
+                else:
+                    await checkpoint()
+
+    def end(self, reason: Reason, lateness: float = 0.0) -> None:
+        """End the tunnel for `reason`. Idempotent."""
+        if not self._closed:
+            self._host.end_upgraded(reason, lateness, False)
+
+    # for what the client has sent
+
+    def upstream_took_all(self) -> None:
+        """Note that the upstream has taken what it had to wait for: read on from the client."""
+        self._end_upward()
+        if not self._client_ended:
+            self._host.read_on()
+
+    def _end_upward(self) -> None:
+        """End the side towards the upstream, once the client has ended its own and all was sent."""
+        if self._client_ended and not self._upward.output.size:
+            try:
+                self._connection.conn.shutdown_write()
+            except BrokenResourceError:
+                self.end(Reason.UPSTREAM_FAILED)
+
+    # implements Upgraded
+
+    def began(self, host: ExchangeHost) -> None:
+        self._maybe_host = host
+        self._heard = self._clock.now()
+        self._arm()
+
+    @property
+    def full(self) -> bool:
+        return self._client_ended or self._upward.output.size > LIMIT
+
+    @property
+    def deadline(self) -> float:
+        return min(self._heard + self._host.timeouts.idle, self._end_by)
+
+    def received(self, data: bytes) -> bool:
+        self._heard = self._clock.now()
+        if data:
+            self._upward.output.append(data)
+            self._upward.output.flush()
+        else:
+            self._client_ended = True
+            self._end_by = self._heard + GRACE
+            self._arm()
+            self._end_upward()
+        return False
+
+    def read_deadline_moved(self, when: float) -> None:
+        """Do nothing: no application sets it."""
+
+    def handler_left(self, failed: bool) -> None:
+        if not self._closed:
+            # the client may still be sending, and must be able to read what has been sent to it
+            self._host.end_upgraded(Reason.UPSTREAM_FAILED if failed else Reason.DONE, 0.0, True)
+
+    def handler_expired(self, lateness: float) -> None:
+        self.end(Reason.HANDLER_TIMEOUT, lateness)
+
+    def output_sent(self) -> None:
+        """Do nothing: `run` waits for it."""
+
+    def drain(self) -> None:
+        """Do nothing: only the two ends can end their protocol before the drain's deadline."""
+
+    @property
+    def closed_by_handler(self) -> bool:
+        return False
+
+    def ended(self, reason: Reason) -> None:
+        self._closed = True
+        self._disarm()
+        self._upward.output.close()
+        self._connection.abort()
+
+    # the deadline
+
+    def expire(self, lateness: float) -> None:
+        """End if nothing has come for too long. Called by the timer, which may be early: the deadline moves without
+        it."""
+        if self._closed:
+            return
+        now = self._clock.now()
+        if self.deadline > now:
+            self._arm()
+        else:
+            self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))
+
+    def _arm(self) -> None:
+        self._host.loop.set_timer(self._timer, self.deadline)
+
+    def _disarm(self) -> None:
+        self._host.loop.set_timer(self._timer, INF)
+        self._timer.arg = None
+
+
+class _Upward(OutputOwner):
+    """What the client has sent and the upstream has not taken yet."""
+
+    def __init__(self, tunnel: Tunnel, connection: UpstreamConnection, clock: Clock, stall: float) -> None:
+        self.clock = clock
+        self.transport = Plain(connection.conn)
+        self.output: Final = Output(self)
+        self._tunnel: Final = tunnel
+        self._stall: Final = stall
+
+    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+        return now + self._stall, RULES["write_grace"]
+
+    def output_blocked(self, deadline: float) -> None:
+        """Do nothing: the client is not read while much is pending."""
+
+    def output_sent(self) -> None:
+        self._tunnel.upstream_took_all()
+
+    def output_expired(self, rule: Rule, lateness: float) -> None:
+        self._tunnel.end(Reason.UPSTREAM_FAILED)
+
+    def output_lost(self, reason: Reason) -> None:
+        self._tunnel.end(Reason.UPSTREAM_FAILED)
+
+
+def _expire(tunnel: Tunnel, seq: int, lateness: float) -> None:
+    tunnel.expire(lateness)

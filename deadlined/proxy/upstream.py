@@ -1,0 +1,134 @@
+"""One upstream: its idle connections, how many requests it has, and whether it is fit for more.
+
+Facts      A server that has failed several times in a row is likely to fail again, and to take long for it.
+Hazard     An upstream that refuses at once has the fewest requests, so it would get all of them.
+Answer     Passive ejection (Envoy's outlier detection): after a number of failures in a row it is left out for some
+           seconds, and twice as long each time, until a request succeeds. Only failures of the upstream itself count,
+           not the statuses that its application answers. Who chooses decides what happens if all are left out.
+Cost       Two comparisons per choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import DeadlineExceeded
+from ..poll import Clock
+from .address import Address
+from .connection import UpstreamConnection
+from .errors import Failure, UpstreamError
+
+# failures in a row after which an upstream is ejected
+TOLERATED: Final = 3
+# seconds of the first ejection in a row, and of the longest
+EJECTION: Final = 5.0
+LONGEST_EJECTION: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatistics:
+    """A snapshot. `active`: requests and tunnels at the upstream now; `idle`: its idle connections; `tries`: requests
+    that were sent to it so far, repeated ones included; `connects`: connections that were made; `failures`: by their
+    names; `available`, `ejected`: whether it gets requests now."""
+
+    address: str
+    active: int
+    idle: int
+    tries: int
+    connects: int
+    failures: dict[str, int]
+    available: bool
+    ejected: bool
+
+
+class Upstream:
+    """An upstream at `address`. `active`: requests and tunnels that it has now. `available`: False while it is known
+    that it does not accept connections."""
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self.address: Final = address
+        self.active = 0
+        self.available = True
+        # when an ejection ends, absolute; -inf if there is none
+        self.ejected_until = float("-inf")
+        self._clock: Final = clock
+        # the one that was used last is the last one, and is used first
+        self._idle: list[UpstreamConnection] = []
+        self._in_a_row = 0
+        self._ejections = 0
+        self._tries = 0
+        self._connects = 0
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def ejected(self) -> bool:
+        """True while it is left out because of its failures."""
+        return self.ejected_until > self._clock.now()
+
+    def take_idle(self) -> UpstreamConnection | None:
+        """Return the idle connection that was used last, None if there is none."""
+        self._tries += 1
+        if not self._idle:
+            return None
+        connection = self._idle.pop()
+        connection.unpark()
+        return connection
+
+    async def connect(self, deadline: float) -> UpstreamConnection:
+        """Make a connection. Raise UpstreamError."""
+        try:
+            conn = await self.address.connect(deadline)
+        except DeadlineExceeded as late:
+            raise UpstreamError(
+                Failure.CONNECT_TIMEOUT, "the upstream has not accepted the connection in time"
+            ) from late
+        except OSError as error:
+            raise UpstreamError(Failure.CONNECT, "the upstream accepts no connection") from error
+        self._connects += 1
+        return UpstreamConnection(conn)
+
+    def keep(self, connection: UpstreamConnection) -> None:
+        """Keep a connection whose response is complete for the next request."""
+        if self.available and connection.park(self._remove):
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def succeeded(self) -> None:
+        """Note that the upstream has answered."""
+        self._in_a_row = self._ejections = 0
+        self.ejected_until = float("-inf")
+
+    def failed(self, failure: Failure) -> None:
+        """Note that the upstream has failed, and eject it if it does so for the TOLERATED time in a row."""
+        self._failures[failure] += 1
+        self._in_a_row += 1
+        if self._in_a_row >= TOLERATED and not self.ejected:
+            self.ejected_until = self._clock.now() + min(EJECTION * 2.0**self._ejections, LONGEST_EJECTION)
+            # one more failure after the end ejects it again
+            self._ejections = min(self._ejections + 1, 10)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.unpark()
+            connection.close()
+
+    def statistics(self) -> UpstreamStatistics:
+        """Return a snapshot of the counts."""
+        return UpstreamStatistics(
+            address=str(self.address),
+            active=self.active,
+            idle=len(self._idle),
+            tries=self._tries,
+            connects=self._connects,
+            failures=dict(self._failures),
+            available=self.available,
+            ejected=self.ejected,
+        )
+
+    def _remove(self, connection: UpstreamConnection) -> None:
+        self._idle.remove(connection)

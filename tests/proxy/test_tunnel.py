@@ -1,0 +1,207 @@
+"""A connection after an upgrade through the proxy: bytes both ways, and every end of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+
+from deadlined.http import Reason
+from deadlined.proxy.tunnel import GRACE
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.http import Client
+from tests.support.proxy import Guarded, Peer, guarding
+
+UPGRADE = (
+    b"GET /chat HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-key: k\r\n\r\n"
+)
+SWITCH = (
+    b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: a\r\n\r\n"
+)
+
+
+async def tunnelled(guarded: Guarded, early: bytes = b"") -> tuple[Client, Peer]:
+    """Return both ends of a tunnel."""
+    client = await guarded.site.connect()
+    await client.send(UPGRADE)
+    peer = await guarded.upstream.accept()
+    head = await peer.answer(SWITCH + early)
+    assert b"\r\nconnection: Upgrade\r\nupgrade: websocket\r\n" in head
+    assert b"\r\nsec-websocket-key: k\r\n" in head
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += await client.receive()
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n")
+    assert b"\r\nsec-websocket-accept: a" in head
+    while len(rest) < len(early):
+        rest += await client.receive()
+    assert rest == early
+    return client, peer
+
+
+@on_each_loop
+async def test_bytes_pass_both_ways_and_unchanged(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded, b"\x00first")
+        await client.send(b"GET / HTTP/1.1\r\n\xff")
+        assert await peer.read(17) == b"GET / HTTP/1.1\r\n\xff"
+        await peer.send(b"\x81\x02hi")
+        assert await client.receive() == b"\x81\x02hi"
+
+
+@on_each_loop
+async def test_a_refused_upgrade_is_an_ordinary_response(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(UPGRADE)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        assert (await client.response()).body == b"fine"
+        await client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await peer.answer()
+        assert (await client.response()).status == 200
+
+
+@on_each_loop
+@pytest.mark.parametrize("protocol", [b"h2c", b"TLS/1.2", b"websocket, h2c"])
+async def test_no_other_http_and_no_tls_is_asked_for(loop: Loop, protocol: bytes) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(UPGRADE.replace(b"upgrade: websocket", b"upgrade: " + protocol))
+        head = await (await guarded.upstream.accept()).answer()
+        assert b"upgrade" not in head.lower()
+        assert (await client.response()).status == 200
+
+
+@on_each_loop
+async def test_much_passes_both_ways_at_once(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        body = bytes(range(256)) * 20_000
+        guarded.tasks.start(client.send, body)
+        guarded.tasks.start(peer.send, body)
+        came = b""
+        reading = guarded.tasks.start(peer.read, len(body))
+        while len(came) < len(body):
+            came += await client.receive()
+        assert came == body
+        assert await reading.succeeds() == body
+
+
+@on_each_loop
+async def test_an_end_of_the_upstream_ends_the_client(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        await peer.send(b"bye")
+        await peer.conn.aclose()
+        assert await client.receive() == b"bye"
+        assert await client.end() == "eof"
+        client.conn.close()
+        assert await guarded.site.reason() is Reason.DONE
+
+
+@on_each_loop
+async def test_an_end_of_the_client_reaches_the_upstream_which_may_still_answer(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        await client.send(b"last words")
+        await client.conn.send_eof()
+        assert await peer.read(10) == b"last words"
+        assert await peer.end() == "eof"
+        await peer.send(b"heard")
+        await peer.conn.aclose()
+        assert await client.receive() == b"heard"
+        assert await client.end() == "eof"
+
+
+@on_each_loop
+async def test_an_upstream_has_some_seconds_after_the_end_of_its_client(loop: Loop) -> None:
+    async with guarding(loop, server={"idle": 75}) as guarded:
+        client, peer = await tunnelled(guarded)
+        await client.conn.send_eof()
+        assert await peer.end() == "eof"
+        if loop.is_virtual:
+            due = loop.after(GRACE)
+            assert await client.end() == "eof"
+            assert loop.is_at(due)
+
+
+@on_each_loop
+@pytest.mark.parametrize("who", ["client", "upstream"])
+async def test_a_reset_ends_the_other_side(loop: Loop, who: str) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        if who == "client":
+            client.reset()
+            assert await peer.end() in ("eof", "reset")
+            assert await guarded.site.reason() is Reason.CLIENT_RESET
+        else:
+            peer.conn.abort()
+            assert await client.end() in ("eof", "reset")
+            assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+
+
+@on_each_loop
+async def test_a_tunnel_on_which_nothing_comes_ends(loop: Loop) -> None:
+    async with guarding(loop, server={"idle": 75}) as guarded:
+        client, peer = await tunnelled(guarded)
+        for sender in (client, peer, client):
+            await loop.sleep(70)
+            await sender.send(b"x")
+        await peer.read(2)
+        due = loop.after(75)
+        assert await peer.end() in ("eof", "reset")
+        assert loop.is_at(due)
+        assert await client.receive() == b"x"
+        assert await client.end() in ("eof", "reset")
+        assert await guarded.site.reason() is Reason.IDLE_TIMEOUT
+
+
+@on_each_loop
+@pytest.mark.parametrize("who", ["client", "upstream"])
+async def test_an_end_that_does_not_read_stops_the_other(loop: Loop, who: str) -> None:
+    async with guarding(loop, send_buffer=4096) as guarded:
+        client, peer = await tunnelled(guarded)
+        sender = peer if who == "client" else client
+        sending = guarded.tasks.start(sender.send, bytes(50_000_000))
+        await loop.sleep(20)
+        assert sending.pending
+        sending.cancel()
+
+
+@on_each_loop
+async def test_an_upstream_that_takes_nothing_for_too_long_ends_the_tunnel(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=60) as guarded:
+        client, _ = await tunnelled(guarded)
+        sending = guarded.tasks.start(client.send, bytes(50_000_000))
+        assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+        await sending.fails_with(trio.BrokenResourceError)
+
+
+@on_each_loop
+async def test_a_drain_waits_for_a_tunnel_until_its_deadline(loop: Loop) -> None:
+    async with guarding(loop, server={"drain": 30}) as guarded:
+        client, peer = await tunnelled(guarded)
+        guarded.site.server.shutdown()
+        due = loop.after(30)
+        await client.send(b"x")
+        assert await peer.read(1) == b"x"
+        assert await client.end() in ("eof", "reset")
+        assert loop.is_at(due)
+        assert await guarded.site.reason() is Reason.DRAIN_TIMEOUT
+
+
+@on_each_loop
+async def test_nothing_is_logged_as_an_error(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        client.reset()
+        await peer.end()
+        client, peer = await tunnelled(guarded)
+        peer.conn.abort()
+        await client.end()
+        await guarded.site.reason(2)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

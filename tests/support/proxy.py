@@ -1,0 +1,166 @@
+"""A proxy in front of upstreams that a test plays by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from deadlined import Conn, Listener, open_tcp_listeners
+from deadlined.http import Limits, Response, ResponseReader
+from deadlined.http.forwarded import TrustedProxies
+from deadlined.proxy import Address, Proxy, ProxyLimits, ProxyTimeouts
+from tests.support.conformance import Loop, Tasks
+from tests.support.conformance_http import Site, site_of
+from tests.support.net import LOCALHOST
+
+INF = float("inf")
+OFF = {
+    "upstream_connect": INF,
+    "upstream_first_byte": INF,
+    "upstream_idle": INF,
+    "upstream_queue": INF,
+    "upstream_per_try": INF,
+}
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine"
+
+
+class Peer:
+    """One connection that an upstream has accepted."""
+
+    def __init__(self, conn: Conn) -> None:
+        self.conn = conn
+        self._held = b""
+
+    async def head(self) -> bytes:
+        """Return the next head, its empty line included."""
+        return await self.until(b"\r\n\r\n")
+
+    async def until(self, end: bytes) -> bytes:
+        """Return what comes up to `end`. EOFError if the proxy ends before it, BrokenResourceError if it resets."""
+        while end not in self._held:
+            data = await self.conn.receive_some()
+            if not data:
+                raise EOFError(self._held)
+            self._held += data
+        found, _, self._held = self._held.partition(end)
+        return found + end
+
+    async def read(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        while len(self._held) < size:
+            data = await self.conn.receive_some()
+            if not data:
+                raise EOFError(self._held)
+            self._held += data
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+    async def end(self) -> str:
+        """Read to the end: "eof" or "reset"."""
+        try:
+            while await self.conn.receive_some():
+                continue
+        except trio.BrokenResourceError:
+            return "reset"
+        return "eof"
+
+    async def send(self, data: bytes) -> None:
+        await self.conn.send_all(data)
+
+    async def answer(self, response: bytes = OK) -> bytes:
+        """Read a head, answer it, and return it."""
+        head = await self.head()
+        await self.send(response)
+        return head
+
+
+class Played:
+    """An upstream that a test plays."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.address = Address(LOCALHOST, listener.socket.getsockname()[1])
+        self._peers: list[Peer] = []
+
+    @property
+    def accepted(self) -> int:
+        """Connections that were accepted so far."""
+        return len(self._peers)
+
+    async def accept(self) -> Peer:
+        peer = Peer(await self._listener.accept())
+        self._peers.append(peer)
+        return peer
+
+    async def serve(self, response: bytes = OK) -> None:
+        """Answer one request on each connection, for ever."""
+        while True:
+            peer = await self.accept()
+            await peer.answer(response)
+
+    def stop(self) -> None:
+        """Accept no connection any more."""
+        self._listener.close()
+
+    def close(self) -> None:
+        self.stop()
+        for peer in self._peers:
+            peer.conn.close()
+
+
+class Guarded:
+    """A proxy, its upstreams and its site."""
+
+    def __init__(self, loop: Loop, proxy: Proxy, upstreams: list[Played], site: Site, tasks: Tasks) -> None:
+        self.loop = loop
+        self.proxy = proxy
+        self.upstreams = upstreams
+        self.site = site
+        self.tasks = tasks
+
+    @property
+    def upstream(self) -> Played:
+        return self.upstreams[0]
+
+
+@asynccontextmanager
+async def guarding(
+    loop: Loop,
+    count: int = 1,
+    *,
+    most: float = INF,
+    trusted: TrustedProxies | None = None,
+    limits: Limits | None = None,
+    send_buffer: int | None = None,
+    server: dict[str, float] | None = None,
+    **timeouts: float,
+) -> AsyncIterator[Guarded]:
+    """Put a proxy in front of `count` upstreams. All timeouts are off but those given, in the seconds of a test."""
+    upstreams = [Played((await open_tcp_listeners(0, host=LOCALHOST))[0]) for _ in range(count)]
+    scaled: dict[str, Any] = {**OFF, **{name: loop.seconds(value) for name, value in timeouts.items()}}
+    proxy = Proxy(
+        [upstream.address for upstream in upstreams],
+        timeouts=ProxyTimeouts(**scaled),
+        limits=ProxyLimits(upstream_connections=most),
+        trusted=trusted,
+    )
+    try:
+        async with site_of(loop, proxy, limits, send_buffer, **(server or {})) as (site, tasks):
+            yield Guarded(loop, proxy, upstreams, site, tasks)
+    finally:
+        proxy.close()
+        for upstream in upstreams:
+            upstream.close()
+
+
+def read(data: bytes, method: str = "GET") -> Response:
+    """Parse the head of a response."""
+    reader = ResponseReader(Limits())
+    reader.feed(data)
+    response = reader.next_response(method)
+    assert response is not None
+    return response
