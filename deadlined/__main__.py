@@ -14,7 +14,7 @@ def run() -> None:
         from .health import main as health
 
         sys.exit(health(sys.argv[2:]))
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1:2] in (["serve"], ["proxy"], ["run"]):
         from .terminal import START
 
         START.hold_hangups()

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from deadlined.cli import main
 from deadlined.service import ServeConfig
-from deadlined.service.config import GROUPS, SETTINGS
+from deadlined.service.config import GROUPS, SERVE, SETTINGS
 from deadlined.service.config.kinds import Flag
 from tests.support.command import COMMAND, PATIENCE
 
@@ -49,7 +49,7 @@ def test_show_prints_a_file_with_the_origin_of_each_value(file: Path) -> None:
 
 def test_show_prints_json(file: Path) -> None:
     shown = json.loads(command("config", "show", "--json", DEADLINED_CONFIG=str(file)).stdout)
-    assert shown["idle"] == {"value": "120s", "origin": f"{file}:2"}
+    assert shown["idle"] == {"value": "120s", "origin": f"{file}:2", "commands": ["serve", "proxy", "run"]}
     assert list(shown) == [*SETTINGS, "route"]
 
 
@@ -135,8 +135,8 @@ def test_an_unknown_variable_is_one_line_on_stderr(chosen: list[ServeConfig]) ->
 def test_the_help_has_the_groups_in_their_order_and_what_is_rarely_needed_last() -> None:
     text = command("serve", "--help").stdout
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert titles == [*GROUPS, "Other options"]
+    assert titles == [*(group for group in GROUPS if group != "Upstream"), "Other options"]
     flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text.partition(f"{GROUPS[0]}:")[2], re.MULTILINE)
-    of_settings = [setting.flag for setting in SETTINGS.values() if setting.is_flag]
+    of_settings = [setting.flag for setting in SETTINGS.values() if setting.is_flag and SERVE in setting.commands]
     assert [flag for flag in flags if flag in of_settings] == of_settings
     assert of_settings[-2:] == ["--queue", "--precise"]

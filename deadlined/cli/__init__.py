@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..service import ServeConfig, StartupError
-from ..service.config import Sources
-from ..service.style import Style, wants_colour
+from ..service import ServeConfig
+from ..service.config import SERVE, Sources
 from ..timers import COMPILED
 from .options import GroupedCommand, resolved, settings
+from .outcome import serve_and_exit
 
 __all__ = ["main", "serve_command"]
-
-
-class _Failure(click.ClickException):
-    """A StartupError as one line on stderr, below the traceback of the application, and its exit code."""
-
-    def __init__(self, error: StartupError) -> None:
-        super().__init__(str(error))
-        self._exit_code = error.exit_code
-        self._details = error.details
-
-    def show(self, file: Any = None) -> None:
-        if self._details:
-            sys.stderr.write(Style(wants_colour(sys.stderr)).traceback(self._details) + "\n")
-        super().show(file)
-        raise SystemExit(self._exit_code)
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -50,11 +33,11 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 
 class _Commands(click.Group):
-    """The commands. Those of `config` are made when they are asked for: their options would make each start slower."""
+    """The commands. Some are made when they are asked for: their options would make each start slower."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
-        return sorted([*super().list_commands(ctx), "config"])
+        return sorted([*super().list_commands(ctx), "config", "proxy", "run"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, None if there is none of this name."""
@@ -62,6 +45,10 @@ class _Commands(click.Group):
             from .configuration import config_group
 
             return config_group
+        if cmd_name in ("proxy", "run"):
+            from .guarding import proxy_command, run_command
+
+            return proxy_command if cmd_name == "proxy" else run_command
         found = super().get_command(ctx, cmd_name)
         if found is None and ":" in cmd_name:
             ctx.fail(f"{cmd_name!r} is no command, but may be an application: deadlined serve {cmd_name}")
@@ -94,7 +81,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
 
 
 @main.command("serve", cls=GroupedCommand, short_help="Serve an ASGI application.")
-@settings
+@settings(SERVE)
 @click.pass_context
 def serve_command(context: click.Context, /, config: str | None, env_file: str | None, **given: Any) -> None:
     """Serve the ASGI application APP (package.module:attribute) over HTTP/1.1, every phase of every connection under
@@ -120,15 +107,7 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
-    resolution = resolved(config, env_file, given)
-    try:
-        context.exit(serve(resolution.config, resolution.sources))
-    except StartupError as error:
-        raise _Failure(error) from error
-    except EOFError as error:
-        # click would say "Aborted!", as if somebody had ended the input of a question
-        why = f"unexpected end of data: {error}; was the disk full when Python wrote its bytecode?"
-        raise _Failure(StartupError(why, details=traceback.format_exc())) from error
+    serve_and_exit(context, serve, resolved(SERVE, config, env_file, given))
 
 
 @main.command(

@@ -15,22 +15,24 @@ from .options import GroupedCommand, resolved, settings
 
 @click.group("config", short_help="Show or validate a configuration.")
 def config_group() -> None:
-    """Show or validate the configuration that `deadlined serve` would have with the same options, variables and file.
+    """Show or validate the configuration that `deadlined serve`, `proxy` or `run` would have with the same options,
+    variables and file.
 
     The page docs/configuration.md lists all settings.
     """
 
 
 @config_group.command("show", cls=GroupedCommand, short_help="Print every setting and where it comes from.")
-@settings
+@settings(None)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
 def show_command(config: str | None, env_file: str | None, as_json: bool, **given: Any) -> None:
-    """Print every setting as `deadlined serve` would have it with the same options, and where it comes from: a flag, a
-    variable, a line of the file, or the default. What is printed is a file for --config.
+    """Print every setting as `deadlined serve`, `proxy` or `run` would have it with the same options, and where it
+    comes from: a flag, a variable, a line of the file, or the default. What is printed is a file for --config. A
+    heading says for which commands its settings are, if they are not for all.
 
     Exit codes: 0 printed, 1 cannot write, 2 the configuration is wrong.
     """
-    resolution = resolved(config, env_file, given)
+    resolution = resolved(None, config, env_file, given)
     text = json.dumps(as_dictionary(resolution), indent=2) + "\n" if as_json else as_toml(resolution)
     try:
         click.echo(text, nl=False)
@@ -42,16 +44,16 @@ def show_command(config: str | None, env_file: str | None, as_json: bool, **give
 
 
 @config_group.command("validate", cls=GroupedCommand, short_help="Report what is wrong with a configuration.")
-@settings
+@settings(None)
 def validate_command(config: str | None, env_file: str | None, **given: Any) -> None:
-    """Check all settings as `deadlined serve` would with the same options, and the certificate, its key and the
-    authorities. It does not import the application, and listens nowhere.
+    """Check all settings as `deadlined serve`, `proxy` or `run` would with the same options, and the certificate, its
+    key and the authorities. It imports no application, starts no command, and listens nowhere.
 
     Each mistake is one line on stderr: where it is, its key and value, and what is allowed.
 
     Exit codes: 0 valid, 2 not valid.
     """
-    resolution = resolved(config, env_file, given)
+    resolution = resolved(None, config, env_file, given)
     try:
         context_of(resolution.config)
     except StartupError as error:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from ..service.config import GROUPS, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
-from ..service.config.kinds import Flag, Kind, Words
+from ..service.config import GROUPS, RUN, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
+from ..service.config.kinds import Flag, Kind, Program, Words
 from ..service.notify import inherited_sockets
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _CONFIG_HELP = "Read settings from a TOML file; flags and variables take precedence."
 _ENV_FILE_HELP = "Set the variables of this file that are not set, for the application and the settings."
+
+
+# the options of a command that only say why it has none: it could have been expected
+_REFUSED: Final = {RUN: ("workers",)}
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
@@ -35,7 +39,7 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in newer cli
 class SettingOption(click.Option):
     """The flag of a setting. Its variable is read with the other sources, not by click."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, hidden: bool = False) -> None:
         default = f"  [default: {_default(setting)}]" if _default(setting) else ""
         names = [setting.flag, *([f"-{setting.short}"] if setting.short else [])]
         is_switch = isinstance(setting.kind, Flag)
@@ -51,6 +55,7 @@ class SettingOption(click.Option):
             envvar=setting.variable,
             help=setting.help + default,
             metavar=_metavar(setting.kind),
+            hidden=hidden,
         )
         self.setting = setting
 
@@ -66,9 +71,11 @@ class GroupedCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from .habits import instead_of
+            instead = _of_other_commands(error.option_name)
+            if instead is None:
+                from .habits import instead_of
 
-            instead = instead_of(error.option_name)
+                instead = instead_of(error.option_name)
             if instead is None:
                 raise
             raise click.UsageError(f"there is no {error.option_name}: {instead}", ctx) from None
@@ -83,22 +90,27 @@ class GroupedCommand(click.Command):
         _write("Other options", others, ctx, formatter)
 
 
-def settings(command: _F) -> _F:
-    """Give a command the argument APP, a flag for each setting, `--config` and `--env-file`."""
-    command = click.option("--env-file", metavar="FILE", envvar="DEADLINED_ENV_FILE", help=_ENV_FILE_HELP)(command)
-    command = click.option("--config", "-c", metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP)(command)
-    for setting in reversed(SETTINGS.values()):
-        if setting.is_flag:
-            # click keeps the parameters of a function here until it makes the command
-            command.__dict__.setdefault("__click_params__", []).append(SettingOption(setting))
-        else:
-            command = click.argument(setting.name, required=False, type=_Value(setting))(command)
-    return command
+def settings(command: str | None) -> Callable[[_F], _F]:
+    """Return a decorator that gives a command a parameter for each of the settings that `command` has (None: for all),
+    `--config` and `--env-file`."""
+
+    def give(function: _F) -> _F:
+        parameters = [found for setting in SETTINGS.values() if (found := _parameter(setting, command)) is not None]
+        parameters += [
+            click.Option(["--config", "-c"], metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP),
+            click.Option(["--env-file"], metavar="FILE", envvar="DEADLINED_ENV_FILE", help=_ENV_FILE_HELP),
+        ]
+        # click keeps the parameters of a function here until it makes the command, the last one first
+        function.__dict__.setdefault("__click_params__", []).extend(reversed(parameters))
+        return function
+
+    return give
 
 
-def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
-    """Set the variables of `env_file`, and return the configuration of the flags that were given, the environment and
-    the file `config`. Print warnings. click.UsageError for a configuration that is wrong."""
+def resolved(command: str | None, config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
+    """Set the variables of `env_file`, and return the configuration of `command` (None: of any) from the flags that
+    were given, the environment and the file `config`. Print warnings. click.UsageError for a configuration that is
+    wrong."""
     if env_file is not None:
         from .environment import load
 
@@ -110,12 +122,34 @@ def resolved(config: str | None, env_file: str | None, given: dict[str, Any]) ->
             flags[name] = tuple(word for words in value for word in words)
     try:
         # a copy: a reload must see the environment as it was at the start
-        resolution = resolve(Sources(flags=flags, environment=dict(os.environ), file=config, sockets=sockets))
+        sources = Sources(command=command, flags=flags, environment=dict(os.environ), file=config, sockets=sockets)
+        resolution = resolve(sources)
     except ConfigurationError as error:
         raise click.UsageError("\nError: ".join(error.problems)) from None
     for warning in resolution.warnings:
         click.echo(f"Warning: {warning}", err=True)
     return resolution
+
+
+def _parameter(setting: Setting, command: str | None) -> click.Parameter | None:
+    """Return the parameter of a setting, None if `command` has none."""
+    is_refused = setting.name in _REFUSED.get(command or "", ())
+    if not is_refused and command not in (None, *setting.commands):
+        return None
+    if setting.is_flag:
+        return SettingOption(setting, hidden=is_refused)
+    if not isinstance(setting.kind, Program):
+        return click.Argument([setting.name], required=False, type=_Value(setting))
+    # where the application has its place, only a variable or the file can give a command
+    return None if command is None else click.Argument([setting.name], nargs=-1, metavar="-- COMMAND...")
+
+
+def _of_other_commands(option: str) -> str | None:
+    """Return which commands have an option, None if none has."""
+    for setting in SETTINGS.values():
+        if setting.is_flag and option in (setting.flag, f"--no-{setting.flag[2:]}", f"-{setting.short}"):
+            return f"it is for {' and '.join(f'deadlined {name}' for name in setting.commands)}"
+    return None
 
 
 def _default(setting: Setting) -> str:

@@ -17,9 +17,9 @@ from .style import Style, harmless
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a server is started with. `app`: None for the live page."""
+    """What a server is started with. `app`: the application, or what else is served."""
 
-    app: str | None
+    app: str
     urls: Sequence[str]
     loop: str
     http: str
@@ -32,7 +32,7 @@ def screen(facts: Facts, style: Style) -> str:
     timers = "compiled" if COMPILED else "not compiled"
     title = f"deadlined {__version__} ({timers}), Python {platform.python_version()}"
     rows = [
-        ("serving", harmless(facts.app) if facts.app is not None else "the live page of its own connections"),
+        ("serving", harmless(facts.app)),
         ("on", style.paint("bold", "  ".join(map(harmless, facts.urls))) + style.paint("dim", "  Ctrl-C to stop")),
         ("with", f"{facts.loop}, {parser_in_use(facts.http)}, {_processes(facts.workers)}"),
         *_deadlines(facts.timeouts, any(url.startswith("https:") for url in facts.urls)),

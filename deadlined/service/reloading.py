@@ -14,7 +14,6 @@ Cost       Two processes that sleep.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import selectors
 import signal
@@ -25,7 +24,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -35,6 +34,7 @@ from .config import ServeConfig
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .listening import open_sockets
 from .logs import Log
+from .parent_death import ending_with_parent
 from .watching import CHANGED, LONGEST, watch
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ DRAIN: Final = 2.0
 # a closed terminal sends SIGHUP, to all processes
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS = (*_STOPS, signal.SIGCHLD)
-
-# of prctl(2)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Reloader:
@@ -140,6 +137,7 @@ class Reloader:
     def _start(self) -> ServeConfig | None:
         """Fork a serving process. Returns its configuration there, None in the parent."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        end_with_parent = ending_with_parent()
         pid = _fork()
         if pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -152,7 +150,7 @@ class Reloader:
                 signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _end_with_parent()
+        end_with_parent()
         self._selector.close()
         for end in (self._woken, self._waker, self._changes):
             end.close()
@@ -237,13 +235,6 @@ def _fork() -> int:
         return os.fork()
     except OSError as error:
         raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
-
-
-def _end_with_parent() -> None:
-    """Have this process get SIGTERM when its parent ends, which may have been killed. On Linux only."""
-    if sys.platform == "linux":
-        library: Any = ctypes.CDLL(None)
-        library.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:

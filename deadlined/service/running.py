@@ -1,17 +1,17 @@
-"""One process that serves: listen, start the application, serve, drain, end the application."""
+"""One process that serves: listen, begin the content, serve, drain, end the content."""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
-from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..http import Exchange, HttpServer
+from ..http import HttpServer
+from ..http.settings import Handler
 from ..net import Listener
 from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
@@ -20,32 +20,26 @@ from .administered import local_service
 from .allocator import keep_freed_memory
 from .config import ServeConfig
 from .config.changing import apply
+from .content import Content
 from .drain_report import DrainReport
 from .entries import Layout
-from .errors import CUT, FAILED, StartupError
+from .errors import CUT, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .greeting import Facts, parser_in_use
 from .hangup import Hangup
-from .hints import LoopHint
 from .link import Link, Orders
 from .listening import listen, url_of
 from .logs import Log, enable_loggers
 from .notify import Notifier
 from .output import write_last_lines_to
-from .page import LivePage
 from .rereading import Configuration, Reloaded, context_of, refused
 from .stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
-from .style import harmless
-from .tracebacks import cut, last_error, place, shown
 from .watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
-
-# seconds that the application's shutdown may take even if the drain has used up its time
-_LEAST_GRACE = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Service:
     process once `run` has returned."""
 
     def __init__(
-        self, configuration: Configuration, voice: Voice, parent: Parent, hint: LoopHint, admin: Admin | None
+        self, configuration: Configuration, voice: Voice, parent: Parent, content: Content, admin: Admin | None
     ) -> None:
         self._configuration = configuration
         self._voice = voice
@@ -91,7 +85,7 @@ class Service:
         self._hangup = parent.hangup
         self._notifier = parent.notifier
         self._starting = parent.starting
-        self._hint = hint
+        self._content = content
         self._admin = admin
         # a supervisor that has an admin listener asks its worker processes
         self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
@@ -103,35 +97,29 @@ class Service:
     def _config(self) -> ServeConfig:
         return self._configuration.config
 
-    async def run(self, app: App, page: LivePage, context: ssl.SSLContext | None) -> None:
-        """Listen, start the application, serve, drain, end the application."""
+    async def run(self, context: ssl.SSLContext | None) -> None:
+        """Listen, begin the content, serve, drain, end the content. `context`: of TLS, None for plain connections."""
         with self._starting.in_run(), watch_garbage() as garbage:
-            serve = partial(self._run, app, page, context, garbage)
+            serve = partial(self._run, context, garbage)
             if self._admin is None or self._local is None:
                 await serve()
             else:
                 await self._admin.beside(self._local, serve)
 
-    async def _run(self, app: App, page: LivePage, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
+    async def _run(self, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
         listeners = await listen(self._config) if self._link is None else []
-        lifespan = Lifespan(app)
         started = current_time()
         try:
-            # the application may have configured logging as it was imported, or does so in its startup
+            # an application may have configured logging as it was imported, or does so in its startup
             enable_loggers()
-            async with lifespan as state:
+            async with self._content as handler:
                 enable_loggers()
-                if lifespan.error is not None:
-                    self._hint.search(lifespan.error)
                 tune_gc()
                 keep_freed_memory()
-                handler = garbage.watching(self._handler(app, state))
-                server = page.server = self._http = self._server(handler, context, garbage.note_cut)
-                ended = await self._serve_until_drained(server, listeners)
+                server = self._http = self._server(garbage.watching(handler), context, garbage.note_cut)
+                self._content.served_by(server)
+                await self._serve_until_drained(server, listeners)
                 garbage.end()
-                lifespan.grace = max(ended - current_time(), _LEAST_GRACE)
-        except LifespanFailed as error:
-            raise self._startup_failure(error) from None
         finally:
             write_last_lines_to(self._voice.out)
             if self._voice.access is not None:
@@ -152,39 +140,7 @@ class Service:
             uptime=round(current_time() - started, 3),
         )
 
-    def _startup_failure(self, error: LifespanFailed) -> StartupError:
-        """Make the error of an application that has reported that it cannot start."""
-        # frameworks send a whole traceback
-        message = str(error).strip()
-        why = harmless(last_error(message)) or "it does not say why"
-        cause = error.__cause__
-        details = shown(cause) if cause is not None else cut(message) if "\n" in message else ""
-        frame = None if cause is None else place(cause)
-        where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"
-        needs = self._hint.search(error)
-        instead = "" if needs is None else f"; {needs}"
-        return StartupError(f"the application failed to start: {why}{instead}{where}", FAILED, details)
-
-    def _handler(self, app: App, state: dict[str, Any]) -> AsgiHandler:
-        trusted = None
-        if self._config.trusted_proxies:
-            from ..http.forwarded import TrustedProxies
-
-            trusted = TrustedProxies(self._config.trusted_proxies)
-        return AsgiHandler(
-            app,
-            state,
-            root_path=self._config.root_path,
-            trusted_proxies=trusted,
-            trust_deadline_headers=self._config.trust_deadline_headers,
-        )
-
-    def _server(
-        self,
-        handler: Callable[[Exchange], Awaitable[object]],
-        context: ssl.SSLContext | None,
-        on_cut: Callable[[], object],
-    ) -> HttpServer:
+    def _server(self, handler: Handler, context: ssl.SSLContext | None, on_cut: Callable[[], object]) -> HttpServer:
         return HttpServer(
             handler,
             timeouts=self._config.timeouts,
@@ -198,8 +154,8 @@ class Service:
             on_cut=on_cut,
         )
 
-    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> float:
-        """Serve until a signal has drained the server; return the drain's deadline."""
+    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:
+        """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
         ends = current_time()
         report = DrainReport(server, self._log)
@@ -240,20 +196,21 @@ class Service:
                             link.follow, Orders(end, self._reply, Accepting(server).change, self._take_over)
                         )
 
+                group.start_soon(self._content.attend)
                 await server.serve(listeners, task_status=_Status(started))
+                report.end()
+                await self._content.close(lambda: ends)
                 if link is not None:
                     link.tell(self._last_reply(link))
-            report.end()
             watchdog.end()
             group.cancel()
-        return ends
 
     def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
         """Say that connections are accepted. Signals must be handled by now: a reader of the log may send one at
         once."""
         self._greet(listeners)
         if self._local is not None:
-            self._local.begin(server, current_host().poller, stalls)
+            self._local.begin(server, current_host().poller, stalls, self._content.proxied)
         self._notifier.ready("serving")
 
     def _begin_drain(self, server: HttpServer, name: str) -> None:
@@ -273,7 +230,7 @@ class Service:
         config = self._config
         urls = [url_of(config, one.socket) for one in listeners] if self._link is None else self._link.urls
         facts = Facts(
-            app=config.app,
+            app=self._content.title,
             urls=urls,
             loop=config.loop,
             http=config.http,
@@ -315,6 +272,7 @@ class Service:
             self._log("certificate not reloaded", level="error", why=str(error))
             context = None
         server.configure(timeouts=config.timeouts, limits=config.limits, routes=config.routes, ssl_context=context)
+        self._content.configure(config)
         if self._local is not None:
             self._local.configured(config)
 

@@ -1,16 +1,13 @@
-"""The command `deadlined serve`: listen, start the application, serve, drain."""
+"""The commands that serve: prepare the process and what it serves, serve, and return the exit code."""
 
 from __future__ import annotations
 
 import os
 import resource
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..asgi import App
 from ..http import head_parser
 from ..runtime import require_loop, run
 from ..terminal import START
@@ -19,16 +16,15 @@ from . import validity
 from .access import AccessLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
+from .config.conflicts import conflicts
+from .content import Content
 from .errors import WRONG_ARGUMENTS, StartupError
 from .hangup import Hangup
-from .hints import hinting
 from .link import Link
 from .listening import with_chosen_ports
-from .loading import load_app
 from .logs import Log, open_log
 from .notify import Notifier, notifier
 from .output import guard_standard_streams
-from .page import LivePage
 from .rereading import Configuration, context_of
 from .running import Parent, Service, Voice, is_first
 from .starting import Starting
@@ -39,8 +35,8 @@ if TYPE_CHECKING:
 
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
-    if config.factory and config.app is None:
-        raise StartupError("--factory needs APP", WRONG_ARGUMENTS)
+    if problems := conflicts(config):
+        raise StartupError("; ".join(problems), WRONG_ARGUMENTS)
     configuration = Configuration(config, sources)
     _load_websockets()
     # before the application is imported: its children must not have the variables
@@ -116,10 +112,7 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     """Serve in this process until a signal has drained it, and return the exit code. `inherited`: the sockets of the
     admin listener, if this process need not bind them."""
     config = configuration.config
-    page = LivePage()
-    if config.app_dir is not None:
-        _search(config.app_dir)
-    app: App = page if config.app is None else load_app(config.app, factory=config.factory, directory=config.app_dir)
+    content = _content(config, voice.log)
     context = context_of(config)
     if config.certfile is not None and is_first(parent.link):
         warning = validity.warning(config.certfile, datetime.now(UTC))
@@ -135,16 +128,31 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
     _raise_file_limit()
     try:
-        with hinting(config.loop, voice.log) as hint:
-            service = Service(configuration, voice, parent, hint, admin)
-            with parent.starting.around_run():
-                run(config.loop, service.run, app, page, context)
-            return service.exit_code
+        service = Service(configuration, voice, parent, content, admin)
+        with parent.starting.around_run():
+            run(config.loop, service.run, context)
+        return service.exit_code
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
         # Ctrl-C, or SIGTERM, before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
+
+
+def _content(config: ServeConfig, log: Log) -> Content:
+    """Return what is served. StartupError if an application cannot be imported."""
+    # each loads what others do not need
+    if config.command:
+        from .proxied import Command
+
+        return Command(config, log)
+    if config.upstream:
+        from .proxied import Upstreams
+
+        return Upstreams(config)
+    from .application import Application
+
+    return Application(config, log)
 
 
 def _after(access: AccessLog | None, log: Log) -> Log:
@@ -158,15 +166,6 @@ def _after(access: AccessLog | None, log: Log) -> Log:
         log(event, **fields)
 
     return ordered
-
-
-def _search(directory: str) -> None:
-    """Let imports search `directory` first, then the current one. StartupError if it is not there."""
-    path = Path(directory).absolute()
-    if not path.is_dir():
-        raise StartupError(f"--app-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
-    here = str(Path.cwd())
-    sys.path[:0] = [str(path), *([] if here in sys.path else [here])]
 
 
 def _require_parser(name: str) -> None:

@@ -17,7 +17,6 @@ Cost       A start that is busy in C code, an import for example, notices the si
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 from .children import children_get
+from .last_resort import exit_now
 
 # seconds after SIGTERM in which the process may end by itself
 MARGIN = 2.0
@@ -42,7 +42,7 @@ class Starting:
     """
 
     def __init__(
-        self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = os._exit
+        self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = exit_now
     ) -> None:
         self.replaced: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
         self.has_served = False

@@ -12,7 +12,6 @@ Cost       One sleeping thread during a drain.
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from ..http import REUSE_GRACE
 from ..runtime import call_soon
 from .children import children_get
 from .hangup import Hangup
+from .last_resort import exit_now
 from .starting import replaced_by
 
 # seconds after the drain's deadline in which the process may end by itself
@@ -126,4 +126,4 @@ def _end_process(drain: float) -> None:
         )
     finally:
         # also if stderr is closed or broken
-        os._exit(1)
+        exit_now(1)

@@ -75,6 +75,31 @@ def _worker_ended(fields: Fields) -> str:
     return f"{ended}; it is replaced {when}"
 
 
+def _command_started(fields: Fields) -> str:
+    return f"started {fields['command']} (process {fields['pid']})"
+
+
+def _command_accepts(fields: Fields) -> str:
+    return f"the command accepts connections, {time_text(fields['after'])} after its start"
+
+
+def _command_slow(fields: Fields) -> str:
+    return f"the command (process {fields['pid']}) does not accept connections at {fields['address']} yet"
+
+
+def _command_ended(fields: Fields) -> str:
+    how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
+    ended = f"the command (process {fields['pid']}) ended {how} after {time_text(fields['lived'])}"
+    if "again_in" not in fields:
+        return ended
+    when = f"in {time_text(fields['again_in'])}" if fields["again_in"] else "now"
+    return f"{ended}; it is started again {when}"
+
+
+def _stopping_command(fields: Fields) -> str:
+    return f"stopping the command (process {fields['pid']})"
+
+
 def _reloaded(fields: Fields) -> str:
     changed = ", ".join(f"{name} {_or_none(old)} -> {_or_none(new)}" for name, (old, new) in fields["changed"].items())
     restart = ", ".join(fields["needs_restart"])
@@ -111,6 +136,11 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "stopped": _stopped,
     "stopping the workers": _stopping,
     "worker ended": _worker_ended,
+    "command started": _command_started,
+    "command accepts connections": _command_accepts,
+    "the command does not accept connections yet": _command_slow,
+    "command ended": _command_ended,
+    "stopping the command": _stopping_command,
     "event loop blocked": _blocked,
     "reloaded": _reloaded,
     "reload refused": _reload_refused,

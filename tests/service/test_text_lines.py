@@ -317,9 +317,11 @@ def test_the_first_screen_says_what_is_served_where_and_how_to_stop_it() -> None
     assert len({len(row) - len(re.sub(r"^  \S+ +", "", row)) for row in rows}) == 1, "in columns"
 
 
-def test_the_first_screen_of_tls_workers_and_no_application() -> None:
-    facts = dataclasses.replace(FACTS, app=None, urls=["https://127.0.0.1:8000"], workers=4, http="httptools")
+def test_the_first_screen_of_tls_workers_and_a_proxy() -> None:
+    facts = dataclasses.replace(
+        FACTS, app="proxy to [::1]:9000", urls=["https://127.0.0.1:8000"], workers=4, http="httptools"
+    )
     text = screen(facts, Style(colour=False))
-    assert "the live page of its own connections" in text
+    assert "serving    proxy to [::1]:9000" in text
     assert "trio, httptools, 4 worker processes" in text
     assert "deadlines  handshake 10 s, read_header 10 s" in text

@@ -21,7 +21,16 @@ from deadlined.service.admin.address import AdminSockets, open_admin
 from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.listener import AdminListener
 from deadlined.service.admin.local import LocalService
-from deadlined.service.admin.picture import Answer, Counters, Gauges, Histogram, Picture, Worker
+from deadlined.service.admin.picture import (
+    Answer,
+    Counters,
+    Gauges,
+    Histogram,
+    Picture,
+    UpstreamCounters,
+    UpstreamGauges,
+    Worker,
+)
 from deadlined.service.admin.service import Service
 from deadlined.service.admin.showing import shown
 from deadlined.service.rereading import Reloaded
@@ -140,13 +149,24 @@ def counters(number: int = 0, **changes: Any) -> Counters:
     table = {"idle": number}
     fields: dict[str, Any] = dict.fromkeys(("accepted", "received", "sent", "fired", "resets", "stalls"), number)
     fields |= {"closed": table, "expired": table, "requests": {"GET": {"200": number}}, "cpu": float(number)}
+    fields |= {"retries": number, "overloaded": number}
+    fields["upstreams"] = {"unix:/a": UpstreamCounters(tries=number, connects=number, failures={"reset": number})}
     return Counters(**fields | {"durations": histogram, "lateness": histogram} | changes)
 
 
 def gauges(open_: int = 0) -> Gauges:
     """Return the gauges of a process with so many idle connections."""
     return Gauges(
-        phases={"idle": open_}, background=0, armed=open_, zombies=0, wakes_in=None, resident=1, open_files=1, took=0.0
+        phases={"idle": open_},
+        background=0,
+        armed=open_,
+        zombies=0,
+        wakes_in=None,
+        resident=1,
+        open_files=1,
+        took=0.0,
+        upstreams={"unix:/a": UpstreamGauges(active=open_, idle=open_, up=True)},
+        waiting=open_,
     )
 
 

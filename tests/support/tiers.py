@@ -45,6 +45,7 @@ INTEGRATION = (
     "tests/service/admin/test_processes.py",
     "tests/service/test_drain_under_load.py",
     "tests/service/test_full_disk.py",
+    "tests/service/test_guarding.py",
     "tests/service/test_hangup.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",

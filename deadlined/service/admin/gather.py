@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ...http import RULES, ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason, Survey
 from ...poll import Poller
-from .picture import Answer, Connection, Counters, Gauges, Histogram, Question
+from ...proxy import Failure, ProxyStatistics
+from .picture import Answer, Connection, Counters, Gauges, Histogram, Question, UpstreamCounters, UpstreamGauges
 from .pieces import Pieces
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -27,11 +28,13 @@ _DESCRIBED = 200
 
 @dataclass(frozen=True)
 class Serving:
-    """What is counted: the server, the poller of its event loop, and how often the loop was blocked."""
+    """What is counted: the server, the poller of its event loop, how often the loop was blocked, and what a proxy has
+    counted; `proxied` returns None if nothing is proxied."""
 
     server: HttpServer
     poller: Poller
     stalls: Callable[[], int]
+    proxied: Callable[[], ProxyStatistics | None] = lambda: None
 
     async def answer(self, question: Question, worker: int) -> Answer:
         """Answer as the worker process number `worker`, and let other tasks run meanwhile."""
@@ -65,16 +68,16 @@ class Serving:
         matching = 0
         if question.what == "connections":
             matching = statistics.open if question.phase is None else statistics.phases.get(Phase(question.phase), 0)
-        counters = self._counters(statistics)
+        proxied = self.proxied() or ProxyStatistics(upstreams=(), waiting=0, retries=0, overloaded=0)
         return Answer(
             id=question.id,
-            counters=counters,
-            gauges=self._gauges(statistics, work),
+            counters=self._counters(statistics, proxied),
+            gauges=self._gauges(statistics, proxied, work),
             matching=matching,
             connections=shown,
         )
 
-    def _counters(self, found: HttpStatistics) -> Counters:
+    def _counters(self, found: HttpStatistics, proxied: ProxyStatistics) -> Counters:
         return Counters(
             accepted=found.accepted,
             closed={reason.value: found.reasons.get(reason, 0) for reason in Reason},
@@ -88,9 +91,19 @@ class Serving:
             resets=self.poller.count_resets(),
             stalls=self.stalls(),
             cpu=time.process_time(),
+            upstreams={
+                one.address: UpstreamCounters(
+                    tries=one.tries,
+                    connects=one.connects,
+                    failures={failure.value: one.failures.get(failure, 0) for failure in Failure},
+                )
+                for one in proxied.upstreams
+            },
+            retries=proxied.retries,
+            overloaded=proxied.overloaded,
         )
 
-    def _gauges(self, found: HttpStatistics, work: Pieces) -> Gauges:
+    def _gauges(self, found: HttpStatistics, proxied: ProxyStatistics, work: Pieces) -> Gauges:
         timers = self.poller.timers
         wakes_in = timers.wake_time() - self.poller.clock.now()
         return Gauges(
@@ -102,6 +115,11 @@ class Serving:
             resident=_resident(),
             open_files=_open_files(),
             took=work.spent,
+            upstreams={
+                one.address: UpstreamGauges(active=one.active, idle=one.idle, up=one.available and not one.ejected)
+                for one in proxied.upstreams
+            },
+            waiting=proxied.waiting,
         )
 
 

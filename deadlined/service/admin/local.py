@@ -9,6 +9,7 @@ import msgspec
 
 from ...http import HttpServer
 from ...poll import Poller
+from ...proxy import ProxyStatistics
 from ..rereading import Reloaded
 from ..stalls import StallWatch
 from .gather import Serving
@@ -40,9 +41,15 @@ class LocalService(Service):
             return "draining"
         return "starting" if self.serving is None else "ready"
 
-    def begin(self, server: HttpServer, poller: Poller, stalls: StallWatch) -> None:
-        """Note that the process serves."""
-        self.serving = Serving(server, poller, lambda: stalls.count)
+    def begin(
+        self,
+        server: HttpServer,
+        poller: Poller,
+        stalls: StallWatch,
+        proxied: Callable[[], ProxyStatistics | None] = lambda: None,
+    ) -> None:
+        """Note that the process serves. `proxied` returns what a proxy has counted, None if nothing is proxied."""
+        self.serving = Serving(server, poller, lambda: stalls.count, proxied)
 
     def begin_drain(self) -> None:
         """Note that the drain has begun."""

@@ -63,6 +63,8 @@ class Exposition(Collector):
             gauges = [worker.answer.gauges for worker in self._picture.workers if worker.up and worker.answer]
             yield from _state(gauges)
             yield from _process(totals, gauges)
+            if totals.upstreams:
+                yield from _upstreams(totals, gauges)
 
 
 def _service(picture: Picture) -> Iterator[Metric]:
@@ -155,6 +157,45 @@ def _process(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
     yield _gauge("process_resident_memory_bytes", "Resident memory of the processes that serve.", resident)
     files = sum(one.open_files for one in gauges)
     yield _gauge("process_open_fds", "Open file descriptors of the processes that serve.", files)
+
+
+def _upstreams(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
+    """Make the metrics of a proxy."""
+    counters = totals.upstreams
+    tries = {address: one.tries for address, one in counters.items()}
+    yield _counters("deadlined_upstream_tries", "Requests that were sent to an upstream.", "upstream", tries)
+    connects = {address: one.connects for address, one in counters.items()}
+    yield _counters("deadlined_upstream_connects", "Connections to an upstream.", "upstream", connects)
+    failures = CounterMetricFamily(
+        "deadlined_upstream_failures", "Failures of an upstream, by kind.", labels=["upstream", "failure"]
+    )
+    for address, one in counters.items():
+        for failure, number in one.failures.items():
+            failures.add_metric([address, failure], number)
+    yield failures
+    yield _counter("deadlined_upstream_retries", "Requests that were sent once more.", totals.retries)
+    yield _counter(
+        "deadlined_upstream_overloaded", "Requests that had to wait for an upstream for too long.", totals.overloaded
+    )
+    yield from _upstreams_now(gauges)
+
+
+def _upstreams_now(gauges: list[Gauges]) -> Iterator[Metric]:
+    tables = [one.upstreams for one in gauges]
+    active = sums({address: one.active for address, one in table.items()} for table in tables)
+    yield _gauges("deadlined_upstream_active", "Requests and tunnels at an upstream now.", "upstream", active)
+    idle = sums({address: one.idle for address, one in table.items()} for table in tables)
+    yield _gauges("deadlined_upstream_idle_connections", "Idle connections to an upstream.", "upstream", idle)
+    up = {address: min(table[address].up for table in tables if address in table) for address in active}
+    yield _gauges(
+        "deadlined_upstream_up",
+        "1 if an upstream gets requests, 0 if a worker process leaves it out because of its failures, or if it does "
+        "not run.",
+        "upstream",
+        up,
+    )
+    waiting = sum(one.waiting for one in gauges)
+    yield _gauge("deadlined_upstream_waiting", "Requests that wait for an upstream.", waiting)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

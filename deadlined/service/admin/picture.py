@@ -25,8 +25,26 @@ class Histogram(msgspec.Struct, frozen=True):
     sum: float
 
 
+class UpstreamCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened at one upstream of a proxy: requests that were sent to it, connections that were made, and
+    failures by their names."""
+
+    tries: int
+    connects: int
+    failures: dict[str, int]
+
+
+class UpstreamGauges(msgspec.Struct, frozen=True, kw_only=True):
+    """One upstream now: its requests and tunnels, its idle connections, and whether it gets requests."""
+
+    active: int
+    idle: int
+    up: bool
+
+
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of one or more processes since their start: none ever gets smaller. `cpu` is in seconds."""
+    """Totals of one or more processes since their start: none ever gets smaller. `cpu` is in seconds. `upstreams`: by
+    their addresses, of a proxy; `retries` and `overloaded`: requests that it has sent once more, and refused."""
 
     accepted: int
     closed: dict[str, int]
@@ -40,11 +58,15 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     resets: int
     stalls: int
     cpu: float
+    upstreams: dict[str, UpstreamCounters] = {}
+    retries: int = 0
+    overloaded: int = 0
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
-    `took`: seconds of processor time for counting all this."""
+    `took`: seconds of processor time for counting all this. `upstreams`: by their addresses, of a proxy; `waiting`:
+    requests that wait for one."""
 
     phases: dict[str, int]
     background: int
@@ -54,6 +76,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     resident: int
     open_files: int
     took: float
+    upstreams: dict[str, UpstreamGauges] = {}
+    waiting: int = 0
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +166,9 @@ def add(*counters: Counters | None) -> Counters | None:
         resets=sum(one.resets for one in found),
         stalls=sum(one.stalls for one in found),
         cpu=sum(one.cpu for one in found),
+        upstreams=_upstreams([one.upstreams for one in found]),
+        retries=sum(one.retries for one in found),
+        overloaded=sum(one.overloaded for one in found),
     )
 
 
@@ -159,6 +186,18 @@ def _tables(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict
         for key, row in table.items():
             total.setdefault(key, Counter()).update(row)
     return {key: dict(row) for key, row in total.items()}
+
+
+def _upstreams(tables: list[dict[str, UpstreamCounters]]) -> dict[str, UpstreamCounters]:
+    total: dict[str, UpstreamCounters] = {}
+    for address in dict.fromkeys(address for table in tables for address in table):
+        same = [table[address] for table in tables if address in table]
+        total[address] = UpstreamCounters(
+            tries=sum(one.tries for one in same),
+            connects=sum(one.connects for one in same),
+            failures=sums(one.failures for one in same),
+        )
+    return total
 
 
 def _histograms(histograms: list[Histogram]) -> Histogram:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from .model import GROUPS, ServeConfig
+from .model import COMMANDS, GROUPS, PROXY, RUN, SERVE, ServeConfig
 from .resolving import ConfigurationError, Resolution, Sources, resolve
 from .settings import SETTINGS, Setting
 
 __all__ = [
+    "COMMANDS",
     "GROUPS",
+    "PROXY",
+    "RUN",
+    "SERVE",
     "SETTINGS",
     "ConfigurationError",
     "Resolution",

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ...http import Limits, Route, Timeouts
-from .model import ServeConfig
+from ...http import Route
+from .model import PARTS, ServeConfig
 from .routing import TABLE, as_dictionaries
 from .settings import SETTINGS
 
@@ -16,7 +16,7 @@ from .settings import SETTINGS
 _TLS: Final = ("certfile", "keyfile", "key_password_file", "client_ca", "ciphers", "tls_min")
 
 # the fields of the model that a running process takes over
-_LIVE: Final = ("timeouts", "limits", "routes", *_TLS)
+_LIVE: Final = (*PARTS, "routes", *_TLS)
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -58,8 +58,8 @@ def encode(config: ServeConfig) -> bytes:
 def apply(running: ServeConfig, encoded: bytes) -> ServeConfig:
     """Return the configuration of a running process that takes over what `encode` has returned."""
     found: dict[str, Any] = msgspec.msgpack.decode(encoded)
-    found["timeouts"] = Timeouts(**found["timeouts"])
-    found["limits"] = Limits(**found["limits"])
+    for name, part in PARTS.items():
+        found[name] = part.owner(**found[name])
     found["routes"] = tuple(_route(each) for each in found["routes"])
     return msgspec.structs.replace(running, **found)
 
@@ -68,7 +68,7 @@ def _is_live(name: str, old: ServeConfig, new: ServeConfig) -> bool:
     """Return True if a running process can take over this setting. It cannot begin or cease to speak TLS."""
     if name in _TLS:
         return (old.certfile is None) == (new.certfile is None)
-    return SETTINGS[name].owner in (Timeouts, Limits)
+    return SETTINGS[name].owner is not ServeConfig
 
 
 def _text(routes: tuple[Route, ...]) -> str:

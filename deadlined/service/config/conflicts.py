@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from .binds import parse_bind
-from .model import ServeConfig
+from .model import PROXY, RUN, ServeConfig
 
 
 class Given(NamedTuple):
@@ -39,9 +41,21 @@ def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
     return problems
 
 
-def conflicts(config: ServeConfig) -> list[str]:
-    """Return a line for each pair of settings that do not go together."""
-    found = []
+# what `deadlined run` replaces in its command
+PLACES: Final = ("{uds}", "{port}")
+
+_EXAMPLE: Final = "deadlined run -- uvicorn app:app --uds {uds}"
+
+
+def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
+    """Return a line for each pair of settings that do not go together, and for what `command` needs and does not have.
+    None is for any command."""
+    found = _of_command(config, command)
+    if command == PROXY and not config.upstream:
+        found.append(
+            "deadlined proxy needs --upstream, where the server listens that it guards: "
+            "deadlined proxy --upstream 127.0.0.1:9000; deadlined run starts a server itself"
+        )
     if config.factory and config.app is None:
         found.append("--factory needs APP")
     if config.reload and config.app is None:
@@ -55,7 +69,29 @@ def conflicts(config: ServeConfig) -> list[str]:
         found += [f"--{name.replace('_', '-')} needs --certfile" for name in needing if getattr(config, name)]
     if config.admin_token_file is not None and config.admin is None:
         found.append("--admin-token-file needs --admin")
+    found += [f"--upstream: {text} is given twice" for text in sorted(_repeated(config.upstream))]
     places = [parse_bind(text) for text in config.bind]
-    twice = sorted({str(place) for place in places if places.count(place) > 1})
-    found += [f"--bind: {text} is given twice" for text in twice if not text.endswith(":0")]
+    found += [f"--bind: {text} is given twice" for text in sorted(_repeated(places)) if not text.endswith(":0")]
     return found
+
+
+def _of_command(config: ServeConfig, command: str | None) -> list[str]:
+    """Return what is wrong with the command that `deadlined run` starts."""
+    if not config.command:
+        return [f"deadlined run needs the command to start: {_EXAMPLE}"] if command == RUN else []
+    found = []
+    used = [place for place in PLACES if any(place in word for word in config.command)]
+    if not used:
+        found.append(f"COMMAND must contain {{uds}} or {{port}}, where the server is to listen: {_EXAMPLE}")
+    elif len(used) > 1:
+        found.append(f"COMMAND contains both {{uds}} and {{port}}, but is to listen in one place: {_EXAMPLE}")
+    if any("\0" in word for word in config.command):
+        found.append("COMMAND contains a null character")
+    if config.workers > 1:
+        found.append("--workers is not for deadlined run, which starts one server; let COMMAND have worker processes")
+    return found
+
+
+def _repeated(texts: Iterable[object]) -> set[str]:
+    """Return what occurs more than once."""
+    return {text for text, number in Counter(map(str, texts)).items() if number > 1}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -182,7 +183,32 @@ class Words(Kind):
         return ",".join(value)
 
     def toml(self, value: Sequence[str]) -> str:
-        return f"[{', '.join(map(quoted, value))}]"
+        return _list(value)
+
+
+class Program(Kind):
+    """A command and its arguments: a list in TOML, and in text with the quotes of a shell."""
+
+    name = "command"
+    allowed = 'write a list of texts, such as ["uvicorn", "app:app", "--uds", "{uds}"]'
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        try:
+            return tuple(shlex.split(text))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not a command: {error}") from None
+
+    def accept(self, value: Any) -> tuple[str, ...]:
+        try:
+            return msgspec.convert(value, tuple[str, ...])
+        except msgspec.ValidationError:
+            raise ValueError(f"{shown(value)} is not a command: {self.allowed}") from None
+
+    def text(self, value: Sequence[str]) -> str:
+        return shlex.join(value)
+
+    def toml(self, value: Sequence[str]) -> str:
+        return _list(value)
 
 
 class Mode(Kind):
@@ -227,6 +253,10 @@ def quoted(text: str) -> str:
 def shown(value: Any) -> str:
     """Return a value of TOML, or a text, as a message shows it."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(quoted, texts))}]"
 
 
 def _article(name: str) -> str:

@@ -1,26 +1,34 @@
-"""The options of `deadlined serve`: the one source of flags, variables, keys of the file, help and reference page.
+"""The options of the commands that serve: the one source of flags, variables, keys of the file, help and reference.
 
-A field of `ServeConfig` is a setting, with its help, its group and its kind in the annotation. The fields of `Timeouts`
-and `Limits` are settings as well; their help is here, beside that of the others.
+A field of `ServeConfig` is a setting, with its help, its group, its kind and its commands in the annotation. The fields
+of its PARTS are settings as well; their help is here, beside that of the others.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from ...asgi import check_root_path
 from ...http import PARSERS, Limits, Route, Timeouts
+from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
 from ..logs import FORMATS
 from . import binds
-from .kinds import Checked, Mode, Words, duration_kind
+from .kinds import Checked, Mode, Program, Words, duration_kind
+
+# the commands that have these options
+SERVE: Final = "serve"
+PROXY: Final = "proxy"
+RUN: Final = "run"
+COMMANDS: Final = (SERVE, PROXY, RUN)
 
 LISTEN = "Where to listen"
 APPLICATION = "Application"
+UPSTREAM = "Upstream"
 DEADLINES = "Deadlines"
 LIMITS = "Limits"
 TLS = "TLS"
@@ -30,16 +38,35 @@ LOGS = "Logs"
 RARE = "Rarely needed"
 
 # in the order of the help
-GROUPS = (LISTEN, APPLICATION, DEADLINES, LIMITS, TLS, PROCESSES, ADMIN, LOGS, RARE)
+GROUPS = (LISTEN, APPLICATION, UPSTREAM, DEADLINES, LIMITS, TLS, PROCESSES, ADMIN, LOGS, RARE)
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
-def about(group: str, help_: str, **more: Any) -> msgspec.Meta:
-    """Describe a field. `more`: `name`, what stands for its value; `short`, a flag of one letter; `choices`, all values
-    that it may have; `kind`, how it is read if its type does not say so; `empty=True`, if it may be an empty text;
-    `flag=False`, if it is an argument."""
-    return msgspec.Meta(description=help_, extra={"group": group, **more})
+class Part(NamedTuple):
+    """The class of a field of `ServeConfig` whose own fields are settings, their group, and their commands."""
+
+    owner: type
+    group: str
+    commands: tuple[str, ...]
+
+
+PARTS: Final = {
+    "timeouts": Part(Timeouts, DEADLINES, COMMANDS),
+    "limits": Part(Limits, LIMITS, COMMANDS),
+    "proxy_timeouts": Part(ProxyTimeouts, UPSTREAM, (PROXY, RUN)),
+    "proxy_limits": Part(ProxyLimits, UPSTREAM, (PROXY, RUN)),
+}
+
+# the settings of PARTS that are of no use without an application, because a proxy does not read websockets
+OF_APPLICATIONS: Final = frozenset({"ws_ping", "ws_pong", "ws_close", "max_message", "max_frame"})
+
+
+def about(group: str, help_: str, *commands: str, **more: Any) -> msgspec.Meta:
+    """Describe a field, an option of `commands`, by default of all. `more`: `name`, what stands for its value; `short`,
+    a flag of one letter; `choices`, all values that it may have; `kind`, how it is read if its type does not say so;
+    `empty=True`, if it may be an empty text; `flag=False`, if it is an argument."""
+    return msgspec.Meta(description=help_, extra={"group": group, "commands": commands or COMMANDS, **more})
 
 
 def _check_proxy(text: str) -> None:
@@ -49,8 +76,16 @@ def _check_proxy(text: str) -> None:
     proxy(text)
 
 
+def _check_upstream(text: str) -> None:
+    """Raise ValueError for a text that is not the address of an upstream."""
+    Address.parse(text)
+
+
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `deadlined serve`. Durations are in seconds, sizes in bytes, `inf` is off."""
+    """The options of `deadlined serve`, `proxy` and `run`. Durations are in seconds, sizes in bytes, `inf` is off.
+
+    At most one of `app`, `upstream` and `command` says what is served; without any it is the live page.
+    """
 
     host: Annotated[str, about(LISTEN, "Address or name to listen on; empty for all.", empty=True)] = "127.0.0.1"
     port: Annotated[
@@ -83,56 +118,80 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind=Checked("user:group", binds.check_owner),
         ),
     ] = None
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        about(
+            LISTEN,
+            "Proxies whose Forwarded and X-Forwarded-* fields are believed: addresses, networks such as 10.0.0.0/8, or "
+            "unix for unix sockets. None by default.",
+            kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
+        ),
+    ] = ()
 
     app: Annotated[
         str | None,
-        about(APPLICATION, "The application, package.module:attribute.", name="app", flag=False),
+        about(APPLICATION, "The application, package.module:attribute.", SERVE, name="app", flag=False),
     ] = None
-    factory: Annotated[bool, about(APPLICATION, "APP is a function without arguments; what it returns is served.")] = (
-        False
-    )
+    factory: Annotated[
+        bool, about(APPLICATION, "APP is a function without arguments; what it returns is served.", SERVE)
+    ] = False
     app_dir: Annotated[
         str | None,
-        about(APPLICATION, "Import the application from this directory, before the current one.", name="directory"),
+        about(
+            APPLICATION,
+            "Import the application from this directory, before the current one.",
+            SERVE,
+            name="directory",
+        ),
     ] = None
     root_path: Annotated[
         str,
         about(
             APPLICATION,
             "Path at which a proxy has mounted the application, and which it removes, such as /shop.",
+            SERVE,
             kind=Checked("path", check_root_path),
         ),
     ] = ""
-    loop: Annotated[
-        str,
-        about(
-            APPLICATION,
-            "Event loop for the application: trio, asyncio, or uvloop (asyncio in C, the extra `fast`).",
-            choices=LOOPS,
-        ),
-    ] = "trio"
     cancel_on_disconnect: Annotated[
         bool,
-        about(APPLICATION, "Cancel the application's handler when its client leaves before the response is sent."),
-    ] = True
-
-    trusted_proxies: Annotated[
-        tuple[str, ...],
         about(
-            APPLICATION,
-            "Proxies whose Forwarded and X-Forwarded-* fields are believed: addresses, networks such as 10.0.0.0/8, or "
-            "unix for unix sockets. None by default.",
-            kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
+            APPLICATION, "Cancel the application's handler when its client leaves before the response is sent.", SERVE
         ),
-    ] = ()
+    ] = True
     trust_deadline_headers: Annotated[
         bool,
         about(
             APPLICATION,
             "Shorten the application's time to the time that a client says it waits, in grpc-timeout, "
             "x-envoy-expected-rq-timeout-ms or request-timeout.",
+            SERVE,
         ),
     ] = False
+
+    upstream: Annotated[
+        tuple[str, ...],
+        about(
+            UPSTREAM,
+            "Guard the server that listens here, and several if it is given more than once: host:port, "
+            "[address]:port, or unix:path.",
+            PROXY,
+            kind=Words("addresses", "write host:port, [address]:port or unix:/path", _check_upstream),
+        ),
+    ] = ()
+    command: Annotated[
+        tuple[str, ...],
+        about(
+            UPSTREAM,
+            "The server to start and guard, with its arguments. {uds} is replaced by the path of a unix socket, or "
+            "{port} by a port of 127.0.0.1, where it is to listen.",
+            RUN,
+            kind=Program(),
+            flag=False,
+        ),
+    ] = ()
+    proxy_timeouts: ProxyTimeouts = msgspec.field(default_factory=ProxyTimeouts)
+    proxy_limits: ProxyLimits = msgspec.field(default_factory=ProxyLimits)
 
     timeouts: Timeouts = msgspec.field(default_factory=Timeouts)
     limits: Limits = msgspec.field(default_factory=Limits)
@@ -160,10 +219,21 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         about(
             PROCESSES,
             "Number of worker processes that share the port; one that ends is replaced.",
+            SERVE,
+            PROXY,
             name="number",
             short="w",
         ),
     ] = 1
+    loop: Annotated[
+        str,
+        about(
+            PROCESSES,
+            "Event loop that serves, and runs the application: trio, asyncio, or uvloop (asyncio in C, the extra "
+            "`fast`).",
+            choices=LOOPS,
+        ),
+    ] = "trio"
 
     reload: Annotated[
         bool,
@@ -171,6 +241,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             PROCESSES,
             "For development: restart the application when one of its files changes (the extra `reload`). "
             "Connections wait meanwhile.",
+            SERVE,
         ),
     ] = False
     reload_dir: Annotated[
@@ -178,6 +249,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         about(
             PROCESSES,
             "Directories that --reload watches for Python files; by default that of --app-dir, or the current one.",
+            SERVE,
             kind=Words("directories", "write directories", str),
         ),
     ] = ()
@@ -229,7 +301,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     ws_compression: Annotated[
-        bool, about(RARE, "Compress the messages of websockets whose clients offer it (permessage-deflate).")
+        bool,
+        about(RARE, "Compress the messages of websockets whose clients offer it (permessage-deflate).", SERVE),
     ] = True
     queue: Annotated[str, about(RARE, "Timer queue that keeps the deadlines.", choices=tuple(sorted(SCHEMES)))] = (
         "heap4"
@@ -240,7 +313,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
-# the help of each field of `Timeouts` and `Limits`
+# the help of each field of PARTS
 HELP = {
     "handshake": "Time for the TLS handshake, from accept.",
     "read_header": "Time for a request's head, from accept or its first byte; cuts slowloris.",
@@ -251,12 +324,18 @@ HELP = {
     "write_min_rate": "Bytes per second at which a client must take a long send.",
     "write": "Time for the whole response, from the end of the request's head.",
     "idle": "Time that a connection may wait for the next request.",
-    "handler": "Time for the application; then it is cancelled and the response is 504.",
+    "handler": "Time for the application, or the upstream; then it is cancelled and the response is 504.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
     "ws_ping": "Silence of a websocket's client after which it is sent a ping.",
     "ws_pong": "Time for the answer to a ping; then the websocket is closed with 1011.",
     "ws_close": "Time for a websocket's client to answer a close.",
+    "upstream_connect": "Time to connect to an upstream, the look-up of its name included.",
+    "upstream_first_byte": "Time for an upstream to answer, from the end of the request to the end of the head.",
+    "upstream_idle": "Longest silence of an upstream in the middle of a body, or while it must take one.",
+    "upstream_queue": "Time that a request may wait for an upstream that can take it; then the response is 503.",
+    "upstream_per_try": "Time for one try; then a request that may be repeated is tried once more.",
+    "upstream_connections": "Requests that each upstream has at most at once; others wait.",
     "max_head": "Bytes of a request's head; more is answered with 431.",
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",

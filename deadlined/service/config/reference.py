@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...http.routes import NOT_PER_ROUTE
 from .kinds import Flag, Words
-from .model import GROUPS
+from .model import COMMANDS, GROUPS
 from .settings import SETTINGS, Setting
 
 _BEGIN = """\
@@ -14,8 +14,8 @@ _BEGIN = """\
 
 Generated from `deadlined/service/config/model.py`; do not edit.
 
-Each setting of `deadlined serve` can be given as a flag, as a variable of the environment, or as a key of a TOML file.
-The first of these that is given counts:
+Each setting of `deadlined serve`, `deadlined proxy` and `deadlined run` can be given as a flag, as a variable of the
+environment, or as a key of a TOML file. The first of these that is given counts:
 
 1. the flag: `--read-header 5s`;
 2. the variable: `DEADLINED_READ_HEADER=5s`; an empty one counts as not set;
@@ -34,10 +34,22 @@ access_log = false
 All keys but those of [routes](#routes) stand at the top of the file, in no table. Relative paths are relative to the
 current directory.
 
+The tables below say which command has which setting. One of three settings says what is served: `app`, `upstream` or
+`command`. A command ignores the variables of settings that it does not have, because services may share an
+environment. A key of the file that it does not have is a warning, and a mistake if it is one of those three.
+
+```toml
+# deadlined run --config shop.toml
+command = ["uvicorn", "shop.web:app", "--uds", "{uds}"]
+port = 80
+upstream_first_byte = "20s"
+```
+
 `deadlined config show` prints every setting with its origin, for the same flags, variables and file as `deadlined
-serve`. What it prints is a file for `--config`; `--json` prints JSON. `deadlined config validate` also loads the
-certificate, its key and the authorities. It prints a line for every mistake, and exits with 0 if there is none, with 2
-otherwise. `deadlined serve` exits with 2 for the same mistakes, before it has opened anything.
+serve`, `proxy` or `run`; a command with its arguments can only be given by a variable or the file. What it prints is a
+file for `--config`; `--json` prints JSON. `deadlined config validate` also loads the certificate, its key and the
+authorities. It prints a line for every mistake, and exits with 0 if there is none, with 2 otherwise. The commands exit
+with 2 for the same mistakes, before they have opened anything.
 
 ```console
 $ deadlined config validate --config shop.toml
@@ -62,6 +74,7 @@ name. The value of an unknown key is not repeated in messages.
 | amount | `500`, `1.5k`, `64KiB`, `10m`, `1g`, in powers of 1024 whatever the case; `off` is no limit |
 | switch | `--factory` or `--no-factory`; a variable is `true`, `1`, `yes`, `on`, or their opposites |
 | list | repeat the flag, or separate by commas; TOML: a list of texts |
+| command | the words after `--`; a variable has the quotes of a shell; TOML: a list of texts |
 
 In TOML a switch is `true` or `false`, and a duration or an amount is a text or a number. Negative numbers
 and NaN are mistakes.
@@ -107,13 +120,17 @@ def _exception(name: str) -> str:
 
 def _section(group: str) -> str:
     parts = [_entry(setting) for setting in SETTINGS.values() if setting.group == group]
-    return f"\n## {group}\n\n| key | flag | value | default | |\n|---|---|---|---|---|\n{''.join(parts)}"
+    head = "| key | flag | of | value | default | |\n|---|---|---|---|---|---|\n"
+    return f"\n## {group}\n\n{head}{''.join(parts)}"
 
 
 def _entry(setting: Setting) -> str:
-    flags = [f"`{setting.flag}`", *([f"`-{setting.short}`"] if setting.short else [])] if setting.is_flag else ["`APP`"]
+    short = [f"`-{setting.short}`"] if setting.short else []
+    flags = [f"`{setting.flag}`", *short] if setting.is_flag else [f"`{setting.name.upper()}`"]
+    commands = "all" if setting.commands == COMMANDS else ", ".join(setting.commands)
     default = f"`{setting.default_text}`" if setting.default_text else ""
-    return f"| `{setting.name}` | {', '.join(flags)} | {_value(setting)} | {default} | {_escaped(setting.help)} |\n"
+    cells = (f"`{setting.name}`", ", ".join(flags), commands, _value(setting), default, _escaped(setting.help))
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _value(setting: Setting) -> str:

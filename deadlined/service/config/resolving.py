@@ -15,6 +15,7 @@ from ...http import Route
 from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen
 from .model import ServeConfig
 from .settings import SETTINGS, build, nearest
+from .subjects import keep_one_subject, leave_out_unused
 
 PREFIX: Final = "DEADLINED_"
 
@@ -38,8 +39,10 @@ class ConfigurationError(Exception):
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Where the configuration comes from. `flags`: the values of the flags that were given, by the settings' names.
     `file`: the path of a TOML file, None for none. `sockets`: how many listening sockets a service manager has passed,
-    from descriptor 3 on; they are where to listen if nothing else says so."""
+    from descriptor 3 on; they are where to listen if nothing else says so. `command`: which command it is for, None for
+    any."""
 
+    command: str | None = None
     flags: Mapping[str, Any] = {}
     environment: Mapping[str, str] = {}
     file: str | None = None
@@ -48,7 +51,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration. `origins`: where the value of each setting comes from. `warnings`: a line for each unknown
-    variable with our prefix, and for sockets that nothing listens on. `sources`: what it was made of."""
+    variable with our prefix, for each key of the file that the command does not use, and for sockets that nothing
+    listens on. `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
@@ -61,17 +65,18 @@ def resolve(sources: Sources) -> Resolution:
     problems: list[str] = []
     # the first that has a setting gives its value
     of_file, routes = _of_file(sources.file, problems)
-    layers = [_of_flags(sources.flags), _of_variables(sources.environment, problems), of_file, _of_manager(sources)]
-    problems += keep_one_way_to_listen(layers)
+    misplaced, unused = leave_out_unused(of_file, sources.command)
+    layers = [_of_flags(sources.flags), _of_variables(sources, problems), of_file, _of_manager(sources)]
+    problems += [*misplaced, *keep_one_way_to_listen(layers), *keep_one_subject(layers)]
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)
     # what was wrong has its default now, which may not go together with the rest
-    if problems := problems or conflicts(config):
+    if problems := problems or conflicts(config, sources.command):
         raise ConfigurationError(problems)
     return Resolution(
         config=config,
         origins={name: found[name].origin if name in found else DEFAULT for name in SETTINGS},
-        warnings=(*_unknown_variables(sources.environment), *_unused_sockets(sources, config)),
+        warnings=(*unused, *_unknown_variables(sources.environment), *_unused_sockets(sources, config)),
         sources=sources,
     )
 
@@ -98,12 +103,12 @@ def _of_flags(flags: Mapping[str, Any]) -> Layer:
     }
 
 
-def _of_variables(environment: Mapping[str, str], problems: list[str]) -> Layer:
-    """Return the values of the variables. An empty variable counts as not set."""
+def _of_variables(sources: Sources, problems: list[str]) -> Layer:
+    """Return the values of the variables that the command uses. An empty variable counts as not set."""
     found: Layer = {}
     for setting in SETTINGS.values():
-        text = environment.get(setting.variable)
-        if not text:
+        text = sources.environment.get(setting.variable)
+        if not text or not (sources.command is None or sources.command in setting.commands):
             continue
         try:
             found[setting.name] = Given(setting.parse(text), setting.variable)

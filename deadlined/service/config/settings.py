@@ -1,4 +1,4 @@
-"""The settings, one for each option: made of the fields of `ServeConfig`, `Timeouts` and `Limits`."""
+"""The settings, one for each option: made of the fields of `ServeConfig` and of its parts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 
 import msgspec
 
-from ...http import Limits, Route, Timeouts
-from . import model
+from ...http import Limits, Route
+from ...proxy import ProxyLimits
 from .kinds import Flag, Kind, Plain, amount_kind, duration_kind
-from .model import GROUPS, HELP, ServeConfig
+from .model import GROUPS, HELP, OF_APPLICATIONS, PARTS, SERVE, Part, ServeConfig
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One option. `owner`: the class of which it is a field. `short`: a flag of one letter, "" for none. `is_flag`:
-    False for an argument of the command."""
+    """One option. `owner`: the class of which it is a field. `commands`: those that have it. `short`: a flag of one
+    letter, "" for none. `is_flag`: False for an argument of the command."""
 
     name: str
     owner: type
+    commands: tuple[str, ...]
     group: str
     help: str
     kind: Kind
@@ -48,8 +49,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     def value(self, config: ServeConfig) -> Any:
         """Return the value that the configuration has."""
-        owner: Any = {Timeouts: config.timeouts, Limits: config.limits}.get(self.owner, config)
-        return getattr(owner, self.name)
+        part = next((name for name, part in PARTS.items() if part.owner is self.owner), None)
+        return getattr(config if part is None else getattr(config, part), self.name)
 
     @property
     def default_text(self) -> str:
@@ -65,11 +66,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 def build(values: Mapping[str, Any], routes: tuple[Route, ...] = ()) -> ServeConfig:
     """Make the configuration of the values of some settings and of routes; the others have their defaults."""
-    of: dict[type, dict[str, Any]] = {ServeConfig: {}, Timeouts: {}, Limits: {}}
+    of: dict[type, dict[str, Any]] = {owner: {} for owner in (ServeConfig, *(part.owner for part in PARTS.values()))}
     for name, value in values.items():
         of[SETTINGS[name].owner][name] = value
-    timeouts, limits = Timeouts(**of[Timeouts]), Limits(**of[Limits])
-    return ServeConfig(timeouts=timeouts, limits=limits, routes=routes, **of[ServeConfig])
+    parts: dict[str, Any] = {name: part.owner(**of[part.owner]) for name, part in PARTS.items()}
+    return ServeConfig(routes=routes, **parts, **of[ServeConfig])
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
@@ -82,7 +83,7 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
 
 def _settings() -> dict[str, Setting]:
     """Return all settings by their names, in the order of the help."""
-    found = [*_of_fields(ServeConfig), *_of_limits(Timeouts, model.DEADLINES), *_of_limits(Limits, model.LIMITS)]
+    found = [*_of_fields(ServeConfig), *(setting for part in PARTS.values() for setting in _of_part(part))]
     return {setting.name: setting for group in GROUPS for setting in found if setting.group == group}
 
 
@@ -99,6 +100,7 @@ def _of_field(name: str, hint: Any, default: Any) -> Setting:
     return Setting(
         name=name,
         owner=ServeConfig,
+        commands=extra.pop("commands"),
         group=extra.pop("group"),
         help=meta.description,
         short=extra.pop("short", ""),
@@ -131,20 +133,25 @@ def _annotated(type_: type, meta: msgspec.Meta) -> Any:
     return Annotated[type_, meta]
 
 
-def _of_limits(owner: type, group: str) -> list[Setting]:
+def _of_part(part: Part) -> list[Setting]:
     """Return the settings of a class of numbers, whose names and defaults say all but their help."""
     return [
         Setting(
             name=field.name,
-            owner=owner,
-            group=group,
+            owner=part.owner,
+            commands=(SERVE,) if field.name in OF_APPLICATIONS else part.commands,
+            group=part.group,
             # a test fails if one has none
             help=HELP.get(field.name, ""),
-            kind=amount_kind() if owner is Limits or field.name.endswith("_rate") else duration_kind(),
+            kind=amount_kind() if _is_amount(part.owner, field.name) else duration_kind(),
             default=field.default,
         )
-        for field in fields(owner)
+        for field in fields(part.owner)
     ]
+
+
+def _is_amount(owner: type, name: str) -> bool:
+    return owner in (Limits, ProxyLimits) or name.endswith("_rate")
 
 
 SETTINGS: Final = _settings()

@@ -5,32 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 from . import routing
-from .model import GROUPS
+from .model import COMMANDS, GROUPS
 from .resolving import Resolution
-from .settings import SETTINGS
+from .settings import SETTINGS, Setting
 
 # what counts only without `bind` and `uds`
 _PLACES = ("host", "port")
 
 
 def as_toml(resolution: Resolution) -> str:
-    """Return TOML with one line per setting, its origin in a comment. Files are named; what is in them is not shown."""
-    parts = []
+    """Return TOML with one line per setting, its origin in a comment, and a heading for the settings of each group that
+    are for the same commands. Files are named; what is in them is not shown."""
+    headed: dict[str, list[tuple[str, str]]] = {}
     for group in GROUPS:
-        rows = [_row(name, resolution) for name, setting in SETTINGS.items() if setting.group == group]
+        for name, setting in SETTINGS.items():
+            if setting.group == group:
+                headed.setdefault(_heading(setting), []).append(_row(name, resolution))
+    parts = []
+    for heading, rows in headed.items():
         width = max(len(left) for left, _ in rows)
-        parts.append(f"# {group}\n" + "".join(f"{left:<{width}}  # {origin}\n" for left, origin in rows))
+        parts.append(f"# {heading}\n" + "".join(f"{left:<{width}}  # {origin}\n" for left, origin in rows))
     if resolution.config.routes:
         parts.append(routing.as_toml(resolution.config.routes))
     return "\n".join(parts)
 
 
 def as_dictionary(resolution: Resolution) -> dict[str, Any]:
-    """Return value and origin of each setting, as text, and the routes; a value is None if it is not set. For JSON."""
+    """Return value, origin and commands of each setting, as text, and the routes; a value is None if it is not set. For
+    JSON."""
     found: dict[str, Any] = {
-        name: {"value": _text(name, resolution), "origin": resolution.origins[name]} for name in SETTINGS
+        name: {"value": _text(name, resolution), "origin": resolution.origins[name], "commands": setting.commands}
+        for name, setting in SETTINGS.items()
     }
     return found | {routing.TABLE: routing.as_dictionaries(resolution.config.routes)}
+
+
+def _heading(setting: Setting) -> str:
+    if setting.commands == COMMANDS:
+        return setting.group
+    return f"{setting.group}, for {' and '.join(f'deadlined {name}' for name in setting.commands)}"
 
 
 def _row(name: str, resolution: Resolution) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from deadlined.http import Phase, Reason
 from deadlined.http.counts import METHODS, OTHER
 from deadlined.service.admin.metrics import Exposition
-from deadlined.service.admin.picture import Picture
+from deadlined.service.admin.picture import Picture, UpstreamGauges
 from tests.support.admin import BUILD, answer, checked_by_promtool, counters, picture, samples
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -97,6 +97,24 @@ def test_processes_are_summed_and_the_dead_stay() -> None:
     assert found['deadlined_connections_open{phase="idle"}'] == 11
     assert found["deadlined_request_duration_seconds_count"] == 17
     assert found["process_cpu_seconds_total"] == 17.0
+
+
+def test_an_upstream_is_up_if_every_process_says_so() -> None:
+    one, other = answer(3, open_=5), answer(4, open_=6)
+    upstream = 'upstream="unix:/a"'
+    found = samples(rendered(picture(one, other, retired=counters(10))))
+    assert found[f"deadlined_upstream_tries_total{{{upstream}}}"] == 17
+    assert found[f'deadlined_upstream_failures_total{{failure="reset",{upstream}}}'] == 17
+    assert found[f"deadlined_upstream_active{{{upstream}}}"] == 11
+    assert found[f"deadlined_upstream_up{{{upstream}}}"] == 1
+    other.gauges.upstreams["unix:/a"] = UpstreamGauges(active=0, idle=0, up=False)
+    assert samples(rendered(picture(one, other)))[f"deadlined_upstream_up{{{upstream}}}"] == 0
+
+
+def test_without_a_proxy_there_is_nothing_of_upstreams() -> None:
+    serving = answer(3)
+    serving.counters.upstreams.clear()
+    assert "upstream" not in rendered(picture(serving)).decode()
 
 
 def test_one_that_did_not_answer_is_down_and_no_counter_goes_back() -> None:

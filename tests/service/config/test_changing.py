@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from deadlined.http import Limits, Route, Timeouts
+from deadlined.proxy import ProxyLimits, ProxyTimeouts
 from deadlined.service.config import SETTINGS, ServeConfig
 from deadlined.service.config.changing import apply, changes, encode, merged
 
@@ -31,11 +32,20 @@ def test_deadlines_limits_and_routes_change() -> None:
     assert merged(old, new) == new
 
 
+def test_deadlines_and_limits_of_upstreams_change() -> None:
+    old = ServeConfig(upstream=("a:1",))
+    timeouts, limits = ProxyTimeouts(upstream_queue=1), ProxyLimits(upstream_connections=9)
+    new = msgspec.structs.replace(old, proxy_timeouts=timeouts, proxy_limits=limits)
+    assert changes(old, new).changed == {"upstream_queue": ("10s", "1s"), "upstream_connections": ("off", "9")}
+    assert merged(old, new) == apply(old, encode(new)) == new
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         *(("port", 1), ("host", "::1"), ("bind", (":1",)), ("uds", "x"), ("workers", 3), ("loop", "uvloop")),
         *(("http", "h11"), ("queue", "wheel"), ("precise", True), ("app", "a:b"), ("factory", True)),
+        *(("upstream", ("a:1",)), ("command", ("x", "{uds}"))),
         *(("admin", ":1"), ("log_level", "debug"), ("access_log", False), ("trusted_proxies", ("unix",))),
     ],
 )

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import Limits, Timeouts
+from deadlined.proxy import ProxyLimits, ProxyTimeouts
 from deadlined.service.config import (
+    COMMANDS,
     GROUPS,
     SETTINGS,
     ConfigurationError,
@@ -23,6 +25,7 @@ from deadlined.service.config import (
     resolve,
 )
 from deadlined.service.config.kinds import Flag
+from deadlined.service.config.model import PARTS
 from deadlined.service.config.reference import page
 from deadlined.service.config.showing import as_dictionary, as_toml
 from tests.support.examples import examples
@@ -43,11 +46,13 @@ def problems(tmp_path: Path, toml: str = "", **sources: Any) -> list[str]:
 
 
 def test_every_field_is_a_setting_in_a_group_with_help() -> None:
-    own = {field.name for field in msgspec.structs.fields(ServeConfig)} - {"timeouts", "limits", "routes"}
-    numbers = {field.name for kind in (Timeouts, Limits) for field in dataclasses.fields(kind)}
+    own = {field.name for field in msgspec.structs.fields(ServeConfig)} - {*PARTS, "routes"}
+    kinds = (Timeouts, Limits, ProxyTimeouts, ProxyLimits)
+    numbers = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     assert set(SETTINGS) == own | numbers
     assert [name for name, setting in SETTINGS.items() if not setting.help.endswith(".")] == []
     assert {setting.group for setting in SETTINGS.values()} == set(GROUPS)
+    assert all(setting.commands and set(setting.commands) <= set(COMMANDS) for setting in SETTINGS.values())
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -278,7 +283,7 @@ def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path_factory: Any, flag
 
 def test_a_value_that_is_not_set_is_none_in_json() -> None:
     shown = as_dictionary(resolve(Sources(flags={"idle": 5.0})))
-    assert shown["uds"] == {"value": None, "origin": "default"}
-    assert shown["idle"] == {"value": "5s", "origin": "--idle"}
+    assert shown["uds"] == {"value": None, "origin": "default", "commands": COMMANDS}
+    assert shown["idle"] == {"value": "5s", "origin": "--idle", "commands": COMMANDS}
     assert shown["route"] == []
     assert list(shown) == [*SETTINGS, "route"]

@@ -1,0 +1,44 @@
+"""How a command that serves ends: with an exit code, or an error on stderr."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from ..service import ServeConfig, StartupError
+from ..service.config import Resolution, Sources
+from ..service.style import Style, wants_colour
+
+
+class Failure(click.ClickException):
+    """A StartupError as one line on stderr, below the traceback of the application, and its exit code."""
+
+    def __init__(self, error: StartupError) -> None:
+        super().__init__(str(error))
+        self._exit_code = error.exit_code
+        self._details = error.details
+
+    def show(self, file: Any = None) -> None:
+        """Print it, and exit."""
+        if self._details:
+            sys.stderr.write(Style(wants_colour(sys.stderr)).traceback(self._details) + "\n")
+        super().show(file)
+        raise SystemExit(self._exit_code)
+
+
+def serve_and_exit(
+    context: click.Context, serve: Callable[[ServeConfig, Sources], int], resolution: Resolution
+) -> NoReturn:
+    """Serve with a configuration, and exit. Failure if the service cannot start."""
+    try:
+        context.exit(serve(resolution.config, resolution.sources))
+    except StartupError as error:
+        raise Failure(error) from error
+    except EOFError as error:
+        # click would say "Aborted!", as if somebody had ended the input of a question
+        why = f"unexpected end of data: {error}; was the disk full when Python wrote its bytecode?"
+        raise Failure(StartupError(why, details=traceback.format_exc())) from error

@@ -1,0 +1,66 @@
+"""What a service serves, as the rest of the service sees it: a handler of requests, and what lives around it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..http import HttpServer
+from ..http.settings import Handler
+from .config import ServeConfig
+
+if TYPE_CHECKING:
+    from ..http.forwarded import TrustedProxies
+    from ..proxy import ProxyStatistics
+
+# seconds that the end of a content may take even if the drain has used up its time
+LEAST_GRACE = 1.0
+
+
+class Content(ABC):
+    """What is served: `async with content as handler`, once, in a run. An abstract base class. The block raises
+    StartupError if the content cannot be served; at its end nothing of the content is left, whatever has ended it.
+
+    In the block, `served_by` is called first, then `attend` and `close`. `title`: what is served, for people.
+    """
+
+    title: str
+
+    @abstractmethod
+    async def __aenter__(self) -> Handler:
+        """Begin, and return the handler of requests."""
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        """End what is left."""
+
+    def served_by(self, server: HttpServer) -> None:  # noqa: B027, most contents need not know it
+        """Note the server that will call the handler."""
+
+    def configure(self, config: ServeConfig) -> None:  # noqa: B027, as above
+        """Use what can change in a running process from now on."""
+
+    def proxied(self) -> ProxyStatistics | None:
+        """Return what a proxy has counted, None if nothing is proxied."""
+        return None
+
+    async def attend(self) -> None:  # noqa: B027, as above
+        """Do what must be done while requests are served. For a task beside the server, which is cancelled after
+        `close`."""
+
+    async def close(self, deadline: Callable[[], float]) -> None:  # noqa: B027, as above
+        """End what requests needed: they are over. It may take until `deadline()`, or LEAST_GRACE seconds if that is
+        later. A second signal moves `deadline()` to its own time."""
+
+
+def trusted_proxies(config: ServeConfig) -> TrustedProxies | None:
+    """Return the proxies that are believed, None for none."""
+    if not config.trusted_proxies:
+        return None
+    from ..http.forwarded import TrustedProxies
+
+    return TrustedProxies(config.trusted_proxies)
