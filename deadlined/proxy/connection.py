@@ -11,6 +11,7 @@ Cost       No task; a deadline per idle connection.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from ..errors import DeadlineExceeded
@@ -183,6 +184,7 @@ class UpstreamConnection(ReadyCallback):
                 self.reuse = REUSE if seconds is None else min(max(seconds - _MARGIN, 0.0), _REUSE_MOST)
 
 
+@lru_cache(maxsize=64)
 def keep_alive_timeout(value: bytes) -> float | None:
     """Return the seconds that a field Keep-Alive announces, None if it announces none."""
     for part in value.split(b","):

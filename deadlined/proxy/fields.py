@@ -79,6 +79,7 @@ _VIA: Final = 4
 _kinds: Final[dict[bytes, int]] = {}
 _MANY_NAMES: Final = 1000
 _LONG_NAME: Final = 64
+_LONG_HOST: Final = 256
 
 # makes every character of a name `-` that some upstream may take for it
 _SAME: Final = bytes(byte if chr(byte).isalnum() and byte < 0x80 else ord("-") for byte in range(256))
@@ -100,7 +101,8 @@ _HTTP10: Final = b"1.0 deadlined"
 _HTTP11: Final = b"1.1 deadlined"
 
 
-@dataclass(frozen=True, slots=True)
+# compared by identity, so that it is a fast key
+@dataclass(frozen=True, slots=True, eq=False)
 class Peer:
     """What upstreams are told of the peer of a connection. `trusted`: it is a proxy that is believed. `address`:
     without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a Forwarded."""
@@ -229,6 +231,18 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
 def _forwarding(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
     """Return the fields that say where a request comes from. `claims`: what a trusted proxy says of it, to which the
     proxy itself is added. `host`: what the client has asked for, b"" if it has not said it."""
+    if claims or len(host) > _LONG_HOST:
+        return _continued_claims(peer, host, claims)
+    return _first_claims(peer, host)
+
+
+# most requests of a connection are for one host
+@lru_cache(maxsize=1024)
+def _first_claims(peer: Peer, host: bytes) -> Fields:
+    return _continued_claims(peer, host, {})
+
+
+def _continued_claims(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
     in_x = not _X_FAMILY.isdisjoint(claims)
     in_forwarded = _FORWARDED in claims
     neither = not in_x and not in_forwarded

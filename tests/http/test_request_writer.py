@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from deadlined.http import LAST_CHUNK, Limits, chunk, request_head
 from deadlined.http.wire import RequestParser
+from tests.support.requests import parse
 
 TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,12}"
 HEEDED = (b"host", b"connection", b"content-length", b"transfer-encoding", b"expect", b"upgrade")
@@ -47,7 +48,35 @@ def test_names_that_somebody_makes_up_do_not_fill_the_memory() -> None:
 
     for number in range(3000):
         request_head("GET", b"/", [(b"x-%d" % number, b"")])
-    assert len(request_writer._names) <= 1000
+    assert len(request_writer._beginnings) <= 1000
+    assert all(len(name) < 64 for name in request_writer._beginnings)
+
+
+def test_a_long_name_is_written_and_not_kept() -> None:
+    from deadlined.http.wire import request_writer
+
+    request_writer._beginnings.clear()
+    name = b"x" * 5000
+    assert request_head("GET", b"/", [(name, b"")]).endswith(b"\r\n" + name + b": \r\n\r\n")
+    assert name not in request_writer._beginnings
+
+
+def test_any_other_byte_may_be_in_a_value() -> None:
+    value = bytes(set(range(256)) - {0, 10, 13})
+    assert b"a: " + value + b"\r\n" in request_head("GET", b"/", [(b"a", value)])
+
+
+def test_nothing_is_written_if_a_later_field_is_refused() -> None:
+    with pytest.raises(ValueError, match="name"):
+        request_head("GET", b"/", iter([(b"a", b"b"), (b"c ", b"d")]))
+
+
+def test_a_body_with_a_length_is_read_back() -> None:
+    parser = RequestParser(Limits())
+    parser.feed(request_head("PUT", b"/", [(b"Host", b"x"), (b"Content-Length", b"3")]) + b"abc")
+    request = parser.next_request()
+    assert request is not None
+    assert (request.method, request.content_length, parser.next_body(), parser.at_end) == ("PUT", 3, b"abc", True)
 
 
 def test_a_chunk_has_its_size_in_hexadecimal() -> None:
@@ -76,13 +105,8 @@ def test_what_is_written_is_read_back(
     method: str, target: bytes, fields: list[tuple[bytes, bytes]], pieces: list[bytes]
 ) -> None:
     framing = [(b"host", b"x"), (b"transfer-encoding", b"chunked")]
-    parser = RequestParser(Limits())
-    parser.feed(request_head(method, target, [*framing, *fields]) + b"".join(map(chunk, pieces)) + LAST_CHUNK)
-    request = parser.next_request()
-    assert request is not None
-    assert (request.method, request.target) == (method, target)
-    assert request.headers == [*framing, *((name.lower(), value) for name, value in fields)]
-    body = b""
-    while piece := parser.next_body():
-        body += piece
-    assert (body, parser.at_end, parser.buffered) == (b"".join(pieces), True, 0)
+    data = request_head(method, target, [*framing, *fields]) + b"".join(map(chunk, pieces)) + LAST_CHUNK
+    ((request, body),) = parse(data)
+    headers = [*framing, *((name.lower(), value) for name, value in fields)]
+    assert request[:5] == (method, target, target, "1.1", headers)
+    assert body == b"".join(pieces)

@@ -7,7 +7,8 @@ from .parsers import PARSERS, head_parser
 from .request import RequestParser
 from .request_writer import LAST_CHUNK, chunk, request_head
 from .response import CONTINUE, Headers, ResponseWriter, canned, date_line, problem
-from .response_reader import Response, ResponseReader
+from .response_head import Response
+from .response_reader import ResponseReader
 
 __all__ = [
     "CONTINUE",

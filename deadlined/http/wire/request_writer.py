@@ -16,9 +16,11 @@ from typing import Final
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
-# names that were checked. Clients use some dozens; one that makes them up must not fill the memory
-_names: Final[set[bytes]] = set()
+# What begins the line of a field, by its name, once that was checked. Clients use some dozens of names; one that makes
+# them up must not fill the memory
+_beginnings: Final[dict[bytes, bytes]] = {}
 _MANY_NAMES: Final = 1000
+_LONG_NAME: Final = 64
 
 # ends a body in chunks
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -27,23 +29,23 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 def request_head(method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the head of a request in HTTP/1.1. ValueError for a method or a name that is no token, a target that is
     not of visible ASCII, and a value with CR, LF or NUL in it."""
-    if not _TOKEN.fullmatch(method.encode("ascii", "replace")) or not _TARGET.fullmatch(target):
+    # no token has the `?` that replaces a character beyond ASCII
+    verb = method.encode("ascii", "replace")
+    if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
         raise ValueError(f"{method!r} {target!r} is no request line")
-    parts = [method.encode("ascii"), b" ", target, b" HTTP/1.1\r\n"]
-    values: list[bytes] = []
+    parts = [verb, b" ", target, b" HTTP/1.1"]
+    lines = 2
     for name, value in headers:
-        if name not in _names:
-            _check_name(name)
-        parts.append(name)
-        parts.append(b": ")
+        parts.append(_beginnings.get(name) or _beginning(name))
         parts.append(value)
-        parts.append(b"\r\n")
-        values.append(value)
-    text = b"".join(values).decode("latin-1")
-    if "\n" in text or "\r" in text or "\0" in text:
+        lines += 1
+    parts.append(b"\r\n\r\n")
+    head = b"".join(parts)
+    text = head.decode("latin-1")
+    # the line ends of the lines, and no others
+    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
         raise ValueError("a header field of the request has a line end or NUL in its value")
-    parts.append(b"\r\n")
-    return b"".join(parts)
+    return head
 
 
 def chunk(data: bytes) -> bytes:
@@ -53,8 +55,10 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _check_name(name: bytes) -> None:
+def _beginning(name: bytes) -> bytes:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header field of the request has the invalid name {name!r}")
-    if len(_names) < _MANY_NAMES:
-        _names.add(name)
+    beginning = b"\r\n%b: " % name
+    if len(_beginnings) < _MANY_NAMES and len(name) <= _LONG_NAME:
+        _beginnings[name] = beginning
+    return beginning

@@ -4,68 +4,21 @@ Facts      Where a response ends depends on the request that it answers, on its 
            (RFC 9112, 6.3). Interim responses come before the final one.
 Hazard     A proxy and its client that see different ends see different responses: the rest of one is taken for the
            beginning of another one's (response splitting). RFC 9112 leaves room for leniency.
-Answer     A head is checked as bytes before it is read, as that of a request is. Two framings in one head, or a length
-           that comes twice, are refused. So is everything else that two readers could read in two ways.
-Cost       One search and one expression per head; nothing per byte of a body.
+Answer     `response_head` refuses what could be read in two ways. A head that comes in pieces is checked by the
+           grammar's table as it comes, and refused at its first wrong byte. The framing decides where a body ends.
+Cost       Nothing per byte of a body; one look-up per byte of a head that comes in pieces.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ..errors import BadRequest, BadResponse
 from ..timeouts import Limits
 from .chunks import LARGEST, ChunkDecoder
-from .grammar import LINE, advance
+from .response_head import EXAMPLE, PHRASE, STATUS_END, Response, advance_head, check_beginning, read_head
 
-# RFC 9112, 4 and 5: nothing in it can be matched in two ways, so the time is linear
-_HEAD: Final = re.compile(
-    rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n"
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)*+\r\n"
-)
-_BEGINNING: Final = b"HTTP/1."
-
-# digits of a Content-Length, leading zeros included
-_LENGTH_DIGITS: Final = 20
-
-_CONNECTION: Final = b"connection"
-_LENGTH: Final = b"content-length"
-_ENCODING: Final = b"transfer-encoding"
-_UPGRADE: Final = b"upgrade"
-_HEEDED: Final = frozenset((_CONNECTION, _LENGTH, _ENCODING, _UPGRADE))
-
-
-Fields = list[tuple[bytes, bytes]]
-
-
-class Response:
-    """The head of a response. Header names are in lower case, values as on the wire without surrounding whitespace, in
-    the order of the wire.
-
-    `keep_alive`: the connection can be used again after the response. `upgrade`: the protocol that the connection
-    speaks after a 101, b"" if there is none.
-    """
-
-    __slots__ = ("chunked", "content_length", "headers", "keep_alive", "status", "upgrade", "version")
-
-    def __init__(
-        self,
-        status: int,
-        version: str,
-        headers: Fields,
-        content_length: int | None,
-        chunked: bool,
-        keep_alive: bool,
-        upgrade: bytes,
-    ) -> None:
-        self.status: int = status
-        self.version: str = version
-        self.headers: Fields = headers
-        self.content_length: int | None = content_length
-        self.chunked: bool = chunked
-        self.keep_alive: bool = keep_alive
-        self.upgrade: bytes = upgrade
+_EMPTY_LINE: Final = b"\r\n\r\n"
 
 
 class ResponseReader:
@@ -73,99 +26,154 @@ class ResponseReader:
 
     `feed`, then `next_response` until it gives one; then `next_body` until it gives b"", or `at_end` is true. `end`
     when the peer has ended its side. BadResponse from any of them ends the connection. `limits.max_head` and
-    `max_headers` bound a head, and the trailers and extensions of a body in chunks.
+    `max_headers` bound a head, and the trailers and extensions of a body in chunks. Bodies have no bound.
     """
 
-    __slots__ = ("_buffer", "_chunks", "_left", "_limits", "_scanned", "_until_end", "received")
+    __slots__ = (
+        "_buffer",
+        "_checked",
+        "_chunk_limits",
+        "_chunks",
+        "_ended",
+        "_late",
+        "_left",
+        "_limits",
+        "_start",
+        "_state",
+        "_until_end",
+        "received",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self._limits: Limits = limits
-        # what was fed and not given out
+        self._chunk_limits: Limits = Limits(max_head=limits.max_head, max_headers=limits.max_headers)
+        # what was fed and not given out begins at `_start`
         self._buffer: bytes = b""
-        # bytes of an incomplete head that have no end in them
-        self._scanned: int = 0
-        # of the current body: bytes to come, or the chunks, or all until the end of the connection
+        self._start: int = 0
+        # an incomplete head, which can grow without being copied; the buffer is empty then. It was checked up to
+        # `_checked`, where the grammar is in `_state`
+        self._late: bytearray = bytearray()
+        self._checked: int = 0
+        self._state: int = PHRASE
+        # of the current body: bytes to come, LARGEST if all until the end of the connection, or the chunks
         self._left: int = 0
-        self._chunks: ChunkDecoder | None = None
         self._until_end: bool = False
+        self._chunks: ChunkDecoder | None = None
+        # the peer has ended its side: nothing more will be fed
+        self._ended: bool = False
         # body bytes of the current response that were given out
         self.received: int = 0
 
     @property
     def buffered(self) -> int:
         """Bytes that wait to be read."""
-        return len(self._buffer) + (0 if self._chunks is None else self._chunks.held)
+        held = 0 if self._chunks is None else self._chunks.held
+        return len(self._buffer) - self._start + len(self._late) + held
 
     @property
     def at_end(self) -> bool:
         """True once the whole body was given out."""
-        return not (self._left or self._until_end) and self._chunks is None
+        return not self._left and self._chunks is None
 
     def feed(self, data: bytes) -> None:
         """Append what was received."""
         if self._chunks is not None:
             self._chunks.feed(data)
+        elif self._late:
+            self._late += data
         else:
-            self._buffer = self._buffer + data if self._buffer else data
+            unread = len(self._buffer) - self._start
+            self._replace(self._buffer[self._start :] + data if unread else data)
 
     def next_response(self, method: str) -> Response | None:
         """Return the next head, also that of an interim response; None if it is not complete yet. `method`: of the
         request that it answers. The body before must have been read.
 
-        Raise BadResponse for a head that is refused, as soon as it is complete, longer than `max_head`, or does not
-        begin like one.
+        Raise BadResponse for a head that is refused, as soon as its beginning cannot become a head.
         """
-        end = self._buffer.find(b"\r\n\r\n", max(self._scanned - 3, 0)) + 4
-        if end < 4:
-            self._check_incomplete()
+        head = self._take_head()
+        if head is None:
+            if self._ended and self._late:
+                raise _cut()
             return None
-        head = self._buffer[:end]
-        self._check_size(end)
-        response = _read(head, self._limits)
-        self._buffer = self._buffer[end:]
-        self._scanned = 0
+        response = read_head(head, self._limits)
         self._begin_body(response, method)
         return response
 
     def next_body(self) -> bytes | None:
-        """Return the next piece of body, None if more must be fed first, b"" once the body is complete."""
+        """Return the next piece of body, None if more must be fed first, b"" once the body is complete.
+
+        Raise BadResponse if its chunks are malformed, or if it is incomplete after `end`.
+        """
         if self._chunks is not None:
-            return self._next_of_chunks(self._chunks)
-        if self.at_end:
+            piece = self._next_of_chunks(self._chunks)
+        elif self._left:
+            piece = self._next_of_buffer()
+        else:
             return b""
-        piece = self._buffer
-        if not piece:
-            return None
-        if not self._until_end:
-            if len(piece) > self._left:
-                piece = piece[: self._left]
-            self._left -= len(piece)
-        # an empty buffer holds no memory
-        self._buffer = b"" if len(piece) == len(self._buffer) else self._buffer[len(piece) :]
-        self.received += len(piece)
+        if piece is None and self._ended:
+            raise _cut()
         return piece
 
     def end(self) -> None:
-        """Note that the peer has ended its side. Raise BadResponse if a response is incomplete; one that ends with the
-        connection is complete now, once it was given out."""
+        """Note that the peer has ended its side: a body that ends with the connection is complete now, once all of it
+        was given out. What was fed before can still be read.
+
+        Raise BadResponse if that is an incomplete response. If it is not known before more is read, the other methods
+        raise it.
+        """
+        self._ended = True
         if self._until_end:
-            self._until_end = False
-            self._left = len(self._buffer)
-        elif self._buffer or not self.at_end:
-            raise BadResponse("it has ended too early")
+            self._begin_last()
+        elif self._is_cut():
+            raise _cut()
 
     def take_rest(self) -> bytes:
         """Return what was received after a 101, which belongs to another protocol. None of it is left."""
-        rest, self._buffer = self._buffer, b""
+        rest = bytes(self._late) or self._buffer[self._start :]
+        self._late = bytearray()
+        self._replace(b"")
         return rest
 
-    def _check_incomplete(self) -> None:
-        buffer = self._buffer
-        size = min(len(buffer), len(_BEGINNING))
-        if not _BEGINNING.startswith(buffer[:size]):
-            raise BadResponse("this is not HTTP/1.1")
-        self._check_size(len(buffer))
-        self._scanned = len(buffer)
+    def _take_head(self) -> bytes | None:
+        """Take the next head from the buffer, None if it is not complete yet."""
+        if self._late:
+            return self._take_late_head()
+        start = self._start
+        end = self._buffer.find(_EMPTY_LINE, start) + len(_EMPTY_LINE)
+        if end < len(_EMPTY_LINE):
+            if start < len(self._buffer):
+                self._late = bytearray(self._buffer[start:])
+                self._replace(b"")
+                self._check_late()
+            return None
+        self._check_size(end - start)
+        head = self._buffer[start:end]
+        self._skip(end - start)
+        return head
+
+    def _take_late_head(self) -> bytes | None:
+        """Take a head that has come in pieces; what follows it becomes the buffer."""
+        late = self._late
+        end = late.find(_EMPTY_LINE, max(self._checked - len(_EMPTY_LINE) + 1, 0)) + len(_EMPTY_LINE)
+        if end < len(_EMPTY_LINE):
+            self._check_late()
+            return None
+        self._check_size(end)
+        self._replace(bytes(late[end:]))
+        self._late = bytearray()
+        self._checked = 0
+        self._state = PHRASE
+        return bytes(late[:end])
+
+    def _check_late(self) -> None:
+        """Check what has come of an incomplete head since the last check."""
+        late = self._late
+        if self._checked < len(EXAMPLE):
+            check_beginning(bytes(late[: len(EXAMPLE)]))
+        self._check_size(len(late))
+        self._state = advance_head(self._state, bytes(late[max(self._checked, STATUS_END) :]))
+        self._checked = len(late)
 
     def _check_size(self, size: int) -> None:
         if size > self._limits.max_head:
@@ -177,14 +185,42 @@ class ResponseReader:
         if method == "HEAD" or status in (204, 304) or status < 200:
             return
         if response.chunked:
-            limits = Limits(max_head=self._limits.max_head, max_headers=self._limits.max_headers)
-            self._chunks = ChunkDecoder(self._buffer, limits)
-            self._buffer = b""
+            self._chunks = ChunkDecoder(self._buffer[self._start :], self._chunk_limits)
+            self._replace(b"")
         elif response.content_length is not None:
             self._left = response.content_length
         else:
-            self._until_end = True
             response.keep_alive = False
+            self._until_end = True
+            self._left = LARGEST
+            if self._ended:
+                self._begin_last()
+
+    def _begin_last(self) -> None:
+        """Let a body that ends with the connection end with the buffer."""
+        self._until_end = False
+        self._left = len(self._buffer) - self._start
+
+    def _is_cut(self) -> bool:
+        """Return True if it is plain that more was to come. Chunks that were not read yet may be complete."""
+        if self._chunks is not None:
+            return not self._chunks.held
+        if self._late:
+            return self._late.find(_EMPTY_LINE) < 0
+        unread = len(self._buffer) - self._start
+        if self._left:
+            return self._left > unread
+        return unread > 0 and self._buffer.find(_EMPTY_LINE, self._start) < 0
+
+    def _next_of_buffer(self) -> bytes | None:
+        start = self._start
+        piece = self._buffer[start : start + self._left] if start or len(self._buffer) > self._left else self._buffer
+        if not piece:
+            return None
+        self._left -= len(piece)
+        self._skip(len(piece))
+        self.received += len(piece)
+        return piece
 
     def _next_of_chunks(self, chunks: ChunkDecoder) -> bytes | None:
         try:
@@ -195,82 +231,19 @@ class ResponseReader:
             self.received += len(piece)
         elif piece is not None:
             self._chunks = None
-            self._buffer = chunks.unread()
+            self._replace(chunks.unread())
         return piece
 
+    def _replace(self, data: bytes) -> None:
+        self._buffer = data
+        self._start = 0
 
-def _read(head: bytes, limits: Limits) -> Response:
-    """Read a complete head. Raise BadResponse if it is malformed or ambiguous."""
-    match = _HEAD.fullmatch(head)
-    if match is None:
-        raise BadResponse(_what_is_wrong(head))
-    lines = head.split(b"\r\n")
-    # the status line, and the two ends of the last lines
-    if len(lines) - 3 > limits.max_headers:
-        raise BadResponse(f"more than {limits.max_headers:g} header fields")
-    return _response(int(match[2]), "1.0" if match[1] == b"0" else "1.1", [_field(line) for line in lines[1:-2]])
+    def _skip(self, size: int) -> None:
+        """Drop `size` bytes that were given out; an empty buffer holds no memory."""
+        self._start += size
+        if self._start >= len(self._buffer):
+            self._replace(b"")
 
 
-def _what_is_wrong(head: bytes) -> str:
-    """Say what is wrong with a head that the expression does not match."""
-    line = head.find(b"\r\n") + 2
-    try:
-        advance(LINE, head, line, len(head))
-    except BadRequest as bad:
-        return bad.detail
-    return "the status line is malformed"
-
-
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    name, _, value = line.partition(b":")
-    return name.lower(), value.strip(b" \t")
-
-
-def _response(status: int, version: str, headers: Fields) -> Response:
-    """Make the response of fields that were read. Raise BadResponse if they are ambiguous or not supported."""
-    connection = upgrade = b""
-    length = encoding = None
-    for name, value in headers:
-        if name not in _HEEDED:
-            continue
-        if name == _LENGTH:
-            length = _only(name, length, value)
-        elif name == _ENCODING:
-            encoding = _only(name, encoding, value)
-        elif name == _CONNECTION:
-            connection = connection + b"," + value if connection else value
-        else:
-            upgrade = upgrade + b"," + value if upgrade else value
-    modern = version != "1.0"
-    if encoding is not None:
-        _check_encoding(encoding, length, modern)
-    options = [option.strip() for option in connection.lower().split(b",")]
-    return Response(
-        status,
-        version,
-        headers,
-        None if length is None else _number(length),
-        encoding is not None,
-        b"close" not in options and (modern or b"keep-alive" in options),
-        upgrade if _UPGRADE in options else b"",
-    )
-
-
-def _only(name: bytes, known: bytes | None, value: bytes) -> bytes:
-    if known is not None:
-        raise BadResponse(f"more than one {name.decode('ascii').title()}")
-    return value
-
-
-def _check_encoding(encoding: bytes, length: bytes | None, modern: bool) -> None:
-    if length is not None or not modern:
-        raise BadResponse("Transfer-Encoding beside Content-Length, or in HTTP/1.0: where it ends is ambiguous")
-    if encoding.lower() != b"chunked":
-        raise BadResponse("the only Transfer-Encoding that is supported is `chunked`")
-
-
-def _number(length: bytes) -> int:
-    number = int(length) if length.isdigit() and len(length) <= _LENGTH_DIGITS else LARGEST + 1
-    if number > LARGEST:
-        raise BadResponse("Content-Length is not a number, or too large for any body")
-    return number
+def _cut() -> BadResponse:
+    return BadResponse("it has ended too early")
