@@ -337,6 +337,8 @@ class ReceivingExchange:
             self._receiving = False
             if self._response == SENT and self.task is not None:
                 self.task.receive_ended()
+            elif self._link == LIVE:
+                self._host.watch_peer()
 
     async def _receive(self, deadline: float, rule: Rule | None) -> bytes:
         """Receive bytes by `deadline`, and translate errors. `rule` is the rule of the deadline, None in a watch."""
@@ -357,9 +359,6 @@ class ReceivingExchange:
             raise Disconnected("the body did not come in time") from late
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
-        finally:
-            if self._link == LIVE and self._response != SENT:
-                host.watch_peer()
         if not data:
             self._raise_lost(Reason.CLIENT_CLOSED, None)
         host.enter(Phase.HANDLER, self._handler_deadline)

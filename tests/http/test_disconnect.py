@@ -94,6 +94,25 @@ async def test_a_client_that_leaves_cancels_its_handler(
         assert site.server.statistics().background == 0
 
 
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("more", [b"", bytes(100_000)], ids=["nothing is left", "more has come"])
+async def test_a_client_that_leaves_after_the_handler_has_waited_for_its_body_cancels_it(
+    more: bytes, tls: bool, autojump_clock: MockClock
+) -> None:
+    handler = Watched(reads_a_piece_and_sleeps)
+    async with serving(handler, tls=tls) as site:
+        client = await site.connect()
+        await client.send(post(1_000_000))
+        await trio.sleep(1)
+        await client.send(b"hello")
+        await trio.sleep(1)
+        await client.send(more)
+        await trio.sleep(2)
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        assert handler.cancelled == [4.0]
+
+
 async def test_a_server_may_leave_its_handlers_alone(autojump_clock: MockClock) -> None:
     handler = Watched(sleeps)
     async with serving(handler, cancel_on_disconnect=False) as site:
