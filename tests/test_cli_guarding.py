@@ -47,7 +47,14 @@ def test_a_command_has_the_flags_of_its_settings_and_no_others(name: str, made: 
     ("name", "taught"),
     [
         (PROXY, ["deadlined proxy --upstream 127.0.0.1:9000\n", "--upstream-first-byte 20s", "502", "deadlined run"]),
-        (RUN, ["deadlined run -- uvicorn app:app --uds {uds}\n", "-- node server.js --port {port}", "deadlined proxy"]),
+        (
+            RUN,
+            [
+                "deadlined run -- uvicorn app:app --uds {uds} --forwarded-allow-ips '*'\n",
+                "-- node server.js --port {port}",
+                "deadlined proxy",
+            ],
+        ),
     ],
 )
 def test_the_help_teaches_with_examples(name: str, taught: list[str]) -> None:

@@ -63,7 +63,7 @@ def run_command(context: click.Context, /, config: str | None, env_file: str | N
 
     \b
     Examples:
-      deadlined run -- uvicorn app:app --uds {uds}
+      deadlined run -- uvicorn app:app --uds {uds} --forwarded-allow-ips '*'
       deadlined run --port 80 -- gunicorn app:app --bind unix:{uds}
       deadlined run --handler 30s -- hypercorn app:app --bind unix:{uds}
       deadlined run -- node server.js --port {port}
@@ -73,7 +73,8 @@ def run_command(context: click.Context, /, config: str | None, env_file: str | N
     the terminal.
 
     SIGTERM and SIGINT begin a drain: open requests are answered, then COMMAND gets SIGTERM, and SIGKILL once --drain
-    has passed. A second signal ends both at once. SIGHUP reads the file of --config again.
+    has passed. A second signal cuts open requests, and gives COMMAND one more second. SIGHUP reads the file of --config
+    again.
 
     `deadlined proxy` guards a server that already runs.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .counts import HistogramCounts, HttpStatistics
 from .draining import Draining
-from .errors import BadRequest, BadResponse, Disconnected, ResponseCut, ResponseError, UpgradeRefused
+from .errors import BadRequest, BadResponse, Disconnected, ResponseCut, ResponseError, TruncatedResponse, UpgradeRefused
 from .exchange import Exchange
 from .policy import REUSE_GRACE, RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
@@ -48,6 +48,7 @@ __all__ = [
     "Rule",
     "Survey",
     "Timeouts",
+    "TruncatedResponse",
     "UpgradeRefused",
     "Upgraded",
     "WebSocket",

@@ -45,6 +45,10 @@ class BadResponse(Exception):  # noqa: N818, the counterpart of BadRequest
         self.detail = detail
 
 
+class TruncatedResponse(BadResponse):
+    """An upstream has ended in the middle of its response."""
+
+
 class UpgradeRefused(Exception):  # noqa: N818, named after what happened
     """The request for an upgrade is not valid. `status`, `headers` and `body` are the response to it."""
 

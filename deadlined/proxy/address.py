@@ -36,7 +36,12 @@ class Address:
             raise ValueError(f"{text!r} is not the address of an upstream; {ALLOWED}")
         if not (port.isascii() and port.isdigit() and 0 < int(port) <= _LARGEST_PORT):
             raise ValueError(f"{port!r} is not a port; {ALLOWED}, with a port from 1 to {_LARGEST_PORT}")
-        return cls(host=host[1:-1] if bracketed else host, port=int(port))
+        address = cls(host=host[1:-1] if bracketed else host, port=int(port))
+        try:
+            assert address.authority
+        except UnicodeError:
+            raise ValueError(f"{host!r} is not a name of a host; {ALLOWED}") from None
+        return address
 
     def __str__(self) -> str:
         if self.path:

@@ -30,12 +30,12 @@ class Ticket:
 
 
 class Balancer:
-    """Gives requests to `upstreams`, at most `most` at once to each."""
+    """Gives requests to `upstreams`, at most `limit` at once to each."""
 
-    def __init__(self, upstreams: Sequence[Upstream], clock: Clock, most: float) -> None:
+    def __init__(self, upstreams: Sequence[Upstream], clock: Clock, limit: float) -> None:
         self._upstreams: Final = upstreams
         self._clock: Final = clock
-        self._most = most
+        self._limit = limit
         # tickets in the order of their arrival
         self._waiting: dict[Ticket, None] = {}
         # where the search for the fewest begins, so that equals take turns
@@ -46,9 +46,9 @@ class Balancer:
         """The number of requests in the queue."""
         return len(self._waiting)
 
-    def set_most(self, most: float) -> None:
-        """Give each upstream at most `most` requests at once from now on."""
-        self._most = most
+    def set_limit(self, limit: float) -> None:
+        """Give each upstream at most `limit` requests at once from now on."""
+        self._limit = limit
         self._grant()
 
     def set_available(self, upstream: Upstream, available: bool) -> None:
@@ -60,8 +60,8 @@ class Balancer:
             upstream.close()
 
     async def acquire(self, tried: Container[Upstream], wait: float) -> Upstream:
-        """Return an upstream that is to get a request, if possible one that is not in `tried`. `release` must be called
-        with it. Wait in the queue for at most `wait` seconds; raise Overloaded then."""
+        """Return an upstream that is to get a request. `release` must be called with it. Wait in the queue for at most
+        `wait` seconds; raise Overloaded then. If it need not wait, it is one that is not in `tried`, if possible."""
         if not self._waiting:
             upstream = self._choose(tried)
             if upstream is not None:
@@ -107,7 +107,7 @@ class Balancer:
         count = len(self._upstreams)
         for place in range(count):
             upstream = self._upstreams[(self._turn + place) % count]
-            if not upstream.available or upstream.active >= self._most:
+            if not upstream.available or upstream.active >= self._limit:
                 continue
             rank = (2 * upstream.ejected + (upstream in tried), upstream.active)
             if best is None or rank < best_rank:

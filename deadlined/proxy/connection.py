@@ -4,7 +4,7 @@ Facts      A server closes connections that are idle for too long, and does not 
 Hazard     A request that is sent while its upstream closes is lost, and only some may be sent again. A response that
            nobody has asked for would be taken for the answer to the next request.
 Answer     An idle connection is parked in the poller: whatever comes on it, an end or bytes, removes it at once. It is
-           kept for a shorter time than servers keep theirs.
+           kept for a shorter time than servers keep theirs, or than the upstream announces.
 Cost       No task; a deadline per idle connection.
 """
 
@@ -15,22 +15,23 @@ from functools import lru_cache
 from typing import Final
 
 from ..errors import DeadlineExceeded
-from ..http import BadResponse, Limits, Response, ResponseReader
+from ..http import BadResponse, Limits, Response, ResponseReader, TruncatedResponse
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import ReadyCallback
 from .errors import Failure, UpstreamError
-
-INF: Final = float("inf")
+from .options import INF
+from .progress import Progress
 
 # bytes of a receive
 _SIZE: Final = 64 * 1024
 
-# seconds for which an idle connection is kept: less than the 2 of gunicorn, the shortest default of common servers
-REUSE: Final = 1.5
-# the most, for an upstream that says how long it keeps connections (`Keep-Alive: timeout=60`), and the seconds before
-# that at which it is closed
+# seconds for which a connection is kept at most, if the upstream says how long it keeps it itself (`Keep-Alive:
+# timeout=60`), and the seconds before that at which it is closed
 _REUSE_MOST: Final = 60.0
 _MARGIN: Final = 1.0
+
+# interim responses that may come before one
+_INTERIM: Final = 64
 
 # of responses: applications may send long cookies and policies
 _LIMITS: Final = Limits(max_head=64 * 1024, max_headers=200)
@@ -39,14 +40,14 @@ _LIMITS: Final = Limits(max_head=64 * 1024, max_headers=200)
 class UpstreamConnection(ReadyCallback):
     """A connection to an upstream, for one request at a time. `served`: the responses that came on it so far."""
 
-    __slots__ = ("_removed", "conn", "reader", "reuse", "served")
+    __slots__ = ("_announced", "_removed", "conn", "reader", "served")
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
         self.reader: ResponseReader = ResponseReader(_LIMITS)
         self.served: int = 0
-        # seconds for which it may be idle
-        self.reuse: float = REUSE
+        # seconds for which the upstream keeps it, as it has said last; None if it has not
+        self._announced: float | None = None
         # called when it must not be used any more; None while a request has it
         self._removed: Callable[[UpstreamConnection], object] | None = None
 
@@ -55,50 +56,58 @@ class UpstreamConnection(ReadyCallback):
         conn = self.conn
         try:
             sent = conn.try_send(data)
-            while sent < len(data):
-                conn.set_write_timeout(idle)
-                await conn.wait_writable()
-                sent += conn.send_ready(memoryview(data)[sent:])
+            if sent < len(data):
+                while sent < len(data):
+                    conn.set_write_timeout(idle)
+                    await conn.wait_writable()
+                    sent += conn.send_ready(memoryview(data)[sent:])
+                # the next send may come much later
+                conn.set_write_deadline(INF)
         except DeadlineExceeded as late:
             raise UpstreamError(Failure.IDLE_TIMEOUT, "the upstream does not read the request") from late
         except (BrokenResourceError, ClosedResourceError) as error:
             raise UpstreamError(Failure.RESET, "the upstream has reset the connection") from error
 
-    async def receive_head(self, method: str) -> Response:
-        """Receive the head of the response to a request of `method`, by the read deadline of `conn`. Interim responses
-        are ignored, but 101 is the last one. Raise UpstreamError; DeadlineExceeded at the deadline."""
+    async def receive_head(self, method: str, progress: Progress) -> Response:
+        """Receive the head of the response to a request of `method`. Interim responses are ignored, but 101 is the last
+        one. Raise UpstreamError; DeadlineExceeded when `progress` says so."""
+        interim = 0
         try:
-            while True:
+            while interim <= _INTERIM:
                 response = self.reader.next_response(method)
                 if response is None:
+                    progress.apply()
                     await self._receive_more()
                 elif response.status >= 200 or response.status == 101:
-                    self._note_reuse(response)
+                    self._note_announced(response)
                     return response
+                else:
+                    interim += 1
         except BadResponse as bad:
-            raise UpstreamError(Failure.MALFORMED, f"the upstream's response is malformed: {bad.detail}") from bad
+            raise _error_of(bad) from bad
+        raise UpstreamError(Failure.MALFORMED, f"the upstream has sent more than {_INTERIM} interim responses")
 
     def next_piece(self) -> bytes | None:
         """Return the next piece of the body, b"" at its end; None if more must be received. Raise UpstreamError."""
         try:
             return self.reader.next_body()
         except BadResponse as bad:
-            raise UpstreamError(Failure.MALFORMED, f"the upstream's response is malformed: {bad.detail}") from bad
+            raise _error_of(bad) from bad
 
-    async def receive_piece(self, idle: float) -> bytes:
-        """Receive the next piece of the body, b"" at its end. The upstream must send something within `idle` seconds.
+    async def receive_piece(self, progress: Progress) -> bytes:
+        """Receive the next piece of the body, b"" at its end. The upstream must send something when `progress` says so.
         Raise UpstreamError."""
         try:
             while True:
                 piece = self.next_piece()
                 if piece is not None:
                     return piece
-                self.conn.set_read_timeout(idle)
+                progress.apply()
                 await self._receive_more()
         except DeadlineExceeded as late:
             raise UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response") from late
         except BadResponse as bad:
-            raise UpstreamError(Failure.MALFORMED, f"the upstream's response is malformed: {bad.detail}") from bad
+            raise _error_of(bad) from bad
 
     async def receive_raw(self) -> bytes:
         """Receive what comes after a 101, b"" at the end, without a deadline. Raise UpstreamError."""
@@ -108,12 +117,13 @@ class UpstreamConnection(ReadyCallback):
         self.conn.set_read_deadline(INF)
         return await self._receive()
 
-    def park(self, removed: Callable[[UpstreamConnection], object]) -> bool:
-        """Wait for the next request. `removed(self)` is called if the connection must not be used any more: it is
-        closed then. Return False, and close it, if that is so already."""
+    def park(self, removed: Callable[[UpstreamConnection], object], reuse: float) -> bool:
+        """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits.
+        `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.
+        Return False, and close it, if bytes or an end have come already."""
         conn = self.conn
         self.served += 1
-        conn.set_read_timeout(self.reuse)
+        conn.set_read_timeout(reuse if self._announced is None else self._announced)
         # what was received last may have been all there was, which only the kernel knows
         if self.reader.buffered or not (conn.call_when_readable(self) or self._has_nothing()):
             conn.close()
@@ -125,7 +135,6 @@ class UpstreamConnection(ReadyCallback):
         """Begin to serve a request."""
         self._removed = None
         self.conn.cancel_call()
-        self.conn.set_read_deadline(INF)
 
     def on_ready(self) -> None:
         removed, self._removed = self._removed, None
@@ -177,11 +186,17 @@ class UpstreamConnection(ReadyCallback):
         except (BrokenResourceError, ClosedResourceError) as error:
             raise UpstreamError(Failure.RESET, "the upstream has reset the connection") from error
 
-    def _note_reuse(self, response: Response) -> None:
+    def _note_announced(self, response: Response) -> None:
         for name, value in response.headers:
             if name == b"keep-alive":
                 seconds = keep_alive_timeout(value)
-                self.reuse = REUSE if seconds is None else min(max(seconds - _MARGIN, 0.0), _REUSE_MOST)
+                self._announced = None if seconds is None else min(max(seconds - _MARGIN, 0.0), _REUSE_MOST)
+
+
+def _error_of(bad: BadResponse) -> UpstreamError:
+    if isinstance(bad, TruncatedResponse):
+        return UpstreamError(Failure.CLOSED, "the upstream has closed the connection in the middle of its response")
+    return UpstreamError(Failure.MALFORMED, f"the upstream's response is malformed: {bad.detail}")
 
 
 @lru_cache(maxsize=64)

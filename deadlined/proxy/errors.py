@@ -1,8 +1,9 @@
-"""Why a request could not be answered by an upstream."""
+"""Why a request could not be answered by an upstream, and whether it may be sent again."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Failure(StrEnum):
@@ -19,23 +20,40 @@ class Failure(StrEnum):
 
 
 # failures that are answered with 504; the others with 502
-TIMEOUTS = frozenset((Failure.CONNECT_TIMEOUT, Failure.FIRST_BYTE_TIMEOUT, Failure.IDLE_TIMEOUT, Failure.TRY_TIMEOUT))
+_TIMEOUTS: Final = frozenset(
+    (Failure.CONNECT_TIMEOUT, Failure.FIRST_BYTE_TIMEOUT, Failure.IDLE_TIMEOUT, Failure.TRY_TIMEOUT)
+)
+
+# failures before the upstream has seen the request
+_UNSEEN: Final = frozenset((Failure.CONNECT, Failure.CONNECT_TIMEOUT))
+
+# RFC 9110, 9.2.2: doing it twice is like doing it once
+IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+
+# how often a request is sent at most
+TRIES: Final = 3
 
 
 class UpstreamError(Exception):
     """An upstream has failed. `failure`: what went wrong; `detail`: a sentence for people, without bytes of the
-    upstream. `upstream`: its address, once that is known."""
+    upstream. `upstream`: its address, once that is known.
+
+    `stale`: it has closed an idle connection in the moment of the request, which says nothing about the upstream.
+    `started`: something of its response was sent back.
+    """
 
     def __init__(self, failure: Failure, detail: str) -> None:
         super().__init__(detail)
         self.failure = failure
         self.detail = detail
         self.upstream = ""
+        self.stale = False
+        self.started = False
 
     @property
     def status(self) -> int:
         """The status of the answer: 504 for a deadline, else 502."""
-        return 504 if self.failure in TIMEOUTS else 502
+        return 504 if self.failure in _TIMEOUTS else 502
 
 
 class Overloaded(Exception):  # noqa: N818, named after what happened
@@ -44,3 +62,14 @@ class Overloaded(Exception):  # noqa: N818, named after what happened
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+
+def may_repeat(error: UpstreamError, method: str, has_body: bool, tries: int) -> bool:
+    """Return True if a request that was sent `tries` times, and has failed with `error`, may be sent again: nothing was
+    sent back, and either no upstream has seen it, or it is idempotent, has no body, and was not waited for in vain
+    already for as long as a client may wait."""
+    if error.started or tries >= TRIES:
+        return False
+    if error.failure in _UNSEEN:
+        return True
+    return method in IDEMPOTENT and not has_body and error.failure is not Failure.FIRST_BYTE_TIMEOUT

@@ -27,9 +27,6 @@ from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is
 
 Fields = list[tuple[bytes, bytes]]
 
-# RFC 9110, 9.2.2: doing it twice is like doing it once
-IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
-
 _CONNECTION: Final = b"connection"
 _LENGTH: Final = b"content-length"
 _ENCODING: Final = b"transfer-encoding"
@@ -92,7 +89,7 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 7.8: one protocol
 _PROTOCOL: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 # an upstream that speaks one of them after 101 takes requests that no proxy has seen
-_NOT_TUNNELLED: Final = frozenset((b"h2", b"h2c", b"http", b"tls"))
+_NOT_TUNNELLED: Final = (b"h2", b"h3", b"http", b"tls")
 
 # bodies have a meaning in requests of these, so upstreams may insist on a length (RFC 9110, 8.6)
 _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
@@ -183,7 +180,7 @@ def passed_upgrade(request: Request) -> bytes:
     """Return the protocol that an upstream may be asked for, b"" if there is none: it must be the only one, and come
     with a GET without a body. HTTP and TLS are never passed on."""
     match = _PROTOCOL.fullmatch(request.upgrade)
-    if match is None or match[1].lower() in _NOT_TUNNELLED:
+    if match is None or match[1].lower().startswith(_NOT_TUNNELLED):
         return b""
     if request.method != "GET" or request.version != "1.1" or request.has_body:
         return b""

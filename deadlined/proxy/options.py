@@ -25,6 +25,9 @@ class ProxyTimeouts:
     # how long a request may wait while each upstream has as many as it may have, or none is available; then it is
     # answered with 503. Shorter than people wait
     upstream_queue: float = 10.0
+    # for how long an idle connection is kept for the next request, unless the upstream says how long it keeps it: less
+    # than the 2 of gunicorn, the shortest default of common servers
+    upstream_reuse: float = 1.5
     # from the choice of an upstream until the head of its response is complete; then a request that may be repeated is
     # tried again. Off, because only the application knows a bound
     upstream_per_try: float = INF

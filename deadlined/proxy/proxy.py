@@ -64,11 +64,11 @@ class Proxy:
         return Forwarder(exchange, self._shared).run()
 
     def configure(self, *, timeouts: ProxyTimeouts | None = None, limits: ProxyLimits | None = None) -> None:
-        """Use other options from now on, for each wait that begins; None leaves them as they are."""
+        """Use other options for each try that begins from now on; None leaves them as they are."""
         if timeouts is not None:
             self._shared.timeouts = timeouts
         if limits is not None:
-            self._shared.balancer.set_most(limits.upstream_connections)
+            self._shared.balancer.set_limit(limits.upstream_connections)
 
     def set_available(self, address: Address, available: bool) -> None:
         """Note whether the upstream at `address` accepts connections. Requests wait while none does. KeyError for an

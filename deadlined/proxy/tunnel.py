@@ -22,8 +22,9 @@ from ..net import BrokenResourceError
 from ..poll import Clock
 from ..runtime import checkpoint
 from ..timers import Timer
-from .connection import INF, UpstreamConnection
-from .errors import UpstreamError
+from .connection import UpstreamConnection
+from .errors import Failure, UpstreamError
+from .options import INF
 
 # seconds that a tunnel lives on after its client has ended its side
 GRACE: Final = 5.0
@@ -39,6 +40,8 @@ class Tunnel(Upgraded):
         self._upward: Final = _Upward(self, connection, clock, stall)
         self._maybe_host: ExchangeHost | None = None
         self._closed = False
+        # how the upstream has failed, None if it has not
+        self.failure: Failure | None = None
         # when bytes came last, from either end
         self._heard = clock.now()
         # the client has ended its side, and when the upstream must have ended its own
@@ -57,9 +60,9 @@ class Tunnel(Upgraded):
         upgraded."""
         try:
             await self._run()
-        except UpstreamError:
-            # reset, by the upstream or because the tunnel has ended
-            self.end(Reason.UPSTREAM_FAILED)
+        except UpstreamError as error:
+            # or because the tunnel has ended
+            self.fail(error.failure)
 
     async def _run(self) -> None:
         output = self._host.output
@@ -74,6 +77,12 @@ class Tunnel(Upgraded):
                     await output.wait(LIMIT)
                 else:
                     await checkpoint()
+
+    def fail(self, failure: Failure) -> None:
+        """End the tunnel because the upstream has failed. Idempotent."""
+        if not self._closed:
+            self.failure = failure
+            self.end(Reason.UPSTREAM_FAILED)
 
     def end(self, reason: Reason, lateness: float = 0.0) -> None:
         """End the tunnel for `reason`. Idempotent."""
@@ -94,7 +103,7 @@ class Tunnel(Upgraded):
             try:
                 self._connection.conn.shutdown_write()
             except BrokenResourceError:
-                self.end(Reason.UPSTREAM_FAILED)
+                self.fail(Failure.RESET)
 
     # implements Upgraded
 
@@ -160,6 +169,8 @@ class Tunnel(Upgraded):
         now = self._clock.now()
         if self.deadline > now:
             self._arm()
+        elif self._client_ended:
+            self.end(Reason.CLIENT_CLOSED)
         else:
             self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))
 
@@ -191,10 +202,10 @@ class _Upward(OutputOwner):
         self._tunnel.upstream_took_all()
 
     def output_expired(self, rule: Rule, lateness: float) -> None:
-        self._tunnel.end(Reason.UPSTREAM_FAILED)
+        self._tunnel.fail(Failure.IDLE_TIMEOUT)
 
     def output_lost(self, reason: Reason) -> None:
-        self._tunnel.end(Reason.UPSTREAM_FAILED)
+        self._tunnel.fail(Failure.RESET)
 
 
 def _expire(tunnel: Tunnel, seq: int, lateness: float) -> None:

@@ -5,67 +5,66 @@ from __future__ import annotations
 from typing import Final
 
 from ..http import LAST_CHUNK, Exchange, chunk
+from ..runtime import checkpoint
 from .connection import UpstreamConnection
 from .errors import UpstreamError
-from .options import ProxyTimeouts
+from .progress import Progress
 
-# seconds in which the response must come after the body could not be sent: an upstream that refuses a body may have
-# answered before it has closed
-_LAST_WORDS: Final = 1.0
+# bytes that are sent by one system call, if they have come already, and pieces: a client may send very small ones
+_JOINED: Final = 64 * 1024
+_MANY: Final = 256
 
 
 class Upload:
-    """Sends `begun`, the head with what has come of the body, and then the rest of it. The read deadline of
-    `connection` is `by` until all is sent, and then that of the response."""
+    """Sends `begun`, the head with what has come of the body, and then the rest of it, and notes that in `progress`.
+    The upstream must take more every `idle` seconds."""
 
-    __slots__ = ("_begun", "_by", "_connection", "_exchange", "_timeouts", "done", "error", "head_came")
+    __slots__ = ("_begun", "_connection", "_exchange", "_idle", "_progress", "done", "error")
 
     def __init__(
-        self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, timeouts: ProxyTimeouts, by: float
+        self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress, idle: float
     ) -> None:
         self._exchange = exchange
         self._connection = connection
         self._begun = begun
-        self._timeouts = timeouts
-        self._by = by
+        self._progress = progress
+        self._idle = idle
         # the whole body was sent
         self.done: bool = False
         # why it could not be sent
         self.error: UpstreamError | None = None
-        # the head of the response has come
-        self.head_came: bool = False
-
-    @property
-    def waits_for_client(self) -> bool:
-        """True while the upstream may wait for more of the body."""
-        return not self.done and self.error is None
 
     async def run(self) -> None:
         """Send the body. Raise Disconnected if the client is gone or does not send it."""
-        conn = self._connection.conn
-        timeouts = self._timeouts
         try:
             await self._send()
         except UpstreamError as error:
             self.error = error
-            conn.set_read_timeout(_LAST_WORDS)
+            self._progress.note_sent(refused=True)
             return
         self.done = True
-        if self.head_came:
-            conn.set_read_timeout(timeouts.upstream_idle)
-            return
-        conn.set_read_timeout(timeouts.upstream_first_byte)
-        if self._by < conn.read_deadline:
-            conn.set_read_deadline(self._by)
+        self._progress.note_sent()
 
     async def _send(self) -> None:
+        await self._connection.send(self._begun, self._idle)
+        while not self._exchange.body_done:
+            await self._connection.send(await self._next_pieces(), self._idle)
+            # a client that always has more must let others run
+            await checkpoint()
+
+    async def _next_pieces(self) -> bytes:
+        """Receive the next piece of the body, and what has come with it."""
         exchange = self._exchange
         chunked = exchange.request.chunked
-        idle = self._timeouts.upstream_idle
-        await self._connection.send(self._begun, idle)
-        while not exchange.body_done:
-            piece = await exchange.receive()
-            await self._connection.send(framed(piece, chunked, exchange.body_done), idle)
+        pieces = [framed(await exchange.receive(), chunked, exchange.body_done)]
+        size = len(pieces[0])
+        while size < _JOINED and len(pieces) < _MANY and not exchange.body_done:
+            piece = exchange.try_receive()
+            if piece is None:
+                break
+            pieces.append(framed(piece, chunked, exchange.body_done))
+            size += len(pieces[-1])
+        return b"".join(pieces)
 
 
 def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:

@@ -10,6 +10,8 @@ Cost       Two comparisons per choice.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +20,7 @@ from ..errors import DeadlineExceeded
 from ..poll import Clock
 from .address import Address
 from .connection import UpstreamConnection
-from .errors import Failure, UpstreamError
+from .errors import Failure, Overloaded, UpstreamError
 
 # failures in a row after which an upstream is ejected
 TOLERATED: Final = 3
@@ -26,12 +28,15 @@ TOLERATED: Final = 3
 EJECTION: Final = 5.0
 LONGEST_EJECTION: Final = 60.0
 
+# errors of a connect that say nothing about the upstream: descriptors, memory or ports are used up here
+_LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatistics:
     """A snapshot. `active`: requests and tunnels at the upstream now; `idle`: its idle connections; `tries`: requests
-    that were sent to it so far, repeated ones included; `connects`: connections that were made; `failures`: by their
-    names; `available`, `ejected`: whether it gets requests now."""
+    for it so far, also those that are repeated or find no connection; `connects`: connections that were made;
+    `failures`: by their names; `available`, `ejected`: whether it gets requests now."""
 
     address: str
     active: int
@@ -67,9 +72,12 @@ class Upstream:
         """True while it is left out because of its failures."""
         return self.ejected_until > self._clock.now()
 
-    def take_idle(self) -> UpstreamConnection | None:
-        """Return the idle connection that was used last, None if there is none."""
+    def count_try(self) -> None:
+        """Count a request that is sent to the upstream."""
         self._tries += 1
+
+    def pop_idle(self) -> UpstreamConnection | None:
+        """Return the idle connection that was used last, None if there is none."""
         if not self._idle:
             return None
         connection = self._idle.pop()
@@ -77,7 +85,7 @@ class Upstream:
         return connection
 
     async def connect(self, deadline: float) -> UpstreamConnection:
-        """Make a connection. Raise UpstreamError."""
+        """Make a connection. Raise UpstreamError; Overloaded if this process lacks what a connection needs."""
         try:
             conn = await self.address.connect(deadline)
         except DeadlineExceeded as late:
@@ -85,19 +93,21 @@ class Upstream:
                 Failure.CONNECT_TIMEOUT, "the upstream has not accepted the connection in time"
             ) from late
         except OSError as error:
+            if error.errno in _LACKS:
+                raise Overloaded(f"no connection to an upstream can be made: {os.strerror(error.errno)}") from error
             raise UpstreamError(Failure.CONNECT, "the upstream accepts no connection") from error
         self._connects += 1
         return UpstreamConnection(conn)
 
-    def keep(self, connection: UpstreamConnection) -> None:
-        """Keep a connection whose response is complete for the next request."""
-        if self.available and connection.park(self._remove):
+    def keep(self, connection: UpstreamConnection, reuse: float) -> None:
+        """Keep a connection whose response is complete for the next request, for `reuse` seconds."""
+        if self.available and connection.park(self._remove, reuse):
             self._idle.append(connection)
         else:
             connection.close()
 
     def succeeded(self) -> None:
-        """Note that the upstream has answered."""
+        """Note that the upstream has answered a request to the end."""
         self._in_a_row = self._ejections = 0
         self.ejected_until = float("-inf")
 

@@ -33,14 +33,14 @@ from .parent_death import ending_with_parent
 from .place import Place
 from .signals import signal_name
 
-# seconds between two looks whether it accepts connections, or has ended
+# seconds between two tests whether it accepts connections, or has ended
 INTERVAL = 0.05
 # ends before the first connection after which it is not started again
 TRIES = 3
 # seconds after which the log says that it does not accept connections yet
 SLOW = 10.0
-# seconds that one look may take: the queue of its socket may be full
-_LOOK = 1.0
+# seconds that one test may take: the queue of its socket may be full
+_PROBE = 1.0
 
 
 class Child:
@@ -131,7 +131,7 @@ class Child:
         """Start the command. OSError if that is not possible."""
         self._place.clear()
         # the function for the child calls only what is loaded, so that other threads may run
-        words = self._place.words(self._command)
+        words = self._place.arguments(self._command)
         process = subprocess.Popen(
             words,
             start_new_session=True,
@@ -177,7 +177,7 @@ class Child:
     async def _accepts(self) -> bool:
         """Try to connect."""
         try:
-            conn = await self._place.connect(current_time() + _LOOK)
+            conn = await self._place.connect(current_time() + _PROBE)
         except OSError:
             # there is no file yet, or nobody listens, or the queue is full; a lack of descriptors passes, too
             return False

@@ -6,7 +6,8 @@ Hazard     Another user who can connect to the command goes around the guard. A 
            is left.
 Answer     The directory is for this user only (mkdtemp). A file that was left in it is removed before each start, and
            the directory at the end. Every local user can connect to a port, so `{uds}` is better.
-Cost       An empty directory, or one with a socket, is left if this process is killed.
+Cost       An empty directory, or one with a socket, is left if this process ends at once: killed, or by a second
+           SIGTERM.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Place(ABC):
     value: str
     address: str
 
-    def words(self, command: Sequence[str]) -> list[str]:
-        """Return the words of `command` with the place in them."""
+    def arguments(self, command: Sequence[str]) -> list[str]:
+        """Return the arguments of `command` with the place in them."""
         return [word.replace(self.name, self.value) for word in command]
 
     @abstractmethod

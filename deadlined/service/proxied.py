@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
@@ -15,6 +16,9 @@ from .config import ServeConfig
 from .content import Content, trusted_proxies
 from .logs import Log
 from .place import Place, place_in
+
+# the name of the upstream of `deadlined run` in the metrics
+COMMAND = "command"
 
 
 class Upstreams(Content):
@@ -37,7 +41,7 @@ class Upstreams(Content):
         return None
 
     def configure(self, config: ServeConfig) -> None:
-        """Use the timeouts and limits of `config`, also for requests that run."""
+        """Use the timeouts and limits of `config`, for each try that begins from now on."""
         self._proxy.configure(timeouts=config.proxy_timeouts, limits=config.proxy_limits)
 
     def proxied(self) -> ProxyStatistics:
@@ -92,6 +96,11 @@ class Command(Upstreams):
     ) -> bool | None:
         self._end()
         return None
+
+    def proxied(self) -> ProxyStatistics:
+        """Return what the proxy has counted. The command has a name that stays the same, unlike its address."""
+        statistics = super().proxied()
+        return replace(statistics, upstreams=tuple(replace(one, address=COMMAND) for one in statistics.upstreams))
 
     async def attend(self) -> None:
         """Start the command again whenever it ends."""

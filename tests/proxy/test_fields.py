@@ -12,7 +12,7 @@ from deadlined.http import BadRequest, Limits, Request
 from deadlined.http.forwarded import Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import IDEMPOTENT, Peer, passed_upgrade, peer_of, request_fields, response_fields
+from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_fields, response_fields
 from tests.support.examples import examples
 from tests.support.requests import get, one
 
@@ -480,10 +480,6 @@ def test_a_length_beside_a_transfer_encoding_is_none() -> None:
     assert response_fields([(b"content-length", b"3"), (b"transfer-encoding", b"chunked"), (b"a", b"1")]) == [
         (b"a", b"1")
     ]
-
-
-def test_methods_that_may_be_repeated() -> None:
-    assert sorted(IDEMPOTENT) == ["DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"]
 
 
 # whatever a client sends

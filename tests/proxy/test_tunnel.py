@@ -195,6 +195,25 @@ async def test_a_drain_waits_for_a_tunnel_until_its_deadline(loop: Loop) -> None
 
 
 @on_each_loop
+async def test_an_upstream_that_switches_to_another_protocol_is_a_502(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(UPGRADE)
+        guarded.tasks.start(guarded.upstream.serve, SWITCH.replace(b"upgrade: websocket", b"upgrade: h2c"))
+        assert (await client.response()).status == 502
+
+
+@on_each_loop
+async def test_an_upstream_that_breaks_a_tunnel_off_has_failed(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        peer.conn.abort()
+        await client.end()
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].failures)
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_reset": 1}
+
+
+@on_each_loop
 async def test_nothing_is_logged_as_an_error(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     async with guarding(loop) as guarded:
         client, peer = await tunnelled(guarded)

@@ -18,7 +18,7 @@ def test_a_unix_socket_is_in_a_directory_for_this_user_alone() -> None:
     place = place_in(["serve", "--bind=unix:{uds}", "{uds}"])
     path = Path(place.value)
     try:
-        assert place.words(["serve", "--bind=unix:{uds}", "{uds}"]) == ["serve", f"--bind=unix:{path}", str(path)]
+        assert place.arguments(["serve", "--bind=unix:{uds}", "{uds}"]) == ["serve", f"--bind=unix:{path}", str(path)]
         assert place.address == f"unix:{path}"
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     finally:
@@ -41,7 +41,7 @@ def test_what_a_server_has_left_is_removed_before_the_next_start() -> None:
 def test_a_port_is_free() -> None:
     place = place_in(["serve", "--port", "{port}"])
     (host, port) = ("127.0.0.1", int(place.value))
-    assert place.words(["--port", "{port}"]) == ["--port", str(port)]
+    assert place.arguments(["--port", "{port}"]) == ["--port", str(port)]
     assert place.address == f"{host}:{port}"
     with socket.create_server((host, port)):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import trio
 
 from deadlined import Conn, Listener, open_tcp_listeners
-from deadlined.http import Limits, Response, ResponseReader
+from deadlined.http import Limits
 from deadlined.http.forwarded import TrustedProxies
 from deadlined.proxy import Address, Proxy, ProxyLimits, ProxyTimeouts
 from tests.support.conformance import Loop, Tasks
 from tests.support.conformance_http import Site, site_of
+from tests.support.http import Client, post
 from tests.support.net import LOCALHOST
 
 INF = float("inf")
@@ -23,7 +25,10 @@ OFF = {
     "upstream_idle": INF,
     "upstream_queue": INF,
     "upstream_per_try": INF,
+    "upstream_reuse": INF,
 }
+
+POST = post(3) + b"abc"
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine"
 
@@ -33,7 +38,7 @@ class Peer:
 
     def __init__(self, conn: Conn) -> None:
         self.conn = conn
-        self._held = b""
+        self._held = bytearray()
 
     async def head(self) -> bytes:
         """Return the next head, its empty line included."""
@@ -42,22 +47,22 @@ class Peer:
     async def until(self, end: bytes) -> bytes:
         """Return what comes up to `end`. EOFError if the proxy ends before it, BrokenResourceError if it resets."""
         while end not in self._held:
-            data = await self.conn.receive_some()
-            if not data:
-                raise EOFError(self._held)
-            self._held += data
-        found, _, self._held = self._held.partition(end)
-        return found + end
+            await self._receive()
+        return await self.read(self._held.index(end) + len(end))
 
     async def read(self, size: int) -> bytes:
         """Return the next `size` bytes."""
         while len(self._held) < size:
-            data = await self.conn.receive_some()
-            if not data:
-                raise EOFError(self._held)
-            self._held += data
-        found, self._held = self._held[:size], self._held[size:]
+            await self._receive()
+        found = bytes(self._held[:size])
+        del self._held[:size]
         return found
+
+    async def _receive(self) -> None:
+        data = await self.conn.receive_some()
+        if not data:
+            raise EOFError(bytes(self._held))
+        self._held += data
 
     async def end(self) -> str:
         """Read to the end: "eof" or "reset"."""
@@ -157,10 +162,8 @@ async def guarding(
             upstream.close()
 
 
-def read(data: bytes, method: str = "GET") -> Response:
-    """Parse the head of a response."""
-    reader = ResponseReader(Limits())
-    reader.feed(data)
-    response = reader.next_response(method)
-    assert response is not None
-    return response
+async def problem(client: Client) -> tuple[int, str]:
+    """Return the status and the reason of an answer of the proxy itself."""
+    response = await client.response()
+    assert response.headers["content-type"] == "application/problem+json"
+    return response.status, json.loads(response.body)["reason"]

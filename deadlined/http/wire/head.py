@@ -143,7 +143,7 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
         raise BadRequest(505, "only HTTP/1.0 and HTTP/1.1 are supported")
     if method == "CONNECT":
         # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
-        raise BadRequest(501, "this server is not a proxy: CONNECT is not implemented")
+        raise BadRequest(501, "CONNECT is not implemented: this server makes no connections for its clients")
     host = connection = length = encoding = expectation = upgrade = None
     for name, value in headers:
         if name not in _HEEDED:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadRequest, BadResponse, TruncatedResponse
 from ..timeouts import Limits
 from .chunks import LARGEST, ChunkDecoder
 from .response_head import EXAMPLE, PHRASE, STATUS_END, Response, advance_head, check_beginning, read_head
@@ -245,5 +245,5 @@ class ResponseReader:
             self._replace(b"")
 
 
-def _cut() -> BadResponse:
-    return BadResponse("it has ended too early")
+def _cut() -> TruncatedResponse:
+    return TruncatedResponse("it has ended too early")

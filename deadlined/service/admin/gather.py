@@ -36,6 +36,12 @@ class Serving:
     stalls: Callable[[], int]
     proxied: Callable[[], ProxyStatistics | None] = lambda: None
 
+    @property
+    def available(self) -> bool:
+        """False while requests cannot be answered, because the command of a guard does not run."""
+        proxied = self.proxied()
+        return proxied is None or any(upstream.available for upstream in proxied.upstreams)
+
     async def answer(self, question: Question, worker: int) -> Answer:
         """Answer as the worker process number `worker`, and let other tasks run meanwhile."""
         work = Pieces(self.server.open_connections)

@@ -67,7 +67,8 @@ class LocalService(Service):
             self._drain()
         reloaded = self._reload() if question.what == "reload" else None
         answer = await self._answer(question) if question.what not in ("status", "reload") else None
-        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=self.status == "ready", answer=answer)
+        ready = self.status == "ready" and self.serving is not None and self.serving.available
+        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=ready, answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 
     async def reply(self, question: bytes, worker: int) -> bytes:

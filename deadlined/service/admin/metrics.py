@@ -163,7 +163,8 @@ def _upstreams(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
     """Make the metrics of a proxy."""
     counters = totals.upstreams
     tries = {address: one.tries for address, one in counters.items()}
-    yield _counters("deadlined_upstream_tries", "Requests that were sent to an upstream.", "upstream", tries)
+    text = "Requests for an upstream, also those that are sent again or find no connection."
+    yield _counters("deadlined_upstream_tries", text, "upstream", tries)
     connects = {address: one.connects for address, one in counters.items()}
     yield _counters("deadlined_upstream_connects", "Connections to an upstream.", "upstream", connects)
     failures = CounterMetricFamily(

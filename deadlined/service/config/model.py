@@ -334,6 +334,7 @@ HELP = {
     "upstream_first_byte": "Time for an upstream to answer, from the end of the request to the end of the head.",
     "upstream_idle": "Longest silence of an upstream in the middle of a body, or while it must take one.",
     "upstream_queue": "Time that a request may wait for an upstream that can take it; then the response is 503.",
+    "upstream_reuse": "Time that an idle connection is kept, unless the upstream says how long it keeps it itself.",
     "upstream_per_try": "Time for one try; then a request that may be repeated is tried once more.",
     "upstream_connections": "Requests that each upstream has at most at once; others wait.",
     "max_head": "Bytes of a request's head; more is answered with 431.",

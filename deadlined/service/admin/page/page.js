@@ -27,7 +27,7 @@ const REASONS = {
   message_too_large: "A message of a websocket, or a frame of one, was larger than the limit.",
   keepalive_limit: "The connection had as many requests as it may have.",
   server_error: "The application has failed; its log says why.",
-  upstream_failed: "The upstream of a proxy has failed in the middle of a response; the log says how.",
+  upstream_failed: "The upstream of a proxy has failed in the middle of a response or a tunnel; the log says how.",
   done: "One side has asked for the end after a response. This is normal.",
 };
 

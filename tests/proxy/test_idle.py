@@ -1,0 +1,160 @@
+"""Idle connections to an upstream: how long they are kept, which is used, and what happens if one ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.http import GET
+from tests.support.proxy import OK, POST, guarding, problem
+
+
+@on_each_loop
+async def test_a_stale_idle_connection_is_replaced_and_is_nobodys_failure(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        # the request and the end cross each other
+        await client.send(GET)
+        await peer.head()
+        await peer.conn.aclose()
+        await (await guarded.upstream.accept()).answer()
+        assert (await client.response()).status == 200
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_a_post_on_a_stale_connection_is_not_sent_twice(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        await client.send(POST)
+        await peer.head()
+        await peer.conn.aclose()
+        assert (await problem(client))[0] == 502
+        assert guarded.upstream.accepted == 1
+
+
+@on_each_loop
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 200 OK\r\n\r\n", b""], ids=["bytes", "end"])
+async def test_an_idle_connection_on_which_anything_comes_is_closed(loop: Loop, noise: bytes) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        if noise:
+            await peer.send(noise)
+        else:
+            await peer.conn.send_eof()
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].idle == 0)
+        assert await peer.end() in ("eof", "reset")
+        await client.send(POST)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        assert (await client.response()).body == b"fine"
+
+
+@on_each_loop
+async def test_an_idle_connection_is_closed_in_time(loop: Loop) -> None:
+    async with guarding(loop, upstream_reuse=1.5) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        due = loop.after(1.5)
+        assert await peer.end() == "eof"
+        assert loop.is_at(due)
+        assert guarded.proxy.statistics().upstreams[0].idle == 0
+
+
+@on_each_loop
+@pytest.mark.parametrize(("announced", "kept"), [(b"timeout=60, max=100", 59), (b"timeout=1", 0), (b"timeout=900", 60)])
+async def test_an_idle_connection_is_kept_as_long_as_its_upstream_says(loop: Loop, announced: bytes, kept: int) -> None:
+    if not loop.is_virtual:
+        # the fields are in real seconds
+        return
+    async with guarding(loop, upstream_reuse=1.5) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: " + announced + b"\r\n\r\n"))
+        await client.response()
+        due = loop.after(kept)
+        assert await peer.end() == "eof"
+        assert loop.is_at(due)
+
+
+@on_each_loop
+async def test_the_idle_connection_that_was_used_last_is_used_first(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        clients = [await guarded.site.connect() for _ in range(2)]
+        peers = []
+        for client in clients:
+            await client.send(GET)
+            peers.append(await guarded.upstream.accept())
+        for client, peer in zip(clients, peers, strict=True):
+            await peer.answer()
+            await client.response()
+        await clients[0].send(GET)
+        await peers[1].answer()
+        assert (await clients[0].response()).status == 200
+
+
+@on_each_loop
+async def test_a_refusal_after_a_stale_connection_counts_as_any_other(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        await client.send(GET)
+        await peer.head()
+        guarded.upstream.stop()
+        due = loop.after(0.1)
+        await peer.conn.aclose()
+        assert await problem(client) == (502, "upstream_connect_failed")
+        # it was given a moment to start again
+        assert not loop.is_virtual or loop.is_at(due)
+        (statistics,) = guarded.proxy.statistics().upstreams
+        assert (statistics.failures, statistics.tries) == ({"upstream_connect_failed": 2}, 4)
+
+
+@on_each_loop
+async def test_a_connection_that_is_lost_long_after_the_request_was_not_stale(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer()
+        await client.response()
+        await client.send(GET)
+        await peer.head()
+        await loop.sleep(200)
+        peer.conn.abort()
+        await (await guarded.upstream.accept()).answer()
+        assert (await client.response()).status == 200
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_reset": 1}
+
+
+@on_each_loop
+async def test_a_connection_that_ends_while_its_upstream_is_not_available_is_not_kept(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        guarded.proxy.set_available(guarded.upstream.address, False)
+        await peer.send(OK)
+        assert (await client.response()).status == 200
+        assert await peer.end() == "eof"
+        assert guarded.proxy.statistics().upstreams[0].idle == 0

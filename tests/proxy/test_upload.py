@@ -1,0 +1,155 @@
+"""A body that is sent while its response is awaited: its deadlines, and both ends that stall or leave."""
+
+from __future__ import annotations
+
+from deadlined.http import Reason
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.http import CHUNKED_POST, chunk, post
+from tests.support.proxy import OK, guarding, problem
+
+
+@on_each_loop
+async def test_the_time_for_an_answer_begins_when_the_body_is_sent(loop: Loop) -> None:
+    async with guarding(loop, upstream_first_byte=10) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(2))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await loop.sleep(30)
+        await client.send(b"a")
+        await peer.read(1)
+        await loop.sleep(30)
+        await client.send(b"b")
+        await peer.read(1)
+        due = loop.after(10)
+        assert await problem(client) == (504, "upstream_first_byte_timeout")
+        assert loop.is_at(due)
+
+
+@on_each_loop
+async def test_an_upstream_that_refuses_a_long_body_may_have_answered(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(10_000_000) + bytes(1000))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await peer.read(1000)
+        await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await peer.conn.aclose()
+        guarded.tasks.start(client.send_what_is_taken, bytes(1_000_000))
+        assert (await client.response()).status == 413
+
+
+@on_each_loop
+async def test_the_time_for_a_body_is_not_forgotten_between_two_sends(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=60) as guarded:
+        client = await guarded.site.connect()
+        await client.send(CHUNKED_POST)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        big = chunk(bytes(20_000_000))
+        sending = guarded.tasks.start(client.send, big)
+        # the proxy must wait for the upstream
+        await loop.sleep(5)
+        await peer.read(len(big))
+        await sending.succeeds()
+        # and then for the client, which may take its time
+        await loop.sleep(100)
+        await client.send(chunk(b""))
+        await peer.until(b"0\r\n\r\n")
+        await peer.send(OK)
+        assert (await client.response()).status == 200
+
+
+@on_each_loop
+async def test_the_silence_of_a_response_counts_from_the_end_of_the_body_on(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=60) as guarded:
+        client = await guarded.site.connect()
+        await client.send(CHUNKED_POST)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"begin"))
+        assert (await client.receive()).endswith(chunk(b"begin"))
+        # the upstream waits for its client
+        await loop.sleep(200)
+        await client.send(chunk(b""))
+        await peer.read(5)
+        await loop.sleep(1)
+        # bytes that are no piece of the body yet
+        await peer.send(b"5\r\n")
+        due = loop.after(60)
+        assert await client.end() == "reset"
+        assert loop.is_at(due)
+
+
+@on_each_loop
+async def test_an_upstream_that_reads_no_body_may_still_answer_slowly(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=10) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(50_000_000))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
+        guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
+        for _ in range(10):
+            await loop.sleep(3)
+            await peer.send(b"x" * 10)
+        assert len((await client.response()).body) == 100
+        # half a request may be on the way there
+        assert guarded.proxy.statistics().upstreams[0].idle == 0
+
+
+@on_each_loop
+async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=10) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(50_000_000))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        due = loop.after(11)
+        guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
+        assert await problem(client) == (504, "upstream_idle_timeout")
+        assert not loop.is_virtual or loop.is_at(due)
+
+
+@on_each_loop
+async def test_a_try_ends_in_time_while_the_body_is_sent(loop: Loop) -> None:
+    async with guarding(loop, upstream_per_try=5) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(2))
+        peer = await guarded.upstream.accept()
+        due = loop.after(5)
+        await peer.head()
+        assert await problem(client) == (504, "upstream_per_try_timeout")
+        assert loop.is_at(due)
+
+
+@on_each_loop
+async def test_a_body_in_very_small_chunks_is_sent_together(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(CHUNKED_POST)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        body = chunk(b"a") * 5000 + chunk(b"")
+        await client.send(body)
+        assert await peer.until(b"0\r\n\r\n") == body
+        await peer.send(OK)
+        assert (await client.response()).status == 200
+
+
+@on_each_loop
+async def test_a_client_that_leaves_while_its_upstream_reads_nothing_frees_it(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(post(50_000_000))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        sending = guarded.tasks.start(client.send, bytes(50_000_000))
+        await loop.sleep(5)
+        assert sending.pending
+        sending.cancel()
+        await sending.wait()
+        client.reset()
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
+        assert await guarded.site.reason() is Reason.CLIENT_RESET
