@@ -54,17 +54,17 @@ class Upstream:
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address: Final = address
-        self.active = 0
-        self.available = True
+        self.active: int = 0
+        self.available: bool = True
         # when an ejection ends, absolute; -inf if there is none
-        self.ejected_until = float("-inf")
+        self.ejected_until: float = float("-inf")
         self._clock: Final = clock
         # the one that was used last is the last one, and is used first
         self._idle: list[UpstreamConnection] = []
-        self._in_a_row = 0
-        self._ejections = 0
-        self._tries = 0
-        self._connects = 0
+        self._in_a_row: int = 0
+        self._ejections: int = 0
+        self._tries: int = 0
+        self._connects: int = 0
         self._failures: Counter[str] = Counter()
 
     @property

@@ -31,7 +31,7 @@ class Application(Content):
         self._log = log
         self._page = LivePage()
         self._ending = ExitStack()
-        self.title = "the live page of its own connections" if config.app is None else config.app
+        self.title: str = "the live page of its own connections" if config.app is None else config.app
         self._app = _load(config) or self._page
         self._lifespan = Lifespan(self._app)
 

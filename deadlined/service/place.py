@@ -56,8 +56,8 @@ class SocketPlace(Place):
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="deadlined-"))
         self._socket = self._directory / "socket"
-        self.value = str(self._socket)
-        self.address = f"unix:{self._socket}"
+        self.value: str = str(self._socket)
+        self.address: str = f"unix:{self._socket}"
 
     async def connect(self, deadline: float) -> Conn:
         return await open_unix_stream(self._socket, deadline=deadline)
@@ -77,8 +77,8 @@ class PortPlace(Place):
 
     def __init__(self) -> None:
         self._port = free_port(_HOST, 0)
-        self.value = str(self._port)
-        self.address = f"{_HOST}:{self._port}"
+        self.value: str = str(self._port)
+        self.address: str = f"{_HOST}:{self._port}"
 
     async def connect(self, deadline: float) -> Conn:
         return await open_tcp_stream(_HOST, self._port, deadline=deadline)

@@ -29,7 +29,7 @@ class Upstreams(Content):
 
     def __init__(self, config: ServeConfig) -> None:
         self._config = config
-        self.title = f"proxy to {', '.join(config.upstream)}"
+        self.title: str = f"proxy to {', '.join(config.upstream)}"
 
     async def __aenter__(self) -> Handler:
         return self._open(self._config.upstream)
@@ -72,7 +72,7 @@ class Command(Upstreams):
     def __init__(self, config: ServeConfig, log: Log) -> None:
         super().__init__(config)
         self._log = log
-        self.title = f"proxy to {shlex.join(config.command)}"
+        self.title: str = f"proxy to {shlex.join(config.command)}"
 
     # Ctrl-C must not come between the start of the command and the block that ends it
     @protected_from_interrupts
