@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
@@ -66,12 +66,19 @@ async def test_a_host_decides_on_the_families(host: str | bytes | None, families
         await close_all(listeners)
 
 
+def port_free_everywhere() -> int:
+    """Return a port that nobody uses over either family: a free one of IPv6 may have a connection of IPv4."""
+    while True:
+        with socket.create_server(("::", 0), family=socket.AF_INET6) as listening:
+            port: int = listening.getsockname()[1]
+            with suppress(OSError), socket.create_server(("0.0.0.0", port)):
+                return port
+
+
 @needs_ipv6
 async def test_all_interfaces_can_share_one_port_number() -> None:
     """Over IPv6 a listener keeps to IPv6, so that the IPv4 one has the number, too."""
-    (first,) = await open_tcp_listeners(0, host="::")
-    port = port_of(first)
-    await first.aclose()
+    port = port_free_everywhere()
     listeners = await open_tcp_listeners(port)
     try:
         assert [port_of(listener) for listener in listeners] == [port, port]
@@ -120,8 +127,8 @@ async def test_a_port_is_an_int() -> None:
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")])
 async def test_a_port_in_use_is_an_error_and_nothing_stays_open(family: socket.AddressFamily, host: str) -> None:
     """Over the other family the port is free: in one of the two cases it is listened on first, and must be let go."""
-    with socket.create_server((host, 0), family=family) as taken:
-        port = taken.getsockname()[1]
+    port = port_free_everywhere()
+    with socket.create_server((host, port), family=family):
         with pytest.raises(OSError, match="in use") as caught:
             await open_tcp_listeners(port)
         assert caught.value.errno == errno.EADDRINUSE
