@@ -15,7 +15,7 @@ from deadlined.http.forwarded import TrustedProxies
 from deadlined.proxy import Address, Proxy, ProxyLimits, ProxyTimeouts
 from tests.support.conformance import Loop, Tasks
 from tests.support.conformance_http import Site, site_of
-from tests.support.http import Client, post
+from tests.support.http import GET, Client, post
 from tests.support.net import LOCALHOST
 
 INF = float("inf")
@@ -130,6 +130,15 @@ class Guarded:
     @property
     def upstream(self) -> Played:
         return self.upstreams[0]
+
+    async def used_once(self) -> tuple[Client, Peer]:
+        """Return a client that was answered, and the upstream's end of the connection that is idle now."""
+        client = await self.site.connect()
+        await client.send(GET)
+        peer = await self.upstream.accept()
+        await peer.answer()
+        await client.response()
+        return client, peer
 
 
 @asynccontextmanager
