@@ -1,7 +1,7 @@
 """How far one try of a request has come, and so until when its upstream must send more.
 
 Facts      The body of a request may still be sent while the response comes; the two end in any order.
-Hazard     Two tasks that set one deadline forget each other's.
+Hazard     Two tasks that set one deadline overwrite each other's.
 Answer     The deadline follows from the progress alone, in one function. Who waits asks it before each wait; who makes
            progress meanwhile applies it anew.
 Cost       A few comparisons per wait.
@@ -15,13 +15,13 @@ from ..net import Conn
 from ..poll import Clock
 from .options import INF, ProxyTimeouts
 
-# seconds in which the response must come after the request could not be sent: an upstream that refuses a body may have
-# answered before it has closed
+# seconds for the head of the response after the rest of the request could not be sent, for whatever reason: an upstream
+# that refuses a body may have answered before it has closed
 REFUSAL: Final = 1.0
 
 
 class Progress:
-    """The progress of one try on `conn`, which must have its response's head by `deadline`."""
+    """The progress of one try on `conn`. The try must have the head of its response by `deadline`."""
 
     __slots__ = ("_clock", "_conn", "_timeouts", "deadline", "head_came", "refused", "sent_at")
 
@@ -33,22 +33,24 @@ class Progress:
         # when the whole request was sent, or the rest of it could not be sent (`refused`); inf before
         self.sent_at: float = INF
         self.refused: bool = False
-        # the head of the response has come
+        # the head of the response has come. Who sets it calls `apply` before the next wait
         self.head_came: bool = False
 
     def note_sent(self, refused: bool = False) -> None:
-        """Note that nothing more is sent, and apply the deadline that follows from that."""
+        """Note that no more of the request will be sent: all of it was, or (`refused`) the rest cannot be. Apply the
+        deadline that follows from that."""
         self.sent_at = self._clock.now()
         self.refused = refused
         self.apply()
 
     def apply(self) -> None:
-        """Set the time by which the upstream must send something."""
+        """Set the read deadline of the connection."""
         self._conn.set_read_deadline(self.read_deadline(self._clock.now()))
 
     def read_deadline(self, now: float) -> float:
-        """Return when the upstream must have sent something, if it is waited for from `now` on. While it may wait for
-        more of the request, only `deadline` counts."""
+        """Return when the upstream must have sent the whole head or, after it, the next bytes, if these are waited for
+        from `now` on. While more of the request may be sent, only `deadline` counts before the head, and nothing after
+        it."""
         if self.head_came:
             return INF if self.sent_at == INF else now + self._timeouts.upstream_idle
         answered_by = self.sent_at + (REFUSAL if self.refused else self._timeouts.upstream_first_byte)

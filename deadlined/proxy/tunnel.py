@@ -3,11 +3,12 @@
 Facts      After a 101 nobody but the two ends knows what the bytes mean, or when one of them is at fault.
 Hazard     A peer that does not read must not fill the memory. A tunnel whose ends are gone, or have forgotten it, holds
            two connections.
-Answer     What one end does not take is not read from the other. A tunnel on which nothing comes from either end for
-           the `idle` time of the server ends. If the client has ended its side, the upstream learns of it, and has
-           GRACE seconds to end its own; if the upstream has, the tunnel ends.
-Cost       The task of the handler that has asked for the upgrade reads from the upstream; what the client sends is
-           passed on in the poller's call.
+Answer     While more than LIMIT bytes wait for one end, the other is not read. A tunnel ends if nothing is read from
+           either end for the `idle` time of the server. If the client ends its side, the upstream is told once it has
+           taken what came before, and the tunnel ends at the latest GRACE seconds after the client's end; if the
+           upstream ends its side, the tunnel ends, and what the upstream has not taken is lost.
+Cost       The task of the handler that has asked for the upgrade reads from the upstream. What the client sends is
+           passed on in the poller's call, as far as the upstream takes it at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .connection import UpstreamConnection
 from .errors import Failure, UpstreamError
 from .options import INF
 
-# seconds that a tunnel lives on after its client has ended its side
+# seconds, at most, from the client's end until the tunnel ends
 GRACE: Final = 5.0
 
 
@@ -56,12 +57,12 @@ class Tunnel(Upgraded):
         return host
 
     async def run(self) -> None:
-        """Send what the upstream sends to the client, until either has ended. Call it after the exchange was
-        upgraded."""
+        """Send what the upstream sends to the client, until the upstream has ended its side or the tunnel has ended.
+        Call it after the exchange was upgraded; when the handler returns then, `handler_left` ends the tunnel."""
         try:
             await self._run()
         except UpstreamError as error:
-            # or because the tunnel has ended
+            # it is also raised if the end of the tunnel has aborted the connection: then `fail` does nothing
             self.fail(error.failure)
 
     async def _run(self) -> None:
@@ -73,6 +74,7 @@ class Tunnel(Upgraded):
             self._heard = self._clock.now()
             output.append(data)
             if not self._host.flush_soon(True):
+                # the sender must wait: too much is pending, or others must run
                 if output.size > LIMIT:
                     await output.wait(LIMIT)
                 else:
@@ -92,7 +94,7 @@ class Tunnel(Upgraded):
     # for what the client has sent
 
     def upstream_took_all(self) -> None:
-        """Note that the upstream has taken what it had to wait for: read on from the client."""
+        """Note that nothing waits for the upstream any more: read on from the client."""
         self._end_upward()
         if not self._client_ended:
             self._host.read_on()
@@ -138,16 +140,16 @@ class Tunnel(Upgraded):
     def handler_left(self, failed: bool) -> None:
         if not self._closed:
             # the client may still be sending, and must be able to read what has been sent to it
-            self._host.end_upgraded(Reason.UPSTREAM_FAILED if failed else Reason.DONE, 0.0, True)
+            self._host.end_upgraded(Reason.SERVER_ERROR if failed else Reason.DONE, 0.0, True)
 
     def handler_expired(self, lateness: float) -> None:
         self.end(Reason.HANDLER_TIMEOUT, lateness)
 
     def output_sent(self) -> None:
-        """Do nothing: `run` waits for it."""
+        """Do nothing: `run` waits while too much is pending."""
 
     def drain(self) -> None:
-        """Do nothing: only the two ends can end their protocol before the drain's deadline."""
+        """Do nothing: only the two ends can end their protocol. At the drain's deadline the server cuts the tunnel."""
 
     @property
     def closed_by_handler(self) -> bool:
@@ -169,7 +171,7 @@ class Tunnel(Upgraded):
         now = self._clock.now()
         if self.deadline > now:
             self._arm()
-        elif self._client_ended:
+        elif self._end_by <= now:
             self.end(Reason.CLIENT_CLOSED)
         else:
             self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))

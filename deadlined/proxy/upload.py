@@ -1,4 +1,4 @@
-"""The body of a request, sent to an upstream while its response is awaited."""
+"""The body of a request, sent to an upstream while its response is awaited or received."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .connection import UpstreamConnection
 from .errors import UpstreamError
 from .progress import Progress
 
-# bytes that are sent by one system call, if they have come already, and pieces: a client may send very small ones
+# pieces that have come already are joined until there are so many bytes or pieces: a client may send very small ones
 _JOINED: Final = 64 * 1024
 _MANY: Final = 256
 
 
 class Upload:
-    """Sends `begun`, the head with what has come of the body, and then the rest of it, and notes that in `progress`.
-    The upstream must take more every `idle` seconds."""
+    """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in
+    `progress` when that has ended. The upstream must take some of it every `idle` seconds."""
 
     __slots__ = ("_begun", "_connection", "_exchange", "_idle", "_progress", "done", "error")
 
@@ -29,13 +29,14 @@ class Upload:
         self._begun = begun
         self._progress = progress
         self._idle = idle
-        # the whole body was sent
+        # head and body were handed to the connection
         self.done: bool = False
         # why it could not be sent
         self.error: UpstreamError | None = None
 
     async def run(self) -> None:
-        """Send the body. Raise Disconnected if the client is gone or does not send it."""
+        """Send it. What the upstream does wrong is kept in `error`, for who awaits the response. Raise Disconnected if
+        the client is gone or does not send the body; then the whole try is over."""
         try:
             await self._send()
         except UpstreamError as error:
@@ -53,7 +54,8 @@ class Upload:
             await checkpoint()
 
     async def _next_pieces(self) -> bytes:
-        """Receive the next piece of the body, and what has come with it."""
+        """Receive the next piece of the body, and what has come with it. The body is done only with a piece that is
+        returned, which may be empty."""
         exchange = self._exchange
         chunked = exchange.request.chunked
         pieces = [framed(await exchange.receive(), chunked, exchange.body_done)]
@@ -68,7 +70,7 @@ class Upload:
 
 
 def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:
-    """Return the bytes to send for a piece of a body, which may be empty."""
+    """Return the bytes to send for a piece of a body; the piece may be empty."""
     if not chunked:
         return piece
     start = chunk(piece) if piece else b""
