@@ -73,7 +73,8 @@ class Stopper:
         self._reload = reload
         self._begin = begin
         self._end = end
-        self._signalled = False
+        # the signal that begins the drain
+        self._first: signal.Signals | None = None
         self._call_soon = call_soon()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -94,15 +95,22 @@ class Stopper:
         self._hangup.leave()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self._signalled:
+        if self._first is not None:
+            if number == signal.SIGHUP:
+                # it came first, and SIGTERM has interrupted its handler
+                self._first = signal.SIGHUP
             if self._end is not None:
                 self._call_soon(self._end)
             return
-        self._signalled = True
+        self._first = signal.Signals(number)
         drain = self._drain()
         if drain < math.inf:
             _end_later(drain)
-        self._call_soon(self._begin, signal.Signals(number).name)
+        self._call_soon(self._begin_drain)
+
+    def _begin_drain(self) -> None:
+        assert self._first is not None
+        self._begin(self._first.name)
 
 
 def _end_later(drain: float) -> None:

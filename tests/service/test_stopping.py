@@ -1,11 +1,47 @@
-"""How long a drain that a signal begins keeps idle connections."""
+"""Which signal begins a drain, and how long it keeps idle connections."""
 
 from __future__ import annotations
 
+import math
+import signal
+from collections.abc import Iterator
+
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
-from deadlined.service.stopping import REPLACED_GRACE, reuse_grace
+from deadlined.service.hangup import Hangup
+from deadlined.service.stopping import REPLACED_GRACE, Stopper, reuse_grace
+
+
+@pytest.fixture
+def hangup() -> Iterator[Hangup]:
+    """A handler of SIGHUP in a process that has a supervisor; the handlers of before are restored."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    yield Hangup(supervised=True)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("signals", "first"),
+    [
+        ([signal.SIGHUP, signal.SIGTERM], "SIGHUP"),
+        # a handler is interrupted by the next signal before its first step
+        ([signal.SIGTERM, signal.SIGHUP], "SIGHUP"),
+        ([signal.SIGTERM, signal.SIGTERM], "SIGTERM"),
+        ([signal.SIGINT, signal.SIGTERM], "SIGINT"),
+    ],
+)
+async def test_one_that_is_replaced_knows_it_in_whichever_order_its_handlers_run(
+    signals: list[signal.Signals], first: str, hangup: Hangup
+) -> None:
+    begun: list[str] = []
+    with Stopper(lambda: math.inf, begun.append, None, hangup, bool):
+        for number in signals:
+            signal.raise_signal(number)
+        await wait_all_tasks_blocked(0.01)
+    assert begun == [first]
 
 
 @pytest.mark.parametrize(
