@@ -72,6 +72,7 @@ COMPILED = [
     "http/heads.py",
     "http/inbox.py",
     "http/output.py",
+    "http/owner.py",
     "http/peer.py",
     "http/policy.py",
     "http/pool.py",

@@ -9,7 +9,7 @@ from .exchange import Exchange
 from .policy import REUSE_GRACE, RULES, Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
-from .seams import ExchangeHost, Upgraded
+from .seams import ExchangeHost, Responder, Upgraded
 from .server import HttpServer
 from .state import Phase, Reason
 from .survey import Survey
@@ -40,6 +40,7 @@ __all__ = [
     "Reason",
     "Request",
     "RequestRecord",
+    "Responder",
     "Response",
     "ResponseCut",
     "ResponseError",

@@ -6,7 +6,6 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
@@ -23,8 +22,8 @@ from .policy import Action, Rule
 from .records import ConnectionInfo, ConnectionRecord, RequestRecord
 from .reporting import notify
 from .routes import Choice
-from .seams import ExchangeHost, HandlerTask, Upgraded
-from .settings import Handler, Settings
+from .seams import ExchangeHost, Responder, Upgraded
+from .settings import Settings
 from .state import (
     CLOSED,
     DEAD,
@@ -42,78 +41,6 @@ from .state import (
 from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of, peer_name, server_address_of
 from .wire import RequestParser, canned
-
-
-class ConnectionTask(HandlerTask):
-    """What a connection asks of the task that runs it. An abstract base class."""
-
-    def run_handler(self, handler: Handler, exchange: Exchange) -> Awaitable[object]:
-        """Return an awaitable that calls the handler in a context of its own. The caller awaits it and then calls
-        `handler_left`, also after an exception."""
-        raise NotImplementedError
-
-    def close_generators(self) -> Awaitable[None] | None:
-        """Return an awaitable that closes the async generators which the handler has abandoned, None if there are
-        none."""
-        raise NotImplementedError
-
-    @property
-    def fresh(self) -> bool:
-        """True if the task may run a handler."""
-        raise NotImplementedError
-
-    def handler_left(self) -> bool:
-        """Note that the handler has returned or failed. Return False if the task must not be used again."""
-        raise NotImplementedError
-
-    def flush_later(self, connection: ConnectionBase) -> bool:
-        """Have `connection.flush` called at the end of this turn of the event loop. Return False if the caller must
-        flush at once."""
-        raise NotImplementedError
-
-    def turn_is_long(self) -> bool:
-        """Return True if a handler that sends one piece after another must let other tasks run."""
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Forget the connection, which goes on without this task."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Cancel the handler. The task ends with it."""
-        raise NotImplementedError
-
-
-class ConnectionOwner:
-    """What a connection tells the server. An abstract base class."""
-
-    def schedule(self, connection: ConnectionBase) -> None:
-        """Let a task call `connection.run` soon."""
-        raise NotImplementedError
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function()` in a later step of the event loop."""
-        raise NotImplementedError
-
-    def request_done(self) -> None:
-        """Note that an exchange is over."""
-        raise NotImplementedError
-
-    def handler_detached(self) -> None:
-        """Note that a connection goes on without its handler, which still runs."""
-        raise NotImplementedError
-
-    def handler_finished(self) -> None:
-        """Note that a detached handler has returned or failed."""
-        raise NotImplementedError
-
-    def handler_cut(self) -> None:
-        """Note that a handler has ended that had served an upgrade, or whose exchange had been cut off."""
-        raise NotImplementedError
-
-    def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
-        """Note that a connection is over. `lateness`: seconds by which the deadline that cut it was late, or 0.0."""
-        raise NotImplementedError
 
 
 class ConnectionBase(ExchangeHost):
@@ -144,6 +71,8 @@ class ConnectionBase(ExchangeHost):
         self._lateness = 0.0
         self._ended_at = INF
         self._exchange: Exchange | None = None
+        # who answers the exchange without a task, until it has or a task goes on
+        self._responder: Responder | None = None
         # what has the connection's bytes after an upgrade
         self._upgraded: Upgraded | None = None
         self.output = Output(self)
@@ -309,6 +238,9 @@ class ConnectionBase(ExchangeHost):
             self._advance(ENDED)
             if self._upgraded is not None:
                 self._upgraded.ended(reason)
+            responder, self._responder = self._responder, None
+            if responder is not None:
+                responder.abandon()
 
     def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
         """Do what the policy has decided, without waiting."""

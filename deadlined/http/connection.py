@@ -20,31 +20,29 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from . import policy
-from .base import ConnectionOwner, ConnectionTask
 from .closing import close_gracefully
 from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseCut
 from .exchange import Exchange
 from .handling import run_handler
 from .handshake import tls_handshake
+from .owner import ConnectionOwner, ConnectionTask
 from .policy import RULES
 from .reporting import report
 from .secure import Tls
-from .settings import Settings
+from .settings import Handler, Settings
 from .state import (
     CLOSING,
     DEAD,
-    EXCHANGE,
     EXCHANGE_DONE,
-    HANDLER_LEFT,
     HANDSHAKE,
     HANDSHAKE_DONE,
     HEAD,
     LIVE,
-    QUEUED,
     REQUEST_READ,
     RUNNING,
     SENT,
+    UNATTENDED,
     UPGRADED,
     Phase,
     Reason,
@@ -93,7 +91,7 @@ class Connection(UpgradedConnection):
         try:
             try:
                 if self._exchange is not None or self.state == HANDSHAKE:
-                    await self._resume()
+                    await self._resume(task)
                 else:
                     self._resume_idle()
                 while self._is_run_by(task) and self.state < CLOSING:
@@ -179,8 +177,11 @@ class Connection(UpgradedConnection):
         if not exchange.answered:
             exchange.kill()
             self._cancel_handler()
-        # the socket is closed at once, whatever the handler does with its cancellation
-        self._detach(exchange)
+        if self._task is not None:
+            # the socket is closed at once, whatever the handler does with its cancellation
+            self._detach(exchange)
+        elif self.attendance == UNATTENDED:
+            self._ask_for_task()
 
     def _tell_request_done(self) -> None:
         self._owner.request_done()
@@ -191,11 +192,16 @@ class Connection(UpgradedConnection):
 
     # waiting for a request
 
-    async def _resume(self) -> None:
-        """Go on in a new task: with the TLS handshake, or with an exchange whose handler has left or is detached."""
-        exchange = self._exchange
+    async def _resume(self, task: ConnectionTask) -> None:
+        """Go on in a new task: with the TLS handshake, with an exchange whose Responder needs a task, or with one whose
+        handler has left or is detached."""
+        exchange, responder = self._exchange, self._responder
         if exchange is None:
             await self._handshake()
+        elif responder is not None:
+            self._responder = None
+            self.watch_peer()
+            await self._run_handler(task, exchange, lambda _: responder.run())
         elif self._upgraded is None:
             # a cancelled handler may still wait for the socket: let it leave first
             for _ in range(_STEPS_TO_LEAVE):
@@ -248,15 +254,19 @@ class Connection(UpgradedConnection):
             self._change_task()
 
     async def _serve_request(self, task: ConnectionTask) -> None:
-        """Read a head, run the handler, and finish the exchange. Return early if the connection has gone on in another
-        task."""
+        """Read a head, and let the request be answered: without `task` if possible, else by the handler."""
         request = self.reader.next_request() or await self._rest_of_head()
         if request is None:
             return
         exchange = self._begin_exchange(request, self._came_at)
+        if not self._begin_responder(exchange):
+            await self._run_handler(task, exchange, self.settings.handler)
+
+    async def _run_handler(self, task: ConnectionTask, exchange: Exchange, handler: Handler) -> None:
+        """Run the handler, and finish the exchange. Return early if the connection has gone on in another task."""
         usable = False
         try:
-            await run_handler(task, self.settings.handler, exchange, self._handler_failed)
+            await run_handler(task, handler, exchange, self._handler_failed)
         finally:
             usable = task.handler_left()
             # also if the handler has ended its task: nothing may detach it any more
@@ -317,26 +327,11 @@ class Connection(UpgradedConnection):
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 
-    def _note_handler_left(self) -> None:
-        """Change the state from EXCHANGE to FINISHING. Do nothing in any other state."""
-        if self.state == EXCHANGE:
-            self.unwatch_peer()
-            self._advance(HANDLER_LEFT)
-
     def _detach(self, exchange: Exchange) -> None:
         """Go on in another task and leave the handler behind in this one."""
         exchange.detach()
         self._owner.handler_detached()
         self._change_task()
-
-    def _change_task(self) -> None:
-        """Release the task, and ask the owner for another one."""
-        self._note_handler_left()
-        if self._task is not None:
-            self._task.release()
-            self._task = None
-        self.attendance = QUEUED
-        self._owner.schedule(self)
 
     async def _finish_exchange(self, exchange: Exchange) -> None:
         """End an exchange whose handler has left: send what is pending, discard the rest of the body, and decide

@@ -144,6 +144,11 @@ class Exchange(ReceivingExchange):
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
+    def go_on(self) -> None:
+        """Let the connection go on after its Responder: if the response is complete to the next request, else in a
+        task, which calls `Responder.run`. For the Responder only."""
+        self._host.go_on()
+
     async def upgrade(self, protocol: Upgraded, headers: Headers) -> None:
         """Answer the request with 101 and `headers`, and hand the connection over to `protocol`. The handler's deadline
         is removed; the handler goes on, and tells `protocol` what to send.

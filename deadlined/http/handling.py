@@ -5,9 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from .base import ConnectionTask
 from .errors import ResponseError, is_disconnect
 from .exchange import Exchange
+from .owner import ConnectionTask
 from .settings import Handler
 from .state import DEAD
 

@@ -24,9 +24,10 @@ from typing import Final
 
 from ..poll import Poller
 from ..runtime import ContainedTask, ContainedTasks
-from .base import ConnectionBase, ConnectionTask
+from .base import ConnectionBase
 from .connection import Connection
 from .heads import HeldHeads
+from .owner import ConnectionTask
 from .reporting import report
 from .timeouts import INF
 
@@ -184,12 +185,13 @@ class WorkerPool:
         if worker in self._idle:
             self._idle.remove(worker)
 
-    def flush_later(self, connection: ConnectionBase, task: ContainedTask) -> bool:
+    def flush_later(self, connection: ConnectionBase, task: ContainedTask | None) -> bool:
         """Have `connection.flush` called when the turn ends, or when more is to be sent and the first has waited for
-        _LONGEST_TURN. `task` runs the connection. Return False if it must flush at once: because handlers block, or
-        nothing would notice the end of the caller's turn, which is so on trio if the caller is not `task`."""
+        _LONGEST_TURN. `task` runs the connection; None if it has no task. Return False if it must flush at once:
+        because handlers block, or nothing would notice the end of the caller's turn, which is so on trio if the caller
+        is another task than `task`."""
         tasks = self.tasks
-        if tasks.parks and not task.runs_now:
+        if tasks.parks and task is not None and not task.runs_now:
             # no hook is called when the caller suspends
             return False
         now = self.poller.clock.now()
@@ -201,7 +203,7 @@ class WorkerPool:
         if not self._unflushed:
             self._unflushed_since = now
             # one call for the output of all tasks that run in this turn
-            if not tasks.parks or self._workers - len(self._idle) > _MANY:
+            if task is None or not tasks.parks or self._workers - len(self._idle) > _MANY:
                 self._call_end()
         elif now - self._unflushed_since > _LONGEST_TURN:
             self.flush()

@@ -1,5 +1,5 @@
-"""What an exchange asks of its connection and of the task that runs its handler, and what a connection asks of the
-protocol that it is upgraded to: abstract base classes.
+"""What an exchange asks of its connection and of the task that runs its handler, and what a connection asks of who
+answers without a task and of the protocol that it is upgraded to: abstract base classes.
 
 The exchange is given an object of the first two. So it imports neither `connection` nor `worker`, and a handler cannot
 reach the server through its exchange.
@@ -7,7 +7,7 @@ reach the server through its exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ..runtime import Host
 from .dates import DateLine
@@ -42,6 +42,27 @@ class HandlerTask:
     def receive_ended(self) -> None:
         """Note that a receive of the handler has ended after the response was sent. It was what kept the connection
         from going on without the handler."""
+        raise NotImplementedError
+
+
+class Responder:
+    """Answers one exchange by callbacks, in no task, as far as that needs no wait. An abstract base class.
+
+    It uses what of the exchange does not wait, and calls `Exchange.go_on` once the response is complete or it cannot go
+    on without a task. Nothing here may raise.
+    """
+
+    def begin(self) -> None:
+        """Begin: the exchange has no task now. Called once."""
+        raise NotImplementedError
+
+    def run(self) -> Awaitable[object]:
+        """Return an awaitable that goes on in a task as a handler does. It is called at most once, after `go_on`, or
+        because the client has sent something or has left: callbacks may still be due, and must do nothing then."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Give up what the answer has needed: the connection has ended. Neither method is called after this."""
         raise NotImplementedError
 
 
@@ -168,6 +189,10 @@ class ExchangeHost(OutputOwner):
 
     def turn_is_long(self) -> bool:
         """Return True if a handler that sends one piece after another must let other tasks run."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Do what `Exchange.go_on` does."""
         raise NotImplementedError
 
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:

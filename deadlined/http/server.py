@@ -14,17 +14,18 @@ from typing import Any, Final
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
 from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, within
 from ..runtime.forking import Inherited
-from .base import ConnectionBase, ConnectionOwner
+from .base import ConnectionBase
 from .connection import Connection
 from .counts import Counts, HttpStatistics
 from .dates import DateLine
 from .draining import Drain
+from .owner import ConnectionOwner
 from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
 from .records import ConnectionInfo, Observer
 from .reporting import report
 from .routes import Route
-from .settings import Handler, Settings
+from .settings import Handler, Respond, Settings
 from .state import Phase, Reason
 from .survey import Survey
 from .timeouts import INF, Limits, Timeouts
@@ -56,6 +57,9 @@ class HttpServer(ConnectionOwner):
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
 
+    `respond(exchange)` is asked first, once a head is complete, unless the handler has a deadline: if it returns a
+    Responder, that answers, without a task; if None, the handler does. It must not wait, and must not raise.
+
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.
     """
@@ -73,12 +77,14 @@ class HttpServer(ConnectionOwner):
         cancel_on_disconnect: bool = True,
         ws_compression: bool = True,
         on_cut: Callable[[], object] | None = None,
+        respond: Respond | None = None,
     ) -> None:
         self._host: Final = current_host()
         self._drain: Final = Drain()
         self._counts: Final = Counts()
         self._settings = Settings(
             handler=handler,
+            respond=respond,
             timeouts=timeouts or Timeouts(),
             limits=limits or Limits(),
             overrides=tuple(routes),
@@ -269,6 +275,9 @@ class HttpServer(ConnectionOwner):
     def call_soon(self, function: Callable[[], object]) -> None:
         if self._pool is not None:
             self._pool.tasks.call_soon(function)
+
+    def flush_later(self, connection: ConnectionBase) -> bool:
+        return self._pool is not None and self._pool.flush_later(connection, None)
 
     def request_done(self) -> None:
         self._counts.handled += 1

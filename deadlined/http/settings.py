@@ -13,21 +13,27 @@ from .draining import Drain
 from .exchange import Exchange
 from .records import Observer
 from .routes import Route, Routes
+from .seams import Responder
 from .timeouts import Limits, Timeouts, keep_alive_line
 from .wire import HeadParser
 
 Handler = Callable[[Exchange], Awaitable[object]]
 
+# who answers an exchange without a task; None if it is a matter for the handler
+Respond = Callable[[Exchange], Responder | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of a server. `overrides` are for some requests; `routes` has them applied, and is None if there are
-    none. `parse_head` reads the heads of requests. `ssl_context` is None for plain HTTP, `observer` None for no
-    observer. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off.
+    """The options of a server. `respond` is asked before `handler`, unless it is None. `overrides` are for some
+    requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
+    `ssl_context` is None for plain HTTP, `observer` None for no observer. `keep_alive_line` is the header line that
+    advertises `timeouts.idle`, b"" if that is off.
 
     Raises ValueError if two overrides are for the same requests."""
 
     handler: Handler
+    respond: Respond | None
     timeouts: Timeouts
     limits: Limits
     overrides: tuple[Route, ...]

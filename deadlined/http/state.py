@@ -109,7 +109,7 @@ TRANSITIONS: Final = {
 # Attendance of a connection
 QUEUED: Final = 0  # a worker will run it
 RUNNING: Final = 1  # a worker runs it
-UNATTENDED: Final = 2  # no task; the poller calls `on_ready`
+UNATTENDED: Final = 2  # no task; the poller calls `on_ready`, or a Responder answers the exchange
 
 # Body of an exchange, as it is received
 EXPECT_100: Final = 0  # the client waits for `100 Continue` before it sends the body
@@ -141,12 +141,14 @@ def next_state(state: int, event: int) -> int:
     return following
 
 
-def may_be_unattended(state: int, byte_came: bool, unsent: bool = False) -> bool:
+def may_be_unattended(state: int, byte_came: bool, unsent: bool = False, responds: bool = False) -> bool:
     """Return True if the connection may be without a task: it is idle or new, and no byte of the handshake or of the
-    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close; or another
-    protocol has it, which the poller calls."""
+    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close; or a
+    Responder answers (`responds`); or another protocol has it, which the poller calls."""
     if state == FINISHING:
         return unsent
+    if state == EXCHANGE:
+        return responds
     return state == UPGRADED or (state in (IDLE, HEAD, HANDSHAKE) and not byte_came)
 
 

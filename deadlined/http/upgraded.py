@@ -17,12 +17,12 @@ from typing import Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from . import policy
-from .base import ConnectionOwner
 from .dates import DateLine
+from .owner import ConnectionOwner
 from .reporting import report
 from .seams import Upgraded
 from .settings import Settings
-from .state import PROTOCOL_SWITCHED, QUEUED, UPGRADED, Phase, Reason
+from .state import PROTOCOL_SWITCHED, UPGRADED, Phase, Reason
 from .timeouts import INF
 from .waiting import WaitingConnection
 
@@ -100,8 +100,7 @@ class UpgradedConnection(WaitingConnection):
             if self._exchange is not None:
                 # its record does not count the time that the peer takes to leave
                 self._release_exchange(self._exchange)
-            self.attendance = QUEUED
-            self._owner.schedule(self)
+            self._ask_for_task()
         else:
             self.close()
 

@@ -15,9 +15,9 @@ from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..runtime import checkpoint
 from . import policy
-from .base import ConnectionOwner, ConnectionTask
 from .dates import DateLine
 from .exchange import Exchange
+from .owner import ConnectionOwner, ConnectionTask
 from .peer import PeerConnection
 from .policy import RULES
 from .settings import Settings
@@ -26,15 +26,20 @@ from .state import (
     CLOSED,
     CLOSING,
     DEAD,
+    EXCHANGE,
+    EXCHANGE_DONE,
     FINISHING,
+    HANDLER_LEFT,
     HEAD,
     IDLE,
+    LIVE,
     QUEUED,
     UNATTENDED,
     Phase,
     Reason,
     may_be_unattended,
 )
+from .timeouts import INF
 
 
 class WaitingConnection(PeerConnection):
@@ -57,8 +62,8 @@ class WaitingConnection(PeerConnection):
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
         was closed. If a handler runs, check whether the peer has left."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
-            self.attendance = QUEUED
-            self._owner.schedule(self)
+            self._watched = False
+            self._ask_for_task()
         elif self._watched:
             self._check_peer()
 
@@ -78,7 +83,9 @@ class WaitingConnection(PeerConnection):
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
     def _ask_for_flush(self) -> bool:
-        return self._task is not None and self._task.flush_later(self)
+        if self._task is None:
+            return self._responder is not None and self._owner.flush_later(self)
+        return self._task.flush_later(self)
 
     def turn_is_long(self) -> bool:
         return self._task is not None and self._task.turn_is_long()
@@ -91,6 +98,59 @@ class WaitingConnection(PeerConnection):
             self._end_last_exchange()
         if self.state == CLOSED or (self.state == IDLE and self._park_again()):
             return
+        self._ask_for_task()
+
+    def go_on(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None and self._task is None
+        if not exchange.answered:
+            if self.attendance == UNATTENDED:
+                self.unwatch_peer()
+                self._ask_for_task()
+            return
+        self._responder = None
+        if self.attendance == QUEUED:
+            # the task that comes finishes the exchange
+            self._note_handler_left()
+        elif self.reason is None and exchange.reusable_at_once and not exchange.writer.must_close:
+            self._note_handler_left()
+            self._release_exchange(exchange)
+            self._advance(EXCHANGE_DONE)
+            if not self._try_idle_unattended():
+                self._ask_for_task()
+        else:
+            self._change_task()
+
+    # who runs the connection
+
+    def _begin_responder(self, exchange: Exchange) -> bool:
+        """Let the exchange be answered without a task, and return True, if somebody does that. Otherwise return
+        False."""
+        respond = self.settings.respond
+        if respond is None or exchange.deadline < INF or exchange.link != LIVE:
+            return False
+        responder = self._responder = respond(exchange)
+        if responder is None:
+            return False
+        self._leave_task()
+        responder.begin()
+        return True
+
+    def _note_handler_left(self) -> None:
+        """Change the state from EXCHANGE to FINISHING. Do nothing in any other state."""
+        if self.state == EXCHANGE:
+            self.unwatch_peer()
+            self._advance(HANDLER_LEFT)
+
+    def _change_task(self) -> None:
+        """Release the task, and ask the owner for another one."""
+        self._note_handler_left()
+        if self._task is not None:
+            self._task.release()
+            self._task = None
+        self._ask_for_task()
+
+    def _ask_for_task(self) -> None:
         self.attendance = QUEUED
         self._owner.schedule(self)
 
@@ -128,15 +188,19 @@ class WaitingConnection(PeerConnection):
             self._task = None
 
     def _resume_idle(self) -> None:
-        """Receive what has come during a wait without a task. If nothing has, wait again; if the deadline has passed,
-        end the connection."""
+        """Receive what has come during a wait without a task. If nothing has, wait again, in this task if bytes may be
+        there nevertheless; if the deadline has passed, end the connection."""
         if self.state >= CLOSING or self.reader.buffered or not self.transport.can_be_unattended:
             return
         data = None
         try:
             while data is None:
                 if not self.conn.resume_readable(self):
-                    self._leave_task()
+                    if self.conn.drained:
+                        self._leave_task()
+                    else:
+                        # a watch has used up the readiness, but has not received
+                        self.conn.cancel_call()
                     return
                 data = self.transport.receive_ready()
         except DeadlineExceeded as late:

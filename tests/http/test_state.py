@@ -83,6 +83,11 @@ def test_the_table_has_nothing_else() -> None:
     assert TRANSITIONS == ALLOWED
 
 
+def test_a_connection_may_be_unattended_while_a_responder_answers() -> None:
+    assert may_be_unattended(EXCHANGE, True, responds=True)
+    assert not may_be_unattended(FINISHING, True, responds=True)
+
+
 UNATTENDED_STATES = [(HANDSHAKE, False), (HEAD, False), (IDLE, False), (UPGRADED, False), (UPGRADED, True)]
 
 

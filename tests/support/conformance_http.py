@@ -9,6 +9,7 @@ from typing import Any
 
 from deadlined import Conn, open_tcp_listeners
 from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Timeouts
+from deadlined.http.settings import Respond
 from tests.support.conformance import Loop, Running, Tasks
 from tests.support.http import OFF, Client, dialed
 from tests.support.net import LOCALHOST
@@ -62,11 +63,19 @@ class Site:
 
 @asynccontextmanager
 async def site_of(
-    loop: Loop, handle: Handler, /, limits: Limits | None = None, send_buffer: int | None = None, **timeouts: float
+    loop: Loop,
+    handle: Handler,
+    /,
+    limits: Limits | None = None,
+    send_buffer: int | None = None,
+    *,
+    respond: Respond | None = None,
+    **timeouts: float,
 ) -> AsyncIterator[tuple[Site, Tasks]]:
     """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test.
 
-    `send_buffer`: bytes that the kernel takes for a client that does not read, about.
+    `respond`: who is asked before `handle`. `send_buffer`: bytes that the kernel takes for a client that does not
+    read, about.
     """
     scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
@@ -75,7 +84,9 @@ async def site_of(
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     site = Site(loop, listener.socket.getsockname()[1])
     settings: dict[str, Any] = {**OFF, **scaled}
-    site.server = HttpServer(handle, timeouts=Timeouts(**settings), limits=limits, observer=site, parser=Choice.name)
+    site.server = HttpServer(
+        handle, timeouts=Timeouts(**settings), limits=limits, observer=site, parser=Choice.name, respond=respond
+    )
     async with loop.tasks() as tasks:
         site.serving = tasks.start(site.server.serve, [listener])
         await loop.settle()
