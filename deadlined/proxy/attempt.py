@@ -4,8 +4,10 @@ Facts      A response may come before the request's body is complete. An upstrea
 Hazard     A response that was cut off may look complete. A connection that was left in the middle would give its rest
            to the next request.
 Answer     A failure says whether anything was sent back. A connection is kept only after a whole request and a whole
-           response.
-Cost       A task beside the handler's own, only for a body that has not come with its head.
+           response. Most requests come at once, as do most responses: then the poller's calls do all of it (`begin`).
+           Whatever else happens is left to a task (`run`), which goes on where the calls have stopped.
+Cost       A task for a request that needs a new connection or must wait, and another one for a body that has not come
+           with its head.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 from ..errors import DeadlineExceeded
 from ..http import Exchange
 from ..runtime import Group, open_group, within
-from .connection import UpstreamConnection
+from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, UpstreamError
 from .fields import response_fields
+from .options import INF
 from .progress import Progress
 from .shared import Shared
 from .tunnel import Tunnel
@@ -36,76 +39,190 @@ _STALE: Final = frozenset((Failure.CLOSED, Failure.RESET))
 _STALE_WITHIN: Final = 1.0
 
 
-class Attempt:
-    """Sends `head` and the body of `exchange` to `upstream`, once. `upgrade`: the protocol that is asked for, b"" for
-    none. `fresh`: on a new connection."""
+class Attempt(ConnectionUser):
+    """Sends `head` and the body of `exchange` to `upstream`, once, and the response to the client. `upgrade`: the
+    protocol that is asked for, b"" for none. `fresh`: on a new connection.
 
-    __slots__ = ("_begun", "_exchange", "_fresh", "_head", "_shared", "_started", "_upgrade", "_upload", "_upstream")
+    The caller has acquired the upstream; it is released at the end. Call `begin` or not, and then `run`, unless
+    everything was done without a task.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_connection",
+        "_exchange",
+        "_failure",
+        "_fresh",
+        "_has_left",
+        "_parts",
+        "_progress",
+        "_response",
+        "_send_waits",
+        "_shared",
+        "_upgrade",
+        "_upload",
+        "upstream",
+    )
 
     def __init__(
         self, exchange: Exchange, shared: Shared, upstream: Upstream, head: bytes, upgrade: bytes, fresh: bool
     ) -> None:
+        self.upstream: Upstream = upstream
         self._exchange = exchange
         self._shared = shared
-        self._upstream = upstream
-        self._head = head
         self._upgrade = upgrade
         self._fresh = fresh
         self._begun = shared.clock.now()
-        # the response to the client has begun
-        self._started = False
+        # what is sent first: the head, and what has come of the body
+        self._parts: list[bytes] = [head]
+        self._connection: UpstreamConnection | None = None
+        self._progress: Progress | None = None
+        # once the response to the client has begun
+        self._response: Response | None = None
+        # `Exchange.finish_send` is due
+        self._send_waits = False
         # the body that is sent while the response is awaited, None if there is none
         self._upload: Upload | None = None
+        # what has gone wrong without a task, for the task
+        self._failure: Exception | None = None
+        # the connection and the upstream were given up
+        self._has_left = False
+        upstream.count_try()
+
+    # without a task
+
+    def begin(self) -> None:
+        """Send the request on an idle connection of the upstream, which has one. From then on the upstream's connection
+        calls. `Exchange.go_on` is called once the response is complete, or as soon as a task is needed."""
+        connection = self.upstream.pop_idle()
+        assert connection is not None, "the upstream has no idle connection"
+        connection.lend(self)
+        self._use(connection)
+        try:
+            if self._collect() and self._send_now():
+                return
+        except Exception as error:
+            self._failure = error
+        self._need_task()
+
+    def upstream_ready(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        try:
+            if not connection.resume() or self._pass_on():
+                return
+        except DeadlineExceeded:
+            self._failure = self._why_late()
+        except Exception as error:
+            self._failure = error
+        if self._has_left:
+            self._exchange.go_on()
+        else:
+            self._need_task()
+
+    def abandon(self) -> None:
+        """Give the upstream up in the middle. Idempotent."""
+        self._leave(False)
+
+    def _send_now(self) -> bool:
+        """Send the whole request. Return False if the upstream must take some of it first."""
+        assert self._connection is not None and self._progress is not None
+        data = b"".join(self._parts)
+        sent = self._connection.send_now(data)
+        if sent < len(data):
+            self._parts = [data[sent:]]
+            return False
+        self._progress.note_sent()
+        return True
+
+    def _pass_on(self) -> bool:
+        """Send what has come of the response to the client. Return True if this is called again when more has come;
+        False if all was sent, or a task is needed."""
+        connection, exchange = self._connection, self._exchange
+        assert connection is not None
+        if self._response is None:
+            response = connection.next_head(exchange.request.method)
+            if response is None:
+                return self._await_more(connection)
+            self._start(response)
+        while True:
+            piece = connection.next_piece()
+            if piece is None:
+                return self._await_more(connection)
+            more = not connection.reader.at_end
+            self._send_waits = not exchange.try_send(piece, more)
+            if not more:
+                # whatever waits for the client has its deadline, and is not more than was received at once
+                self._succeed()
+            if not more or self._send_waits:
+                return False
+
+    def _await_more(self, connection: UpstreamConnection) -> bool:
+        assert self._progress is not None
+        self._progress.apply()
+        return connection.call_again()
+
+    def _need_task(self) -> None:
+        if self._connection is not None:
+            self._connection.unpark()
+        self._exchange.go_on()
+
+    # in a task
 
     async def run(self) -> None:
-        """Try. Raise UpstreamError if the upstream fails; Disconnected, or a group of it, if the client is gone."""
-        upstream = self._upstream
-        upstream.count_try()
-        timeouts = self._shared.timeouts
-        deadline = self._begun + timeouts.upstream_per_try
-        connection = None if self._fresh else upstream.pop_idle()
-        if connection is None:
-            connection = await upstream.connect(min(self._begun + timeouts.upstream_connect, deadline))
-        whole = False
+        """Try, or go on after `begin`. Raise UpstreamError if the upstream fails; Disconnected, or a group of it, if
+        the client is gone."""
         try:
-            whole = await self._run_on(connection, Progress(connection.conn, self._shared.clock, timeouts, deadline))
+            if self._connection is None:
+                self._use(await self._connect())
+            else:
+                self._connection.unpark()
+            if self._failure is not None:
+                raise self._failure
+            if await self._request_and_respond():
+                self._succeed()
         except UpstreamError as error:
-            error.started = self._started
-            error.stale = self._is_stale(connection, error)
+            error.started = self._response is not None
+            error.stale = self._is_stale(error)
             raise
         finally:
-            if whole:
-                upstream.keep(connection, timeouts.upstream_reuse)
-            else:
-                connection.abort()
+            self._leave(False)
 
-    def _is_stale(self, connection: UpstreamConnection, error: UpstreamError) -> bool:
+    async def _connect(self) -> UpstreamConnection:
+        connection = None if self._fresh else self.upstream.pop_idle()
+        if connection is not None:
+            connection.unpark()
+            return connection
+        timeouts = self._shared.timeouts
+        return await self.upstream.connect(self._begun + min(timeouts.upstream_connect, timeouts.upstream_per_try))
+
+    def _is_stale(self, error: UpstreamError) -> bool:
+        connection = self._connection
         soon = self._shared.clock.now() - self._begun <= _STALE_WITHIN
-        return connection.served > 0 and error.failure in _STALE and soon and not self._started
+        served = connection is not None and connection.served > 0
+        return served and error.failure in _STALE and soon and not error.started
 
-    async def _run_on(self, connection: UpstreamConnection, progress: Progress) -> bool:
-        """Send the request on `connection`, and its response to the client. Return True if the connection can be used
-        again."""
-        exchange = self._exchange
-        chunked = exchange.request.chunked
-        parts = [self._head]
-        while not exchange.body_done:
-            piece = exchange.try_receive()
-            if piece is None:
-                return await self._upload_and_respond(connection, progress, b"".join(parts))
-            parts.append(framed(piece, chunked, exchange.body_done))
-        await connection.send(b"".join(parts), self._shared.timeouts.upstream_idle)
-        progress.note_sent()
+    async def _request_and_respond(self) -> bool:
+        """Send the rest of the request, and the rest of the response. Return True if the response is complete, False
+        after an upgrade."""
+        connection, progress = self._connection, self._progress
+        assert connection is not None and progress is not None
+        if progress.sent_at == INF:
+            if not self._collect():
+                return await self._upload_and_respond(connection, progress)
+            await connection.send(b"".join(self._parts), self._shared.timeouts.upstream_idle)
+            progress.note_sent()
         return await self._respond(connection, progress)
 
-    async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress, begun: bytes) -> bool:
-        """Do what `_run_on` does for a body that has not come yet: send it while the response is awaited."""
+    async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
+        """Do the same for a body that has not come yet: send it while the response is awaited."""
+        begun = b"".join(self._parts)
         self._upload = Upload(self._exchange, connection, begun, progress, self._shared.timeouts.upstream_idle)
         outcome = _Outcome()
         await within(open_group(), partial(self._respond_beside, connection, progress, outcome))
         if outcome.error is not None:
             raise outcome.error
-        return outcome.whole and self._upload.done
+        return outcome.complete
 
     async def _respond_beside(
         self, connection: UpstreamConnection, progress: Progress, outcome: _Outcome, group: Group
@@ -113,68 +230,116 @@ class Attempt:
         assert self._upload is not None
         group.start_soon(self._upload.run)
         try:
-            outcome.whole = await self._respond(connection, progress)
+            outcome.complete = await self._respond(connection, progress)
         except UpstreamError as error:
             # a group would wrap it
             outcome.error = error
         group.cancel()
 
     async def _respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
-        """Send the upstream's response to the client. Return True if the connection can be used again."""
-        response = await self._receive_head(connection, progress)
-        if response.status == 101:
-            await self._tunnel(connection, response)
-            return False
+        """Send the rest of the upstream's response to the client. Return as `_request_and_respond`."""
         exchange = self._exchange
-        exchange.start(response.status, response_fields(response.headers))
-        self._started = True
         reader = connection.reader
         more = True
-        while more:
-            piece = connection.next_piece()
-            if piece is None:
-                piece = await connection.receive_piece(progress)
-            more = not reader.at_end
-            if not exchange.try_send(piece, more):
-                await exchange.finish_send()
-        self._upstream.succeeded()
-        return response.keep_alive
-
-    async def _receive_head(self, connection: UpstreamConnection, progress: Progress) -> Response:
         try:
-            response = await connection.receive_head(self._exchange.request.method, progress)
+            if self._response is None:
+                self._start(await connection.receive_head(exchange.request.method, progress))
+            if self._response is not None and self._response.status == 101:
+                await self._tunnel(connection, self._response)
+                return False
+            if self._send_waits:
+                await exchange.finish_send()
+            while more:
+                piece = connection.next_piece()
+                if piece is None:
+                    piece = await connection.receive_piece(progress)
+                more = not reader.at_end
+                if not exchange.try_send(piece, more):
+                    await exchange.finish_send()
         except DeadlineExceeded as late:
-            upload = self._upload
-            if upload is not None and upload.error is not None:
-                raise upload.error from late
-            if progress.deadline <= self._shared.clock.now():
-                raise UpstreamError(Failure.TRY_TIMEOUT, "the upstream has not answered this try in time") from late
-            raise UpstreamError(Failure.FIRST_BYTE_TIMEOUT, "the upstream has not answered in time") from late
-        progress.head_came = True
-        if response.status == 101 and not (self._upgrade and response.upgrade.lower() == self._upgrade.lower()):
-            raise UpstreamError(Failure.MALFORMED, "the upstream has switched to a protocol that nobody asked for")
-        return response
+            raise self._why_late() from late
+        return True
 
     async def _tunnel(self, connection: UpstreamConnection, response: Response) -> None:
         exchange = self._exchange
         tunnel = Tunnel(connection, self._shared.clock, self._shared.timeouts.upstream_idle)
-        self._started = True
-        self._upstream.succeeded()
+        self.upstream.succeeded()
         await exchange.upgrade(tunnel, [(b"upgrade", response.upgrade), *response_fields(response.headers)])
         await tunnel.run()
         failure = tunnel.failure
         if failure is not None:
             # the client was told by the end of its connection
-            self._upstream.failed(failure)
-            line, address = exchange.request.line, self._upstream.address
+            self.upstream.failed(failure)
+            line, address = exchange.request.line, self.upstream.address
             _log.warning("%s: %s: the upstream has failed (%s): the tunnel has broken off", line, address, failure)
+
+    # in both
+
+    def _use(self, connection: UpstreamConnection) -> None:
+        timeouts = self._shared.timeouts
+        deadline = self._begun + timeouts.upstream_per_try
+        self._connection = connection
+        self._progress = Progress(connection.conn, self._shared.clock, timeouts, deadline)
+
+    def _collect(self) -> bool:
+        """Collect what has come of the body. Return True if that is all of it."""
+        exchange = self._exchange
+        chunked = exchange.request.chunked
+        while not exchange.body_done:
+            piece = exchange.try_receive()
+            if piece is None:
+                return False
+            self._parts.append(framed(piece, chunked, exchange.body_done))
+        return True
+
+    def _start(self, response: Response) -> None:
+        """Begin the response to the client, unless it is a 101: then nothing was sent yet."""
+        assert self._progress is not None
+        self._progress.head_came = True
+        if response.status != 101:
+            self._exchange.start(response.status, response_fields(response.headers))
+        elif not (self._upgrade and response.upgrade.lower() == self._upgrade.lower()):
+            raise UpstreamError(Failure.MALFORMED, "the upstream has switched to a protocol that nobody asked for")
+        self._response = response
+
+    def _succeed(self) -> None:
+        """Note that the response is complete, and keep the connection if it can be used again."""
+        response, upload = self._response, self._upload
+        assert response is not None
+        self.upstream.succeeded()
+        self._leave(response.keep_alive and (upload is None or upload.done))
+
+    def _leave(self, whole: bool) -> None:
+        """Give up the upstream and its connection, which is kept after a whole request and a whole response.
+        Idempotent."""
+        if self._has_left:
+            return
+        self._has_left = True
+        if self._connection is not None:
+            if whole:
+                self.upstream.keep(self._connection, self._shared.timeouts.upstream_reuse)
+            else:
+                self._connection.abort()
+        self._shared.balancer.release(self.upstream)
+
+    def _why_late(self) -> UpstreamError:
+        """Return the error of a deadline that has passed for the upstream."""
+        upload, progress = self._upload, self._progress
+        assert progress is not None
+        if progress.head_came:
+            return UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response")
+        if upload is not None and upload.error is not None:
+            return upload.error
+        if progress.deadline <= self._shared.clock.now():
+            return UpstreamError(Failure.TRY_TIMEOUT, "the upstream has not answered this try in time")
+        return UpstreamError(Failure.FIRST_BYTE_TIMEOUT, "the upstream has not answered in time")
 
 
 class _Outcome:
     """What has become of a response that was awaited beside an upload."""
 
-    __slots__ = ("error", "whole")
+    __slots__ = ("complete", "error")
 
     def __init__(self) -> None:
         self.error: UpstreamError | None = None
-        self.whole = False
+        self.complete = False

@@ -81,6 +81,19 @@ class Balancer:
             raise Overloaded(self._why())
         return ticket.upstream
 
+    def acquire_idle(self) -> Upstream | None:
+        """Do what `acquire` does if that needs no wait, and if the upstream has an idle connection. Return None
+        otherwise."""
+        if self._waiting:
+            return None
+        upstream = self._choose(())
+        if upstream is None or not upstream.has_idle:
+            # `acquire` is to choose the same
+            self._turn -= 1
+            return None
+        upstream.active += 1
+        return upstream
+
     def release(self, upstream: Upstream) -> None:
         """Note that a request has left `upstream`."""
         upstream.active -= 1

@@ -5,6 +5,7 @@ Hazard     A request that is sent while its upstream closes is lost, and only so
            nobody has asked for would be taken for the answer to the next request.
 Answer     An idle connection is parked in the poller: whatever comes on it, an end or bytes, removes it at once. It is
            kept for a shorter time than servers keep theirs, or than the upstream announces.
+           The response to a request is awaited in the poller, too, or by a task that receives.
 Cost       No task; a deadline per idle connection.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from socket import AF_UNIX
 from typing import Final
 
 from ..errors import DeadlineExceeded
@@ -37,10 +39,31 @@ _INTERIM: Final = 64
 _LIMITS: Final = Limits(max_head=64 * 1024, max_headers=200)
 
 
+class ConnectionUser:
+    """Who waits for a response without a task. An abstract base class."""
+
+    __slots__ = ()
+
+    def upstream_ready(self) -> None:
+        """Call `UpstreamConnection.resume`: the upstream may have sent something, or its deadline has passed. Must not
+        raise."""
+        raise NotImplementedError
+
+
 class UpstreamConnection(ReadyCallback):
     """A connection to an upstream, for one request at a time. `served`: the responses that came on it so far."""
 
-    __slots__ = ("_announced", "_removed", "conn", "reader", "served")
+    __slots__ = (
+        "_announced",
+        "_interim",
+        "_is_unix",
+        "_removed",
+        "_user",
+        "_was_full",
+        "conn",
+        "reader",
+        "served",
+    )
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
@@ -48,8 +71,22 @@ class UpstreamConnection(ReadyCallback):
         self.served: int = 0
         # seconds for which the upstream keeps it, as it has said last; None if it has not
         self._announced: float | None = None
+        self._is_unix: bool = conn.socket.family == AF_UNIX
+        # the last receive has got as much as it asked for
+        self._was_full: bool = False
+        # interim responses to the current request
+        self._interim: int = 0
         # called when it must not be used any more; None while a request has it
         self._removed: Callable[[UpstreamConnection], object] | None = None
+        # who has it, and waits without a task
+        self._user: ConnectionUser | None = None
+
+    def send_now(self, data: bytes) -> int:
+        """Send as much of `data` as the kernel takes at once, and return how much that was. Raise UpstreamError."""
+        try:
+            return self.conn.try_send(data)
+        except (BrokenResourceError, ClosedResourceError) as error:
+            raise _reset_error() from error
 
     async def send(self, data: bytes, idle: float) -> None:
         """Send `data`. The upstream must take more of it every `idle` seconds. Raise UpstreamError."""
@@ -66,26 +103,33 @@ class UpstreamConnection(ReadyCallback):
         except DeadlineExceeded as late:
             raise UpstreamError(Failure.IDLE_TIMEOUT, "the upstream does not read the request") from late
         except (BrokenResourceError, ClosedResourceError) as error:
-            raise UpstreamError(Failure.RESET, "the upstream has reset the connection") from error
+            raise _reset_error() from error
 
-    async def receive_head(self, method: str, progress: Progress) -> Response:
-        """Receive the head of the response to a request of `method`. Interim responses are ignored, but 101 is the last
-        one. Raise UpstreamError; DeadlineExceeded when `progress` says so."""
-        interim = 0
+    def next_head(self, method: str) -> Response | None:
+        """Return the head of the response to a request of `method`; None if more must be received. Interim responses
+        are ignored, but 101 is the last one. Raise UpstreamError."""
         try:
-            while interim <= _INTERIM:
+            while self._interim <= _INTERIM:
                 response = self.reader.next_response(method)
                 if response is None:
-                    progress.apply()
-                    await self._receive_more()
-                elif response.status >= 200 or response.status == 101:
+                    return None
+                if response.status >= 200 or response.status == 101:
+                    self._interim = 0
                     self._note_announced(response)
                     return response
-                else:
-                    interim += 1
+                self._interim += 1
         except BadResponse as bad:
             raise _error_of(bad) from bad
         raise UpstreamError(Failure.MALFORMED, f"the upstream has sent more than {_INTERIM} interim responses")
+
+    async def receive_head(self, method: str, progress: Progress) -> Response:
+        """Receive what `next_head` returns. Raise UpstreamError; DeadlineExceeded when `progress` says so."""
+        while True:
+            response = self.next_head(method)
+            if response is not None:
+                return response
+            progress.apply()
+            await self._receive_more()
 
     def next_piece(self) -> bytes | None:
         """Return the next piece of the body, b"" at its end; None if more must be received. Raise UpstreamError."""
@@ -95,19 +139,14 @@ class UpstreamConnection(ReadyCallback):
             raise _error_of(bad) from bad
 
     async def receive_piece(self, progress: Progress) -> bytes:
-        """Receive the next piece of the body, b"" at its end. The upstream must send something when `progress` says so.
-        Raise UpstreamError."""
-        try:
-            while True:
-                piece = self.next_piece()
-                if piece is not None:
-                    return piece
-                progress.apply()
-                await self._receive_more()
-        except DeadlineExceeded as late:
-            raise UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response") from late
-        except BadResponse as bad:
-            raise _error_of(bad) from bad
+        """Receive the next piece of the body, b"" at its end. Raise UpstreamError; DeadlineExceeded when `progress`
+        says so."""
+        while True:
+            piece = self.next_piece()
+            if piece is not None:
+                return piece
+            progress.apply()
+            await self._receive_more()
 
     async def receive_raw(self) -> bytes:
         """Receive what comes after a 101, b"" at the end, without a deadline. Raise UpstreamError."""
@@ -122,23 +161,55 @@ class UpstreamConnection(ReadyCallback):
         `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.
         Return False, and close it, if bytes or an end have come already."""
         conn = self.conn
+        self._user = None
         self.served += 1
         conn.set_read_timeout(reuse if self._announced is None else self._announced)
-        # what was received last may have been all there was, which only the kernel knows
-        if self.reader.buffered or not (conn.call_when_readable(self) or self._has_nothing()):
+        if self.reader.buffered or not (self.call_again() or self._has_nothing()):
             conn.close()
             return False
         self._removed = removed
         return True
 
-    def unpark(self) -> None:
-        """Begin to serve a request."""
+    def lend(self, user: ConnectionUser) -> None:
+        """Begin to serve a request of `user`, which is called when bytes may have come. The connection was parked."""
         self._removed = None
+        self._user = user
+
+    def call_again(self) -> bool:
+        """Have the user called when more may have come. Return False if it may have come already."""
+        return not self._may_have_more() and self.conn.call_when_readable(self)
+
+    def resume(self) -> bool:
+        """Receive bytes for the reader, after a call of the user. Return False if none have come: the user will be
+        called again. Raise UpstreamError, also if the upstream ends in the middle of a response; DeadlineExceeded."""
+        conn = self.conn
+        data: bytes | None = None
+        try:
+            while data is None:
+                if not conn.resume_readable(self):
+                    return False
+                data = conn.receive_ready(_SIZE)
+        except DeadlineExceeded:
+            # bytes that came in time may have waited for this turn of the loop
+            data = self._receive_ready()
+            if data is None:
+                raise
+        except (BrokenResourceError, ClosedResourceError) as error:
+            raise _reset_error() from error
+        self._feed(data)
+        return True
+
+    def unpark(self) -> None:
+        """Begin to serve a request in a task, or go on there."""
+        self._removed = None
+        self._user = None
         self.conn.cancel_call()
 
     def on_ready(self) -> None:
         removed, self._removed = self._removed, None
-        if removed is not None:
+        if self._user is not None:
+            self._user.upstream_ready()
+        elif removed is not None:
             self.conn.close()
             removed(self)
 
@@ -148,7 +219,13 @@ class UpstreamConnection(ReadyCallback):
 
     def abort(self) -> None:
         """Close in the middle of a request or response: the upstream learns of it at once, by a reset. Idempotent."""
+        self._user = None
         self.conn.abort()
+
+    def _may_have_more(self) -> bool:
+        """Return True if bytes or an end may be there of which the poller will not tell any more."""
+        # a short read leaves nothing behind on a unix socket unless descriptors are passed, which is not HTTP
+        return not self.conn.drained and (not self._is_unix or self._was_full or self.conn.peer_has_left)
 
     def _has_nothing(self) -> bool:
         """Return True if the kernel has nothing, and the connection is parked now."""
@@ -158,15 +235,26 @@ class UpstreamConnection(ReadyCallback):
             return False
 
     async def _receive_more(self) -> None:
-        """Receive bytes for the reader. Raise BadResponse if the upstream ends in the middle of a response,
-        UpstreamError if it ends before the first byte of one."""
-        data = await self._receive()
+        """Receive bytes for the reader. Raise UpstreamError, also if the upstream ends in the middle of a response."""
+        self._feed(await self._receive())
+
+    def _feed(self, data: bytes) -> None:
+        self._was_full = len(data) == _SIZE
         if data:
             self.reader.feed(data)
         elif self.reader.at_end and not self.reader.buffered:
             raise UpstreamError(Failure.CLOSED, "the upstream has closed the connection without an answer")
         else:
-            self.reader.end()
+            try:
+                self.reader.end()
+            except BadResponse as bad:
+                raise _error_of(bad) from bad
+
+    def _receive_ready(self) -> bytes | None:
+        try:
+            return self.conn.receive_ready(_SIZE)
+        except (BrokenResourceError, ClosedResourceError) as error:
+            raise _reset_error() from error
 
     async def _receive(self) -> bytes:
         conn = self.conn
@@ -184,13 +272,17 @@ class UpstreamConnection(ReadyCallback):
                     data = conn.receive_ready(_SIZE)
             return data
         except (BrokenResourceError, ClosedResourceError) as error:
-            raise UpstreamError(Failure.RESET, "the upstream has reset the connection") from error
+            raise _reset_error() from error
 
     def _note_announced(self, response: Response) -> None:
         for name, value in response.headers:
             if name == b"keep-alive":
                 seconds = keep_alive_timeout(value)
                 self._announced = None if seconds is None else min(max(seconds - _MARGIN, 0.0), _REUSE_MOST)
+
+
+def _reset_error() -> UpstreamError:
+    return UpstreamError(Failure.RESET, "the upstream has reset the connection")
 
 
 def _error_of(bad: BadResponse) -> UpstreamError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ..http import Disconnected, Exchange, ResponseCut, problem, request_head
+from ..http import Disconnected, Exchange, Responder, ResponseCut, problem, request_head
 from ..timing import sleep
 from .attempt import Attempt
 from .errors import Failure, Overloaded, UpstreamError, may_repeat
@@ -29,12 +29,13 @@ _PAUSE: Final = 0.1
 _RETRY_AFTER: Final = b"5"
 
 
-class Forwarder:
-    """Forwards the request of one exchange."""
+class Forwarder(Responder):
+    """Forwards the request of one exchange: in a task by `run`, or as a Responder, without one if possible, by
+    `upstream`, which is acquired and has an idle connection."""
 
-    __slots__ = ("_exchange", "_failed", "_fresh", "_head", "_shared", "_tries", "_upgrade")
+    __slots__ = ("_attempt", "_exchange", "_failed", "_fresh", "_head", "_shared", "_tries", "_upgrade")
 
-    def __init__(self, exchange: Exchange, shared: Shared) -> None:
+    def __init__(self, exchange: Exchange, shared: Shared, upstream: Upstream | None = None) -> None:
         self._exchange = exchange
         self._shared = shared
         self._upgrade, fields = shared.fields(exchange)
@@ -45,13 +46,25 @@ class Forwarder:
         self._tries = 0
         # an idle connection was stale: use a new one
         self._fresh = False
+        # the try that goes on without a task
+        self._attempt = None if upstream is None else self._new_attempt(upstream)
+        shared.budget.deposit()
+
+    # implements Responder
+
+    def begin(self) -> None:
+        assert self._attempt is not None
+        self._attempt.begin()
+
+    def abandon(self) -> None:
+        assert self._attempt is not None
+        self._attempt.abandon()
 
     async def run(self) -> None:
         """Forward the request, and answer it. Raise ResponseCut if the response has broken off; Disconnected, or a
         group of it, if the client is gone."""
         shared = self._shared
-        shared.budget.deposit()
-        error = await self._try()
+        error = await (self._try() if self._attempt is None else self._finish(self._attempt))
         while isinstance(error, UpstreamError) and self._repeats(error):
             shared.retries += 1
             self._log(logging.INFO, error, "sent once more")
@@ -74,17 +87,22 @@ class Forwarder:
             upstream = await shared.balancer.acquire(self._failed, shared.timeouts.upstream_queue)
         except Overloaded as full:
             return full
-        self._tries += 1
+        return await self._finish(self._new_attempt(upstream))
+
+    async def _finish(self, attempt: Attempt) -> UpstreamError | Overloaded | None:
+        """Let `attempt` end. Return as `_try`."""
         try:
-            await Attempt(self._exchange, shared, upstream, self._head, self._upgrade, self._fresh).run()
+            await attempt.run()
         except UpstreamError as error:
-            self._note_failure(upstream, error)
+            self._note_failure(attempt.upstream, error)
             return error
         except Overloaded as full:
             return full
-        finally:
-            shared.balancer.release(upstream)
         return None
+
+    def _new_attempt(self, upstream: Upstream) -> Attempt:
+        self._tries += 1
+        return Attempt(self._exchange, self._shared, upstream, self._head, self._upgrade, self._fresh)
 
     def _note_failure(self, upstream: Upstream, error: UpstreamError) -> None:
         error.upstream = str(upstream.address)

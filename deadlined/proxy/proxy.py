@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..http import Exchange
+from ..http import Exchange, Responder
 from ..runtime import current_host
 from .address import Address
 from .forward import Forwarder
@@ -30,7 +30,7 @@ class ProxyStatistics:
 
 
 class Proxy:
-    """Forwards requests to upstreams: the handler of an `HttpServer`.
+    """Forwards requests to upstreams: the handler of an `HttpServer`. With its `respond` most requests need no task.
 
     Make it in a running event loop, of trio or asyncio. `addresses` are the upstreams, at least one (ValueError). The
     one with the fewest requests gets the next; one that fails several times in a row is left out for some seconds.
@@ -62,6 +62,13 @@ class Proxy:
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Return an awaitable that forwards one request."""
         return Forwarder(exchange, self._shared).run()
+
+    def respond(self, exchange: Exchange) -> Responder | None:
+        """Return who forwards a request without a task, for `HttpServer(respond=...)`. None if the request needs a
+        task: none of its upstream's connections is idle, for example."""
+        shared = self._shared
+        upstream = None if exchange.request.upgrade else shared.balancer.acquire_idle()
+        return None if upstream is None else Forwarder(exchange, shared, upstream)
 
     def configure(self, *, timeouts: ProxyTimeouts | None = None, limits: ProxyLimits | None = None) -> None:
         """Use other options for each try that begins from now on; None leaves them as they are."""

@@ -76,13 +76,15 @@ class Upstream:
         """Count a request that is sent to the upstream."""
         self._tries += 1
 
+    @property
+    def has_idle(self) -> bool:
+        """True if there is an idle connection."""
+        return bool(self._idle)
+
     def pop_idle(self) -> UpstreamConnection | None:
-        """Return the idle connection that was used last, None if there is none."""
-        if not self._idle:
-            return None
-        connection = self._idle.pop()
-        connection.unpark()
-        return connection
+        """Return the idle connection that was used last, None if there is none. It is still parked: unpark or lend
+        it."""
+        return self._idle.pop() if self._idle else None
 
     async def connect(self, deadline: float) -> UpstreamConnection:
         """Make a connection. Raise UpstreamError; Overloaded if this process lacks what a connection needs."""

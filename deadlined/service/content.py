@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..http import HttpServer
-from ..http.settings import Handler
+from ..http.settings import Handler, Respond
 from .config import ServeConfig
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class Content(ABC):
 
     def served_by(self, server: HttpServer) -> None:  # noqa: B027, most contents need not know it
         """Note the server that will call the handler."""
+
+    def respond(self) -> Respond | None:
+        """Return what answers requests without a task, if it can; None if nothing does."""
+        return None
 
     def configure(self, config: ServeConfig) -> None:  # noqa: B027, as above
         """Use what can change in a running process from now on."""

@@ -26,7 +26,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ from ..timing import after_func
 from .allocator import trimmer
 
 _Request = TypeVar("_Request")
-_Handler = Callable[[_Request], Awaitable[object]]
+_Result = TypeVar("_Result")
 
 # new objects that still exist; Python's own 700 is less than 64 connections make in one turn of the event loop
 _OBJECTS = 50_000
@@ -98,11 +98,11 @@ class GarbageWatch:
         self._next_check = -math.inf
         self._limits = [_limit(generation, resident()) for generation in range(len(GROWTH))]
 
-    def watching(self, handler: _Handler[_Request]) -> _Handler[_Request]:
+    def watching(self, handler: Callable[[_Request], _Result]) -> Callable[[_Request], _Result]:
         """Return a handler that calls `handler`, and `check` before one call in EVERY, unless it was called less than
         PERIOD ago."""
 
-        def watched(request: _Request) -> Awaitable[object]:
+        def watched(request: _Request) -> _Result:
             self._requests += 1
             if self._requests == EVERY:
                 self._requests = 0

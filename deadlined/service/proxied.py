@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
-from ..http.settings import Handler
+from ..http.settings import Handler, Respond
 from ..proxy import Address, Proxy, ProxyStatistics
 from ..runtime import protected_from_interrupts
 from .child import Child
@@ -46,6 +46,9 @@ class Upstreams(Content):
 
     def proxied(self) -> ProxyStatistics:
         return self._proxy.statistics()
+
+    def respond(self) -> Respond:
+        return self._proxy.respond
 
     async def close(self, deadline: Callable[[], float]) -> None:
         """Close the idle connections to upstreams: a server that ends may wait for them."""

@@ -116,7 +116,7 @@ class Service:
                 enable_loggers()
                 tune_gc()
                 keep_freed_memory()
-                server = self._http = self._server(garbage.watching(handler), context, garbage.note_cut)
+                server = self._http = self._server(handler, context, garbage)
                 self._content.served_by(server)
                 await self._serve_until_drained(server, listeners)
                 garbage.end()
@@ -140,9 +140,11 @@ class Service:
             uptime=round(current_time() - started, 3),
         )
 
-    def _server(self, handler: Handler, context: ssl.SSLContext | None, on_cut: Callable[[], object]) -> HttpServer:
+    def _server(self, handler: Handler, context: ssl.SSLContext | None, garbage: GarbageWatch) -> HttpServer:
+        respond = self._content.respond()
         return HttpServer(
-            handler,
+            garbage.watching(handler),
+            respond=None if respond is None else garbage.watching(respond),
             timeouts=self._config.timeouts,
             limits=self._config.limits,
             routes=self._config.routes,
@@ -151,7 +153,7 @@ class Service:
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,
-            on_cut=on_cut,
+            on_cut=garbage.note_cut,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:

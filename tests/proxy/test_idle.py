@@ -51,6 +51,26 @@ async def test_an_idle_connection_on_which_anything_comes_is_closed(loop: Loop, 
 
 
 @on_each_loop
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_connection_that_ends_with_its_response_is_not_kept(loop: Loop, first: bool) -> None:
+    async with guarding(loop) as guarded:
+        if first:
+            client = await guarded.site.connect()
+            await client.send(GET)
+            peer = await guarded.upstream.accept()
+        else:
+            client, peer = await guarded.used_once()
+            await client.send(GET)
+        await peer.head()
+        # the kernel may report both at once
+        assert peer.conn.socket.send(OK) == len(OK)
+        peer.conn.close()
+        assert (await client.response()).body == b"fine"
+        await loop.settle()
+        assert guarded.proxy.statistics().upstreams[0].idle == 0
+
+
+@on_each_loop
 async def test_an_idle_connection_is_closed_in_time(loop: Loop) -> None:
     async with guarding(loop, upstream_reuse=1.5) as guarded:
         _, peer = await guarded.used_once()

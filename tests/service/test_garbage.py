@@ -212,7 +212,7 @@ def test_the_size_is_read_before_one_request_in_some_and_not_too_often(seconds: 
 
     watched = watch.watching(handle)
     for number in range(10 * EVERY):
-        watched(number).close()  # type: ignore[attr-defined]
+        watched(number).close()
         memory.seconds += seconds * (number % EVERY == 0)
     assert reads == expected
     assert handled == []

@@ -163,7 +163,7 @@ async def guarding(
         trusted=trusted,
     )
     try:
-        async with site_of(loop, proxy, limits, send_buffer, **(server or {})) as (site, tasks):
+        async with site_of(loop, proxy, limits, send_buffer, respond=proxy.respond, **(server or {})) as (site, tasks):
             yield Guarded(loop, proxy, upstreams, site, tasks)
     finally:
         proxy.close()
