@@ -15,7 +15,18 @@ from .state import Phase, Reason
 from .survey import Survey
 from .timeouts import Limits, Timeouts
 from .websocket import WebSocket, open_frames
-from .wire import LAST_CHUNK, PARSERS, Request, Response, ResponseReader, chunk, head_parser, problem, request_head
+from .wire import (
+    LAST_CHUNK,
+    PARSERS,
+    Request,
+    Response,
+    ResponseReader,
+    chunk,
+    field_lines,
+    head_parser,
+    problem,
+    request_head,
+)
 
 __all__ = [
     "LAST_CHUNK",
@@ -54,6 +65,7 @@ __all__ = [
     "Upgraded",
     "WebSocket",
     "chunk",
+    "field_lines",
     "head_parser",
     "open_frames",
     "problem",

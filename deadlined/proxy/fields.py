@@ -20,10 +20,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
-from ..http import Request
+from ..http import Request, field_lines
 from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
+from ..http.wire.remembered import remember
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -72,10 +73,11 @@ _CLAIM: Final = 2
 _HOST: Final = 3
 _VIA: Final = 4
 
-# The same by name. Clients use some dozens; one that makes them up must not fill the memory
+# the same by name, and for responses whether a field is for one connection
 _kinds: Final[dict[bytes, int]] = {}
-_MANY_NAMES: Final = 1000
-_LONG_NAME: Final = 64
+_own: Final[dict[bytes, bool]] = {}
+
+# a value of Host for which nothing is remembered
 _LONG_HOST: Final = 256
 
 # makes every character of a name `-` that some upstream may take for it
@@ -124,9 +126,9 @@ def peer_of(
     return Peer(trusted, address, scheme.encode("ascii"), _PORTS[scheme], element)
 
 
-def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> Fields:
-    """Return the fields of the request to an upstream. `authority`: the value of Host if the request has none.
-    `upgrade`: what `passed_upgrade` has returned if the upstream is asked for it, b"" if it is not.
+def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> bytes:
+    """Return the fields of the request to an upstream, written by `field_lines`. `authority`: the value of Host if the
+    request has none. `upgrade`: what `passed_upgrade` has returned if the upstream is asked for it, b"" if it is not.
 
     They frame the body as the request did: chunked if it was chunked, else by its length, if it has one.
     """
@@ -134,9 +136,12 @@ def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: byte
     host: bytes | None = None
     via = b""
     claims: dict[bytes, bytes] = {}
-    passed: Fields = []
+    # Host comes first
+    passed: Fields = [(_HOST_NAME, b"")]
+    field: Any
     for field in request.headers:
-        name, value = field
+        name: bytes = field[0]
+        value: bytes = field[1]
         kind = _kinds.get(name, -1)
         if kind < 0:
             kind = _kind_of(name)
@@ -150,30 +155,31 @@ def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: byte
         elif kind == _CLAIM and peer.trusted:
             _add_claim(claims, name, value)
     via = _joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
-    return [
-        (_HOST_NAME, authority if host is None else host),
-        *passed,
-        *_forwarding(peer, host or b"", claims),
-        (_VIA_NAME, via),
-        *_framing(request),
-        *([(_CONNECTION, b"Upgrade"), (b"upgrade", upgrade)] if upgrade else ()),
-    ]
+    passed[0] = (_HOST_NAME, authority if host is None else host)
+    added = [(_VIA_NAME, via), *_framing(request)]
+    if upgrade:
+        added += ((_CONNECTION, b"Upgrade"), (b"upgrade", upgrade))
+    return b"".join((field_lines(passed), _forwarding(peer, host or b"", claims), field_lines(added)))
 
 
-def response_fields(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
+def response_fields(headers: Fields) -> Fields:
     """Return the fields of an upstream's response that go to the client. Names are in lower case.
 
     Content-Length stays, unless there is Transfer-Encoding: then it does not say the length (RFC 9112, 6.3).
     """
-    headers = list(headers)
-    named = _named(headers)
-    if any(name == _ENCODING for name, _ in headers):
-        named |= {_LENGTH}
-    return [
-        (name, value)
-        for name, value in headers
-        if not (name in _HOP_BY_HOP or name in named or name.startswith(_PROXY_PREFIX))
-    ]
+    dropped = _NOTHING
+    passed: Fields = []
+    # not typed: compiled code would take each tuple apart and make it again
+    field: Any
+    for field in headers:
+        name: bytes = field[0]
+        if not _is_for_connection(name):
+            passed.append(field)
+        elif name == _CONNECTION:
+            dropped |= _named((field,))
+        elif name == _ENCODING:
+            dropped |= {_LENGTH}
+    return [field for field in passed if field[0] not in dropped] if dropped else passed
 
 
 def passed_upgrade(request: Request) -> bytes:
@@ -209,9 +215,17 @@ def _kind_of(name: bytes) -> int:
         kind = _CLAIM if same == name else _DROPPED
     else:
         kind = _HOST if name == _HOST_NAME else _VIA if name == _VIA_NAME else _PASSED
-    if len(_kinds) < _MANY_NAMES and len(name) <= _LONG_NAME:
-        _kinds[name] = kind
+    remember(_kinds, name, kind, b"", len(name))
     return kind
+
+
+def _is_for_connection(name: bytes) -> bool:
+    """Return True if a field of a response is for one connection only."""
+    known = _own.get(name)
+    if known is None:
+        known = name in _HOP_BY_HOP or name.startswith(_PROXY_PREFIX)
+        remember(_own, name, known, b"", len(name))
+    return known
 
 
 def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -225,18 +239,18 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return named - _PROTECTED if named else named
 
 
-def _forwarding(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
-    """Return the fields that say where a request comes from. `claims`: what a trusted proxy says of it, to which the
+def _forwarding(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> bytes:
+    """Return the lines that say where a request comes from. `claims`: what a trusted proxy says of it, to which the
     proxy itself is added. `host`: what the client has asked for, b"" if it has not said it."""
     if claims or len(host) > _LONG_HOST:
-        return _continued_claims(peer, host, claims)
+        return field_lines(_continued_claims(peer, host, claims))
     return _first_claims(peer, host)
 
 
 # most requests of a connection are for one host
 @lru_cache(maxsize=1024)
-def _first_claims(peer: Peer, host: bytes) -> Fields:
-    return _continued_claims(peer, host, {})
+def _first_claims(peer: Peer, host: bytes) -> bytes:
+    return field_lines(_continued_claims(peer, host, {}))
 
 
 def _continued_claims(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:

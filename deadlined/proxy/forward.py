@@ -38,9 +38,9 @@ class Forwarder(Responder):
     def __init__(self, exchange: Exchange, shared: Shared, upstream: Upstream | None = None) -> None:
         self._exchange = exchange
         self._shared = shared
-        self._upgrade, fields = shared.fields(exchange)
+        self._upgrade, lines = shared.lines(exchange)
         request = exchange.request
-        self._head = request_head(request.method, request.path_and_query, fields)
+        self._head = request_head(request.method, request.path_and_query, (), lines)
         # the upstreams that have failed
         self._failed: list[Upstream] = []
         self._tries = 0

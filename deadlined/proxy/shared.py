@@ -9,7 +9,7 @@ from ..http import Exchange
 from ..poll import Clock
 from .balancer import Balancer
 from .budget import RetryBudget
-from .fields import Fields, passed_upgrade, peer_of, request_fields
+from .fields import passed_upgrade, peer_of, request_lines
 from .options import ProxyLimits, ProxyTimeouts
 from .upstream import Upstream
 
@@ -39,8 +39,9 @@ class Shared:
         self._trusted: Final = trusted
         self._authority: Final = upstreams[0].address.authority
 
-    def fields(self, exchange: Exchange) -> tuple[bytes, Fields]:
-        """Return the upgrade that an upstream is asked for, b"" for none, and the fields of the request to it."""
+    def lines(self, exchange: Exchange) -> tuple[bytes, bytes]:
+        """Return the upgrade that an upstream is asked for, b"" for none, and the fields of the request to it, as
+        lines."""
         request = exchange.request
         client, scheme, server = exchange.client, exchange.scheme, exchange.server_address
         if self._trusted is not None:
@@ -50,4 +51,4 @@ class Shared:
                 exchange.forwarded_client = origin.client
         upgrade = passed_upgrade(request) if request.upgrade else b""
         peer = peer_of(client, scheme, server, self._trusted)
-        return upgrade, request_fields(request, peer, self._authority, upgrade)
+        return upgrade, request_lines(request, peer, self._authority, upgrade)

@@ -43,24 +43,6 @@ def test_a_value_has_no_line_end(value: bytes) -> None:
         request_head("GET", b"/", [(b"a", b"x"), (b"a", value)])
 
 
-def test_names_that_somebody_makes_up_do_not_fill_the_memory() -> None:
-    from deadlined.http.wire import request_writer
-
-    for number in range(3000):
-        request_head("GET", b"/", [(b"x-%d" % number, b"")])
-    assert len(request_writer._beginnings) <= 1000
-    assert all(len(name) < 64 for name in request_writer._beginnings)
-
-
-def test_a_long_name_is_written_and_not_kept() -> None:
-    from deadlined.http.wire import request_writer
-
-    request_writer._beginnings.clear()
-    name = b"x" * 5000
-    assert request_head("GET", b"/", [(name, b"")]).endswith(b"\r\n" + name + b": \r\n\r\n")
-    assert name not in request_writer._beginnings
-
-
 def test_any_other_byte_may_be_in_a_value() -> None:
     value = bytes(set(range(256)) - {0, 10, 13})
     assert b"a: " + value + b"\r\n" in request_head("GET", b"/", [(b"a", value)])

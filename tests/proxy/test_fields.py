@@ -12,7 +12,7 @@ from deadlined.http import BadRequest, Limits, Request
 from deadlined.http.forwarded import Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_fields, response_fields
+from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_lines, response_fields
 from tests.support.examples import examples
 from tests.support.requests import get, one
 
@@ -30,6 +30,18 @@ TRUSTED = peer_of(FRONT, "http", HERE, PROXIES)
 HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"} | {
     *(b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"proxy", b"http2-settings", b"expect")
 }
+
+
+def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> Fields:
+    """The fields that are sent to the upstream, as they stand on the wire."""
+    empty, *lines = request_lines(request, peer, authority, upgrade).split(b"\r\n")
+    assert empty == b""
+    fields = []
+    for line in lines:
+        name, colon, value = line.partition(b": ")
+        assert colon
+        fields.append((name, value))
+    return fields
 
 
 def sent(*fields: bytes, peer: Peer = STRANGER, line: bytes = b"GET / HTTP/1.1", host: bytes = b"Host: a") -> Fields:
@@ -457,7 +469,6 @@ def test_an_empty_body_is_none() -> None:
 def test_a_response_comes_back_with_its_fields_in_their_order() -> None:
     fields = [(b"server", b"x"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2"), (b"content-length", b"3")]
     assert response_fields(fields) == fields
-    assert response_fields(iter(fields)) == fields
 
 
 @pytest.mark.parametrize("name", sorted(HOP_BY_HOP - {b"expect", b"http2-settings", b"proxy"}))

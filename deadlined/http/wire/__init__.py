@@ -5,7 +5,7 @@ from __future__ import annotations
 from .head import HeadParser, Request
 from .parsers import PARSERS, head_parser
 from .request import RequestParser
-from .request_writer import LAST_CHUNK, chunk, request_head
+from .request_writer import LAST_CHUNK, chunk, field_lines, request_head
 from .response import CONTINUE, Headers, ResponseWriter, canned, date_line, problem
 from .response_head import Response
 from .response_reader import ResponseReader
@@ -24,6 +24,7 @@ __all__ = [
     "canned",
     "chunk",
     "date_line",
+    "field_lines",
     "head_parser",
     "problem",
     "request_head",

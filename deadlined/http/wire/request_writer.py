@@ -1,51 +1,48 @@
 """Writing requests: a method, a target and header fields in, bytes out. No I/O.
 
 Hazard     A value with a line end in it is a second field, or a second request (request splitting).
-Answer     The head is written as one join, and checked as one text. Its framing is the caller's: a Content-Length,
-           or `Transfer-Encoding: chunked` and a body that is written with `chunk`.
-Cost       One look-up per field, and one pass over the whole.
+Answer     Each field is checked, and remembered with its line, and the head is written as one join. Its framing is the
+           caller's: a Content-Length, or `Transfer-Encoding: chunked` and a body that is written with `chunk`.
+Cost       One look-up per field.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
+
+from .remembered import remember
 
 # RFC 9110, 5.6.2
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
-# What begins the line of a field, by its name, once that was checked. Clients use some dozens of names; one that makes
-# them up must not fill the memory
-_beginnings: Final[dict[bytes, bytes]] = {}
-_MANY_NAMES: Final = 1000
-_LONG_NAME: Final = 64
+# the lines of fields that were checked, each with the end of the line before it
+_lines: Final[dict[Any, bytes]] = {}
+
+# the common methods
+_VERBS: Final = {verb: verb.encode("ascii") for verb in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
 
 # ends a body in chunks
 LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
-def request_head(method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the head of a request in HTTP/1.1. ValueError for a method or a name that is no token, a target that is
-    not of visible ASCII, and a value with CR, LF or NUL in it."""
-    # no token has the `?` that replaces a character beyond ASCII
-    verb = method.encode("ascii", "replace")
-    if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
+def request_head(method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], lines: bytes = b"") -> bytes:
+    """Return the head of a request in HTTP/1.1. `lines`: more fields, as `field_lines` has written them. ValueError for
+    a method that is no token, and a target that is not of visible ASCII; else as `field_lines`."""
+    verb = _VERBS.get(method) or _verb(method)
+    if not (verb and _TARGET.fullmatch(target)):
         raise ValueError(f"{method!r} {target!r} is no request line")
-    parts = [verb, b" ", target, b" HTTP/1.1"]
-    lines = 2
-    for name, value in headers:
-        parts.append(_beginnings.get(name) or _beginning(name))
-        parts.append(value)
-        lines += 1
-    parts.append(b"\r\n\r\n")
-    head = b"".join(parts)
-    text = head.decode("latin-1")
-    # the line ends of the lines, and no others
-    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
-        raise ValueError("a header field of the request has a line end or NUL in its value")
-    return head
+    return b"".join((verb, b" ", target, b" HTTP/1.1", field_lines(headers), lines, b"\r\n\r\n"))
+
+
+def field_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the lines of fields, each with the end of the line before it. ValueError for a name that is no token, and
+    a value with CR, LF or NUL in it."""
+    # not typed: compiled code would take each tuple apart and make it again
+    fields: Iterable[Any] = headers
+    return b"".join([_lines.get(field) or _line(field[0], field[1]) for field in fields])
 
 
 def chunk(data: bytes) -> bytes:
@@ -55,10 +52,19 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _beginning(name: bytes) -> bytes:
+def _verb(method: str) -> bytes:
+    """Return the bytes of a method, b"" if it is none."""
+    # no token has the `?` that replaces a character beyond ASCII
+    verb = method.encode("ascii", "replace")
+    return verb if _TOKEN.fullmatch(verb) else b""
+
+
+def _line(name: bytes, value: bytes) -> bytes:
+    """Return the line of a field, and remember it."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header field of the request has the invalid name {name!r}")
-    beginning = b"\r\n%b: " % name
-    if len(_beginnings) < _MANY_NAMES and len(name) <= _LONG_NAME:
-        _beginnings[name] = beginning
-    return beginning
+    if b"\n" in value or b"\r" in value or b"\0" in value:
+        raise ValueError("a header field of the request has a line end or NUL in its value")
+    line = b"\r\n%b: %b" % (name, value)
+    remember(_lines, (name, value), line, name.lower(), len(line))
+    return line

@@ -3,34 +3,29 @@
 Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Content-Length, Content-Length beside
            Transfer-Encoding.
 Hazard     A proxy and its client that read such a head differently see different responses (response splitting).
-Answer     A head is checked as bytes before it is read, as that of a request is (`head`). Two framings in one head, or
-           a length that comes twice, are refused.
-Cost       A few passes over the bytes, in C; one over the fields.
+Answer     Each line must match the grammar as a whole. Two framings in one head, or a length that comes twice, are
+           refused.
+Cost       One look-up per line: what a line says is remembered, because a server sends most of its lines again and
+           again. A new line takes a match.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from ..errors import BadRequest, BadResponse
 from ..timeouts import Limits
 from .chunks import LARGEST
+from .digits import digits_of
 from .grammar import FIELD_NAME, NEXT, advance
+from .remembered import remember
 
 # RFC 9112, 4
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?")
-# RFC 9110, 5.6.2
-_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# makes every control character but a tab a NUL (RFC 9110, 5.5)
-_CONTROLS: Final = bytes(0 if (byte < 0x20 and byte != 0x09) or byte == 0x7F else byte for byte in range(256))
+# RFC 9110, 5.6.2 and 5.5
+_FIELD_LINE: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([\t\x20-\x7e\x80-\xff]*+)")
 
-# Status lines that were read: version and status. Field names that were checked: in lower case. A server has a few; one
-# that makes them up must not fill the memory
-_status_lines: Final[dict[bytes, tuple[str, int]]] = {}
-_names: Final[dict[bytes, bytes]] = {}
-_MANY: Final = 1000
-_LONG: Final = 64
 
 # how a head begins, up to the byte after its status, and an example of it
 _BEGINNING: Final = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9]{2}[ \r]")
@@ -50,6 +45,8 @@ _UPGRADE: Final = b"upgrade"
 _HEEDED: Final = frozenset((_CONNECTION, _LENGTH, _ENCODING, _UPGRADE))
 
 Fields = list[tuple[bytes, bytes]]
+
+_NO_OPTIONS: Final[list[bytes]] = []
 
 
 class Response:
@@ -81,47 +78,72 @@ class Response:
         self.upgrade: bytes = upgrade
 
 
+class _Status:
+    """What a status line says."""
+
+    __slots__ = ("status", "version")
+
+    def __init__(self, version: str, status: int) -> None:
+        self.version: str = version
+        self.status: int = status
+
+
+class _Field:
+    """What the line of a field says: `pair`, a tuple of name and value. `heeded`: it is one of _HEEDED."""
+
+    __slots__ = ("heeded", "pair")
+
+    def __init__(self, name: bytes, value: bytes) -> None:
+        # not typed as a tuple: compiled code would make a new one at each use
+        self.pair: Any = (name, value)
+        self.heeded: bool = name in _HEEDED
+
+
+# lines that were read
+_statuses: Final[dict[bytes, _Status]] = {}
+_fields: Final[dict[bytes, _Field]] = {}
+
+
 def read_head(head: bytes, limits: Limits) -> Response:
     """Read a complete head. Raise BadResponse if it is malformed or ambiguous."""
     lines = head.split(b"\r\n")
-    # the line ends must be all the controls
-    if head.translate(_CONTROLS).decode("latin-1").count("\0") != 2 * (len(lines) - 1):
-        raise _malformed(head)
     # the status line, and the two ends of the last lines
     if len(lines) - 3 > limits.max_headers:
         raise BadResponse(f"more than {limits.max_headers:g} header fields")
-    read = _status_lines.get(lines[0]) or _status_line(lines[0])
-    if read is None:
+    status = _statuses.get(lines[0]) or _status_of(lines[0])
+    if status is None:
         raise _malformed(head)
     headers: Fields = []
+    heeded: Fields = []
     for place in range(1, len(lines) - 2):
-        name, colon, value = lines[place].partition(b":")
-        lower = _names.get(name) or _lower_name(name)
-        if not (lower and colon):
+        field = _fields.get(lines[place]) or _field_of(lines[place])
+        if field is None:
             raise _malformed(head)
-        headers.append((lower, value.strip(b" \t")))
-    return _response(read[1], read[0], headers)
+        headers.append(field.pair)
+        if field.heeded:
+            heeded.append(field.pair)
+    return _response(status.status, status.version, headers, heeded)
 
 
-def _status_line(line: bytes) -> tuple[str, int] | None:
-    """Return the version and the status that a line says, None if it is no status line."""
+def _status_of(line: bytes) -> _Status | None:
+    """Return what a status line says, and remember it; None if it is none."""
     match = _STATUS_LINE.fullmatch(line)
     if match is None:
         return None
-    read = ("1.0" if match[1] == b"0" else "1.1", int(match[2]))
-    if len(_status_lines) < _MANY and len(line) <= _LONG:
-        _status_lines[line] = read
-    return read
+    status = _Status("1.0" if match[1] == b"0" else "1.1", int(match[2]))
+    remember(_statuses, line, status, b"", len(line))
+    return status
 
 
-def _lower_name(name: bytes) -> bytes:
-    """Return a field name in lower case, b"" if it is none."""
-    if not _NAME.fullmatch(name):
-        return b""
-    lower = name.lower()
-    if len(_names) < _MANY and len(name) <= _LONG:
-        _names[name] = lower
-    return lower
+def _field_of(line: bytes) -> _Field | None:
+    """Return what the line of a field says, and remember it; None if it is none."""
+    match = _FIELD_LINE.fullmatch(line)
+    if match is None:
+        return None
+    name = match[1].lower()
+    field = _Field(name, match[2].strip(b" \t"))
+    remember(_fields, line, field, name, len(line))
+    return field
 
 
 def _malformed(head: bytes) -> BadResponse:
@@ -150,13 +172,12 @@ def advance_head(state: int, data: bytes) -> int:
         raise BadResponse(bad.detail) from bad
 
 
-def _response(status: int, version: str, headers: Fields) -> Response:
-    """Make the response of fields that were read. Raise BadResponse if they are ambiguous or not supported."""
+def _response(status: int, version: str, headers: Fields, heeded: Fields) -> Response:
+    """Make the response of fields that were read, of which some are `heeded`. Raise BadResponse if they are ambiguous
+    or not supported."""
     connection = upgrade = b""
     length = encoding = None
-    for name, value in headers:
-        if name not in _HEEDED:
-            continue
+    for name, value in heeded:
         if name == _LENGTH:
             length = _only(name, length, value)
         elif name == _ENCODING:
@@ -168,7 +189,7 @@ def _response(status: int, version: str, headers: Fields) -> Response:
     modern = version != "1.0"
     if encoding is not None:
         _check_encoding(encoding, length, modern)
-    options = [option.strip() for option in connection.lower().split(b",")]
+    options = [option.strip() for option in connection.lower().split(b",")] if connection else _NO_OPTIONS
     return Response(
         status,
         version,
@@ -194,7 +215,7 @@ def _check_encoding(encoding: bytes, length: bytes | None, modern: bool) -> None
 
 
 def _number(length: bytes) -> int:
-    number = int(length) if length.isdigit() and len(length) <= _LENGTH_DIGITS else LARGEST + 1
-    if number > LARGEST:
+    number = -1 if not length or len(length) > _LENGTH_DIGITS else digits_of(length)
+    if not 0 <= number <= LARGEST:
         raise BadResponse("Content-Length is not a number, or too large for any body")
     return number
