@@ -14,7 +14,7 @@ from typing import Final
 MODULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("reset", "heap", "wakes", "echo", "lateness", "churn"), f"{__name__}.programs"),
     "http": f"{__name__}.web",  # a module named http would hide the standard library's
-    **{name: f"{__name__}.{name}" for name in ("duel", "idle", "instructions")},
+    **{name: f"{__name__}.{name}" for name in ("duel", "idle", "instructions", "proxied")},
     "schemes": "loadtest.schemes.benchmark",
 }
 

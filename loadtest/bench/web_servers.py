@@ -127,17 +127,22 @@ def serving(entry: Entry, case: Case) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
     with running(entry.start(case), core=processes.SERVER_CORE, environment=around) as server:
-        end = time.monotonic() + START
-        while True:
-            try:
-                ask(server.port, case)
-                break
-            except (OSError, RuntimeError, ContestantError) as error:
-                # granian reports its port before its worker listens; nothing else is tried again
-                if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
-                    raise ContestantError(f"{error}\n{''.join(server.output)}") from error
-                time.sleep(0.05)
+        await_answer(server, case)
         yield server
+
+
+def await_answer(server: Server, case: Case) -> None:
+    """Return when the server has answered correctly. ContestantError if it does not."""
+    end = time.monotonic() + START
+    while True:
+        try:
+            ask(server.port, case)
+            return
+        except (OSError, RuntimeError, ContestantError) as error:
+            # granian reports its port before its worker listens; nothing else is tried again
+            if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
+                raise ContestantError(f"{error}\n{''.join(server.output)}") from error
+            time.sleep(0.05)
 
 
 def ask(port: int, case: Case) -> None:

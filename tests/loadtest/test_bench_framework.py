@@ -252,7 +252,7 @@ def test_a_number_that_was_asked_for_is_exact(asked: int | None, rule: Rule) -> 
     assert runner.Plan(repetitions=asked).rule_of(Fake()) == rule
 
 
-@pytest.mark.parametrize("name", ["http", "duel", "idle"])
+@pytest.mark.parametrize("name", ["http", "duel", "idle", "proxied"])
 def test_servers_are_started_at_least_ten_times(name: str) -> None:
     assert runner.load(name).repetitions >= 10
 

@@ -26,6 +26,7 @@ from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.duel import BENCHMARK as DUEL
 from loadtest.bench.idle import BENCHMARK as IDLE
 from loadtest.bench.idle import CASE as SILENT
+from loadtest.bench.proxied import BENCHMARK as PROXIED
 from loadtest.bench.web import BENCHMARK as WEB
 from loadtest.bench.web_servers import CASES, MAIN, Case
 from loadtest.frameworks import ANSWERS
@@ -412,6 +413,9 @@ QUICK = [
     (IDLE, "deadlined httptools uvloop"),
     (IDLE, "uvicorn h11 asyncio"),
     (IDLE, "uvicorn websockets uvloop"),
+    (PROXIED, "deadlined proxy"),
+    (PROXIED, "deadlined serve"),
+    (PROXIED, "nginx"),
 ]
 
 
@@ -420,7 +424,7 @@ QUICK = [
 )
 @pytest.mark.timed
 def test_a_quick_run_measures_a_real_server(benchmark: Benchmark, contestant: str) -> None:
-    need({"echo": "cc", "http": "wrk"}.get(benchmark.name, "openssl"))
+    need({"echo": "cc", "http": "wrk", "proxied": "nginx"}.get(benchmark.name, "openssl"))
     missing = {found.name: found.missing for found in benchmark.contestants()}
     # where nothing is compiled ours is measured all the same
     if missing[contestant] is not None and not contestant.startswith(builds.INSTALLED):
@@ -493,9 +497,9 @@ def test_the_client_of_websockets_notices_a_wrong_echo(echo: bytes) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE], ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("benchmark", [ECHO, WEB, DUEL, IDLE, PROXIED], ids=lambda benchmark: benchmark.name)
 def test_every_target_names_contestants_and_cases_that_there_are(benchmark: Benchmark) -> None:
-    need({"echo": "cc", "http": "wrk", "duel": "wrk"}.get(benchmark.name, "true"))
+    need({"echo": "cc", "http": "wrk", "duel": "wrk", "proxied": "nginx"}.get(benchmark.name, "true"))
     names = {contestant.name for contestant in benchmark.contestants()} | {""}
     assert benchmark.targets
     for target in benchmark.targets:
