@@ -76,6 +76,7 @@ COMPILED = [
     "http/peer.py",
     "http/policy.py",
     "http/pool.py",
+    "http/raw.py",
     "http/receiving.py",
     "http/records.py",
     "http/routes.py",

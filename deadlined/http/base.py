@@ -170,7 +170,7 @@ class ConnectionBase(ExchangeHost):
         """When the current wait ends, absolute: by the connection's deadline, or by that of the protocol after an
         upgrade."""
         upgraded = self._upgraded
-        return self.deadline if upgraded is None or self.phase is not Phase.WEBSOCKET else upgraded.deadline
+        return self.deadline if upgraded is None or self.phase is not upgraded.phase else upgraded.deadline
 
     # implements ExchangeHost
 

@@ -231,6 +231,10 @@ class Connection(UpgradedConnection):
             self._unread = result is Reason.PROTOCOL_ERROR  # a plain close could be a reset, which discards TLS's alert
             self._end(result)
 
+    def _buffered_request(self) -> Request | None:
+        """Return the next request if its head was received, None if it was not."""
+        return self.reader.next_request()
+
     async def _rest_of_head(self) -> Request | None:
         """Receive until the head is complete, and return the request. Return None if the connection ends instead."""
         deadline, rule = policy.header_deadline(self._began_at, self.timeouts)
@@ -255,7 +259,7 @@ class Connection(UpgradedConnection):
 
     async def _serve_request(self, task: ConnectionTask) -> None:
         """Read a head, and let the request be answered: without `task` if possible, else by the handler."""
-        request = self.reader.next_request() or await self._rest_of_head()
+        request = self._buffered_request() or await self._rest_of_head()
         if request is None:
             return
         exchange = self._begin_exchange(request, self._came_at)

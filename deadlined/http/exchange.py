@@ -156,12 +156,22 @@ class Exchange(ReceivingExchange):
         Raise ResponseError if a response was started or the request has a body that was not received, Disconnected if
         the peer is gone.
         """
-        host = self._host
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
         if self._body != DONE:
             raise ResponseError("the request has a body, which must be received before the connection is upgraded")
-        head = self.writer.switch(headers, host.dates.current())
+        await self._switch(protocol, self.writer.switch(headers, self._host.dates.current()))
+
+    async def hand_over(self, protocol: Upgraded) -> None:
+        """Do what `upgrade` does on a raw connection, where no request is answered: send nothing. Raise Disconnected if
+        the peer is gone."""
+        if self._link == DEAD:
+            raise Disconnected("the peer is gone")
+        self.writer.switch([], b"")
+        await self._switch(protocol, b"")
+
+    async def _switch(self, protocol: Upgraded, head: bytes) -> None:
+        host = self._host
         while self._watching:
             # ends `wait_disconnected`: from now on only the protocol reads
             host.transport.conn.set_read_deadline(-INF)

@@ -13,6 +13,7 @@ from ..net import Conn
 from . import policy
 from .base import ConnectionBase
 from .dates import DateLine
+from .exchange import Exchange
 from .output import FEW_PARTS, LIMIT
 from .policy import Rule
 from .settings import Settings
@@ -59,9 +60,13 @@ class PeerConnection(ConnectionBase):
             if self.conn.was_reset:
                 self._peer_left(Reason.CLIENT_RESET)
                 return
-            self._leaving = True
-            exchange.end_soon()
+            self._peer_ended_side(exchange)
         self._watched = self.conn.call_when_readable(self) or self._watch_again()
+
+    def _peer_ended_side(self, exchange: Exchange) -> None:
+        """Give the handler DISCONNECT_GRACE to answer."""
+        self._leaving = True
+        exchange.end_soon()
 
     def _watch_again(self) -> bool:
         """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
@@ -87,7 +92,7 @@ class PeerConnection(ConnectionBase):
 
     def output_sent(self) -> None:
         if self.state == UPGRADED and self._upgraded is not None:
-            self.enter(Phase.WEBSOCKET, self._upgraded.deadline)
+            self.enter(self._upgraded.phase, self._upgraded.deadline)
             self._upgraded.output_sent()
         elif self._exchange is not None:
             self.enter(Phase.HANDLER, self._exchange.deadline)
@@ -98,7 +103,7 @@ class PeerConnection(ConnectionBase):
     def output_expired(self, rule: Rule, lateness: float) -> None:
         if self.state == UPGRADED:
             self.count_expiry(lateness)
-            self._reset_upgraded(rule.reason, lateness)
+            self.reset_upgraded(rule.reason, lateness)
             return
         self.expired(rule, lateness)
         self._go_on()
@@ -147,11 +152,6 @@ class PeerConnection(ConnectionBase):
     def _peer_left(self, reason: Reason) -> None:
         """End the connection for `reason`, because the peer has left, and cancel the handler unless it has given the
         whole response."""
-        raise NotImplementedError
-
-    def _reset_upgraded(self, reason: Reason, lateness: float) -> None:
-        """Reset the connection, which was upgraded, because its deadline for `reason` has passed. The handler is
-        told by the protocol."""
         raise NotImplementedError
 
     def _lose_upgraded(self, reason: Reason) -> None:

@@ -67,8 +67,8 @@ class Responder:
 
 
 class Upgraded:
-    """A protocol that has a connection's bytes after a request for an upgrade was answered with 101. An abstract base
-    class.
+    """A protocol that has a connection's bytes after a request for an upgrade was answered with 101, or from the first
+    byte of a raw connection on. An abstract base class.
 
     The connection calls it, from the poller or any task; nothing here waits. It ends the connection by
     `ExchangeHost.end_upgraded`.
@@ -77,6 +77,11 @@ class Upgraded:
     def began(self, host: ExchangeHost) -> None:
         """Begin on the connection `host`: what is sent from now on comes after the 101."""
         raise NotImplementedError
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of a connection whose bytes the protocol has, while no send is blocked."""
+        return Phase.WEBSOCKET
 
     @property
     def full(self) -> bool:
@@ -96,6 +101,9 @@ class Upgraded:
     def read_deadline_moved(self, when: float) -> None:
         """Note that the application has set the time by which the peer must have sent more."""
         raise NotImplementedError
+
+    def idle_changed(self) -> None:
+        """Note that the timeout `idle` has changed. Do nothing unless overridden."""
 
     def handler_left(self, failed: bool) -> None:
         """Note that the handler has returned, or `failed`: nobody sends or receives any more."""
@@ -196,7 +204,8 @@ class ExchangeHost(OutputOwner):
         raise NotImplementedError
 
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:
-        """Send `head`, and give all that the peer sends from now on to `protocol`. No task may wait for bytes."""
+        """Send `head`, which may be b"", and give all that the peer sends from now on to `protocol`. No task may wait
+        for bytes."""
         raise NotImplementedError
 
     def read_on(self) -> None:
@@ -206,6 +215,10 @@ class ExchangeHost(OutputOwner):
     def end_upgraded(self, reason: Reason, lateness: float, unread: bool) -> None:
         """End the connection, which was upgraded, for `reason`, after what is pending was sent. `lateness`: seconds by
         which the deadline that ends it was late. `unread`: the peer may be sending bytes that nobody will read."""
+        raise NotImplementedError
+
+    def reset_upgraded(self, reason: Reason, lateness: float) -> None:
+        """Reset the connection, which was upgraded, for `reason`, and discard what is pending. `lateness` as above."""
         raise NotImplementedError
 
     @property

@@ -22,6 +22,7 @@ from .draining import Drain
 from .owner import ConnectionOwner
 from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
+from .raw import new_connection
 from .records import ConnectionInfo, Observer
 from .reporting import report
 from .routes import Route
@@ -62,6 +63,9 @@ class HttpServer(ConnectionOwner):
 
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.
+
+    `raw`: connections are another protocol's from their first byte. The handler is called once for each, before a byte
+    is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted or recorded.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class HttpServer(ConnectionOwner):
         ws_compression: bool = True,
         on_cut: Callable[[], object] | None = None,
         respond: Respond | None = None,
+        raw: bool = False,
     ) -> None:
         self._host: Final = current_host()
         self._drain: Final = Drain()
@@ -99,6 +104,7 @@ class HttpServer(ConnectionOwner):
         )
         self._dates: Final = DateLine(self._host.clock)
         self._on_cut: Final = on_cut
+        self._raw: Final = raw
         self._pool: WorkerPool | None = None
         self._connections: set[ConnectionBase] = set()
         self._background = 0
@@ -378,7 +384,7 @@ class HttpServer(ConnectionOwner):
     def _begin(self, conn: Conn) -> None:
         """Start a connection on an accepted `conn`."""
         self._counts.accepted += 1
-        connection = Connection(self._settings, conn, self._counts.accepted, self, self._dates)
+        connection = new_connection(self._raw, self._settings, conn, self._counts.accepted, self, self._dates)
         self._connections.add(connection)
         connection.start()
         if self.draining:

@@ -30,6 +30,7 @@ class Phase(StrEnum):
     IDLE = "idle"
     DRAIN = "drain"
     WEBSOCKET = "websocket"
+    TUNNEL = "tunnel"
 
 
 class Reason(StrEnum):

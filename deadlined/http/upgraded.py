@@ -22,7 +22,7 @@ from .owner import ConnectionOwner
 from .reporting import report
 from .seams import Upgraded
 from .settings import Settings
-from .state import PROTOCOL_SWITCHED, UPGRADED, Phase, Reason
+from .state import PROTOCOL_SWITCHED, UPGRADED, Reason
 from .timeouts import INF
 from .waiting import WaitingConnection
 
@@ -55,6 +55,12 @@ class UpgradedConnection(WaitingConnection):
         if self.state == UPGRADED and self._upgraded is not None:
             self._upgraded.drain()
 
+    def configure(self, settings: Settings) -> None:
+        idle = self.timeouts.idle
+        super().configure(settings)
+        if self.state == UPGRADED and self._upgraded is not None and self.timeouts.idle != idle:
+            self._upgraded.idle_changed()
+
     # implements ExchangeHost
 
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:
@@ -62,10 +68,11 @@ class UpgradedConnection(WaitingConnection):
         self._advance(PROTOCOL_SWITCHED)
         self._upgraded = protocol
         self.conn.set_read_deadline(INF)
-        self.output.append(head)
+        if head:
+            self.output.append(head)
         # before the flush, which may find that the peer is gone
         protocol.began(self)
-        self.enter(Phase.WEBSOCKET, protocol.deadline)
+        self.enter(protocol.phase, protocol.deadline)
         self.flush_soon(False)
         early = self.reader.take_rest()
         if early and self.state == UPGRADED:
@@ -104,15 +111,15 @@ class UpgradedConnection(WaitingConnection):
         else:
             self.close()
 
-    @property
-    def was_left(self) -> bool:
-        return self.conn.peer_has_left or self.conn.was_reset
-
-    def _reset_upgraded(self, reason: Reason, lateness: float) -> None:
+    def reset_upgraded(self, reason: Reason, lateness: float) -> None:
         self._leave_handler(reason, lateness)
         self.output.discard()
         self.conn.abort()
         self.close()
+
+    @property
+    def was_left(self) -> bool:
+        return self.conn.peer_has_left or self.conn.was_reset
 
     def _lose_upgraded(self, reason: Reason) -> None:
         if self.state == UPGRADED:

@@ -104,7 +104,8 @@ async def answering(
     loop: Loop, *, begin: Callable[[Played], None] = _nothing, in_task: Run = _answers, **timeouts: float
 ) -> AsyncIterator[Asked]:
     asked = Asked(begin, in_task)
-    async with site_of(loop, asked.handle, None, None, respond=asked.respond, **timeouts) as (asked.site, _):
+    served = site_of(loop, asked.handle, None, None, respond=asked.respond, raw=False, ssl_context=None, **timeouts)
+    async with served as (asked.site, _):
         yield asked
 
 

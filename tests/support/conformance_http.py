@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -70,12 +71,14 @@ async def site_of(
     send_buffer: int | None = None,
     *,
     respond: Respond | None = None,
+    raw: bool = False,
+    ssl_context: ssl.SSLContext | None = None,
     **timeouts: float,
 ) -> AsyncIterator[tuple[Site, Tasks]]:
     """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test.
 
     `respond`: who is asked before `handle`. `send_buffer`: bytes that the kernel takes for a client that does not
-    read, about.
+    read, about. `raw`, `ssl_context` as for `HttpServer`.
     """
     scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
@@ -85,7 +88,14 @@ async def site_of(
     site = Site(loop, listener.socket.getsockname()[1])
     settings: dict[str, Any] = {**OFF, **scaled}
     site.server = HttpServer(
-        handle, timeouts=Timeouts(**settings), limits=limits, observer=site, parser=Choice.name, respond=respond
+        handle,
+        timeouts=Timeouts(**settings),
+        limits=limits,
+        ssl_context=ssl_context,
+        observer=site,
+        parser=Choice.name,
+        raw=raw,
+        respond=respond,
     )
     async with loop.tasks() as tasks:
         site.serving = tasks.start(site.server.serve, [listener])

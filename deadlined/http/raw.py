@@ -1,0 +1,86 @@
+"""A connection that is another protocol's from its first byte.
+
+Facts      In some protocols the server speaks first (SMTP, SSH, MySQL). No client of them understands HTTP.
+Hazard     A server that waits for the first byte of its client would wait for ever. A byte of HTTP, sent in the
+           server's own name, would be taken for the protocol's.
+Answer     The connection has a task at once. Its handler gets one constant request, which is no request to the counts
+           and the observer, and hands the connection over by `Exchange.hand_over`. Nothing is received before. Where
+           HTTP would be answered in the server's own name, the connection is reset.
+Cost       What an exchange costs, once per connection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..net import Conn
+from .connection import Connection
+from .dates import DateLine
+from .exchange import Exchange
+from .owner import ConnectionOwner
+from .policy import Action
+from .settings import Settings
+from .state import HANDSHAKE, Reason
+from .wire import Request
+
+# what the handler of every raw connection is given
+_REQUEST: Final = Request(
+    method="TCP",
+    target=b"connection",
+    path_and_query=b"*",
+    version="",
+    headers=[],
+    content_length=None,
+    chunked=False,
+    keep_alive=False,
+    expects_continue=False,
+)
+
+
+class RawConnection(Connection):
+    """A connection of a server that was made with `raw=True`."""
+
+    def start(self) -> None:
+        """Ask for a task; with TLS once the first bytes of its handshake have come."""
+        if self.state == HANDSHAKE:
+            super().start()
+        else:
+            self._owner.schedule(self)
+
+    def _become_unattended(self) -> bool:
+        """Wait without a task for the TLS handshake, and for nothing after it."""
+        return self.state == HANDSHAKE and super()._become_unattended()
+
+    def _resume_idle(self) -> None:
+        """Do nothing: the handler may be the first who has something to send."""
+
+    def _buffered_request(self) -> Request | None:
+        return _REQUEST
+
+    def _begin_exchange(self, request: Request, now: float) -> Exchange:
+        exchange = super()._begin_exchange(request, now)
+        # the one that it has is none to its record
+        self.requests = 0
+        return exchange
+
+    def _peer_ended_side(self, exchange: Exchange) -> None:
+        """Do nothing: a client that sends no more may wait for an answer, for as long as its protocol allows."""
+
+    def _release_exchange(self, exchange: Exchange) -> None:
+        """Record that the exchange is over. The record of the connection says all."""
+        exchange.kill()
+        self._exchange = None
+
+    def _answer(self, status: int, detail: str) -> None:
+        """Reset the connection: nothing can be said in the server's own name."""
+        self._perform(Action(self.reason or Reason.SERVER_ERROR, reset=True), detail)
+
+
+def new_connection(
+    raw: bool, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine
+) -> Connection:
+    """Make a connection, which is another protocol's if `raw`."""
+    # not by way of a variable: compiled code calls a class that it knows without Python's calling convention
+    if raw:
+        return RawConnection(settings, conn, number, owner, dates)
+    return Connection(settings, conn, number, owner, dates)
