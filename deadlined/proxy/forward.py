@@ -16,14 +16,11 @@ from typing import Final
 from ..http import Disconnected, Exchange, Responder, ResponseCut, problem, request_head
 from ..timing import sleep
 from .attempt import Attempt
-from .errors import Failure, Overloaded, UpstreamError, may_repeat
+from .errors import PAUSE, Failure, Overloaded, UpstreamError, may_repeat
 from .shared import Shared
 from .upstream import Upstream
 
 _log: Final = logging.getLogger("deadlined.proxy")
-
-# seconds before a request is sent once more to upstreams of which none has accepted a connection
-_PAUSE: Final = 0.1
 
 # seconds after which a client that got 503 is asked to come again
 _RETRY_AFTER: Final = b"5"
@@ -70,7 +67,7 @@ class Forwarder(Responder):
             self._log(logging.INFO, error, "sent once more")
             if error.failure is Failure.CONNECT and len(self._failed) >= shared.count:
                 # it may be starting again
-                await sleep(_PAUSE)
+                await sleep(PAUSE)
             error = await self._try()
         if isinstance(error, Overloaded):
             shared.overloaded += 1

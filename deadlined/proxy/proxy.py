@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..http import Exchange, Responder
-from ..runtime import current_host
 from .address import Address
+from .base import BaseProxy
 from .forward import Forwarder
 from .options import ProxyLimits, ProxyTimeouts
-from .shared import Shared
-from .upstream import Upstream, UpstreamStatistics
 
 if TYPE_CHECKING:
     from ..http.forwarded import TrustedProxies
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyStatistics:
-    """A snapshot. `waiting`: requests that wait for an upstream now; `retries`: requests that were sent once more;
-    `overloaded`: requests that have waited for too long and were answered with 503."""
-
-    upstreams: tuple[UpstreamStatistics, ...]
-    waiting: int
-    retries: int
-    overloaded: int
-
-
-class Proxy:
+class Proxy(BaseProxy):
     """Forwards requests to upstreams: the handler of an `HttpServer`. With its `respond` most requests need no task.
 
     Make it in a running event loop, of trio or asyncio. `addresses` are the upstreams, at least one (ValueError). The
@@ -50,14 +36,7 @@ class Proxy:
         limits: ProxyLimits | None = None,
         trusted: TrustedProxies | None = None,
     ) -> None:
-        if not addresses:
-            raise ValueError("a proxy needs the address of at least one upstream")
-        clock = current_host().clock
-        upstreams = {address: Upstream(address, clock) for address in addresses}
-        self._by_address: Final = upstreams
-        self._shared: Final = Shared(
-            tuple(upstreams.values()), clock, timeouts or ProxyTimeouts(), limits or ProxyLimits(), trusted
-        )
+        super().__init__(addresses, timeouts, limits, trusted)
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Return an awaitable that forwards one request."""
@@ -69,30 +48,3 @@ class Proxy:
         shared = self._shared
         upstream = None if exchange.request.upgrade else shared.balancer.acquire_idle()
         return None if upstream is None else Forwarder(exchange, shared, upstream)
-
-    def configure(self, *, timeouts: ProxyTimeouts | None = None, limits: ProxyLimits | None = None) -> None:
-        """Use other options for each try that begins from now on; None leaves them as they are."""
-        if timeouts is not None:
-            self._shared.timeouts = timeouts
-        if limits is not None:
-            self._shared.balancer.set_limit(limits.upstream_connections)
-
-    def set_available(self, address: Address, available: bool) -> None:
-        """Note whether the upstream at `address` accepts connections. Requests wait while none does. KeyError for an
-        address that is no upstream's."""
-        self._shared.balancer.set_available(self._by_address[address], available)
-
-    def close(self) -> None:
-        """Close the idle connections to the upstreams. Requests that run are not affected."""
-        for upstream in self._shared.upstreams:
-            upstream.close()
-
-    def statistics(self) -> ProxyStatistics:
-        """Return a snapshot of the counts."""
-        shared = self._shared
-        return ProxyStatistics(
-            upstreams=tuple(upstream.statistics() for upstream in shared.upstreams),
-            waiting=shared.balancer.waiting,
-            retries=shared.retries,
-            overloaded=shared.overloaded,
-        )

@@ -1,12 +1,14 @@
-"""A connection after a 101: bytes of another protocol, both ways, between a client and an upstream.
+"""A connection after a 101: bytes of another protocol, both ways, between a client and an upstream. `raw_tunnel.py`
+derives from it what raw TCP needs.
 
 Facts      After a 101 nobody but the two ends knows what the bytes mean, or when one of them is at fault.
 Hazard     A peer that does not read must not fill the memory. A tunnel whose ends are gone, or have forgotten it, holds
            two connections.
 Answer     While more than LIMIT bytes wait for one end, the other is not read. A tunnel ends if nothing is read from
-           either end for the `idle` time of the server. If the client ends its side, the upstream is told once it has
-           taken what came before, and the tunnel ends at the latest GRACE seconds after the client's end; if the
-           upstream ends its side, the tunnel ends, and what the upstream has not taken is lost.
+           either end for the `idle` time of the server, and neither takes what waits for it. If the client ends its
+           side, the upstream is told once it has taken what came before, and the tunnel ends at the latest GRACE
+           seconds after the client's end; if the upstream ends its side, the tunnel ends, and what the upstream has
+           not taken is lost.
 Cost       The task of the handler that has asked for the upgrade reads from the upstream. What the client sends is
            passed on in the poller's call, as far as the upstream takes it at once.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..http import ExchangeHost, Reason, Upgraded
+from ..http import ExchangeHost, Phase, Reason, Upgraded
 from ..http.output import LIMIT, Output, OutputOwner
 from ..http.policy import RULES, Rule
 from ..http.transport import Plain
@@ -33,11 +35,12 @@ GRACE: Final = 5.0
 
 class Tunnel(Upgraded):
     """The protocol of an exchange whose upstream has answered 101 on `connection`. `stall`: seconds within which the
-    upstream must take more of what it is sent."""
+    upstream must take more of what it is sent. `grace`: seconds, at most, from the client's end to the upstream's."""
 
-    def __init__(self, connection: UpstreamConnection, clock: Clock, stall: float) -> None:
+    def __init__(self, connection: UpstreamConnection, clock: Clock, stall: float, grace: float = GRACE) -> None:
         self._connection: Final = connection
         self._clock: Final = clock
+        self._grace: Final = grace
         self._upward: Final = _Upward(self, connection, clock, stall)
         self._maybe_host: ExchangeHost | None = None
         self._closed = False
@@ -48,6 +51,8 @@ class Tunnel(Upgraded):
         # the client has ended its side, and when the upstream must have ended its own
         self._client_ended = False
         self._end_by = INF
+        # what waited for both ends when the tunnel was about to end as idle
+        self._waiting = 0
         self._timer = Timer(_expire, self)
 
     @property
@@ -61,6 +66,8 @@ class Tunnel(Upgraded):
         Call it after the exchange was upgraded; when the handler returns then, `handler_left` ends the tunnel."""
         try:
             await self._run()
+            if not self._closed:
+                await self._upstream_ended()
         except UpstreamError as error:
             # it is also raised if the end of the tunnel has aborted the connection: then `fail` does nothing
             self.fail(error.failure)
@@ -72,6 +79,7 @@ class Tunnel(Upgraded):
             if not data or self._closed:
                 return
             self._heard = self._clock.now()
+            self._upstream_spoke()
             output.append(data)
             if not self._host.flush_soon(True):
                 # the sender must wait: too much is pending, or others must run
@@ -79,6 +87,12 @@ class Tunnel(Upgraded):
                     await output.wait(LIMIT)
                 else:
                     await checkpoint()
+
+    def _upstream_spoke(self) -> None:
+        """Note that bytes of the upstream have come. Do nothing unless overridden."""
+
+    async def _upstream_ended(self) -> None:
+        """Do what is left to do after the upstream has ended its side: nothing unless overridden."""
 
     def fail(self, failure: Failure) -> None:
         """End the tunnel because the upstream has failed. Idempotent."""
@@ -109,6 +123,14 @@ class Tunnel(Upgraded):
 
     # implements Upgraded
 
+    @property
+    def phase(self) -> Phase:
+        return Phase.TUNNEL
+
+    def idle_changed(self) -> None:
+        self._heard = self._clock.now()
+        self._arm()
+
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
         self._heard = self._clock.now()
@@ -129,7 +151,7 @@ class Tunnel(Upgraded):
             self._upward.output.flush()
         else:
             self._client_ended = True
-            self._end_by = self._heard + GRACE
+            self._end_by = self._heard + self._grace
             self._arm()
             self._end_upward()
         return False
@@ -173,8 +195,16 @@ class Tunnel(Upgraded):
             self._arm()
         elif self._end_by <= now:
             self.end(Reason.CLIENT_CLOSED)
+        elif self._is_moving():
+            self._heard = now
+            self._arm()
         else:
             self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))
+
+    def _is_moving(self) -> bool:
+        """Return True if an end takes slowly what waits for it: it did not all wait when this was last asked."""
+        before, self._waiting = self._waiting, self._host.output.size + self._upward.output.size
+        return self._waiting > 0 and self._waiting != before
 
     def _arm(self) -> None:
         self._host.loop.set_timer(self._timer, self.deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import trio
 from deadlined import Conn, Listener, open_tcp_listeners
 from deadlined.http import Limits
 from deadlined.http.forwarded import TrustedProxies
-from deadlined.proxy import Address, Proxy, ProxyLimits, ProxyTimeouts
+from deadlined.proxy import Address, BaseProxy, Proxy, ProxyLimits, ProxyTimeouts, RawProxy
 from tests.support.conformance import Loop, Tasks
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, Client, post
@@ -120,7 +121,7 @@ class Played:
 class Guarded:
     """A proxy, its upstreams and its site."""
 
-    def __init__(self, loop: Loop, proxy: Proxy, upstreams: list[Played], site: Site, tasks: Tasks) -> None:
+    def __init__(self, loop: Loop, proxy: BaseProxy, upstreams: list[Played], site: Site, tasks: Tasks) -> None:
         self.loop = loop
         self.proxy = proxy
         self.upstreams = upstreams
@@ -151,19 +152,25 @@ async def guarding(
     limits: Limits | None = None,
     send_buffer: int | None = None,
     server: dict[str, float] | None = None,
+    raw: bool = False,
+    ssl_context: ssl.SSLContext | None = None,
     **timeouts: float,
 ) -> AsyncIterator[Guarded]:
-    """Put a proxy in front of `count` upstreams. All timeouts are off but those given, in the seconds of a test."""
+    """Put a proxy in front of `count` upstreams; `raw`: one for TCP. All timeouts are off but those given, in the
+    seconds of a test."""
     upstreams = [Played((await open_tcp_listeners(0, host=LOCALHOST))[0]) for _ in range(count)]
     scaled: dict[str, Any] = {**OFF, **{name: loop.seconds(value) for name, value in timeouts.items()}}
-    proxy = Proxy(
-        [upstream.address for upstream in upstreams],
-        timeouts=ProxyTimeouts(**scaled),
-        limits=ProxyLimits(upstream_connections=most),
-        trusted=trusted,
-    )
+    addresses = [upstream.address for upstream in upstreams]
+    waits, bounds = ProxyTimeouts(**scaled), ProxyLimits(upstream_connections=most)
+    proxy: BaseProxy
+    if raw:
+        proxy = RawProxy(addresses, timeouts=waits, limits=bounds)
+    else:
+        proxy = Proxy(addresses, timeouts=waits, limits=bounds, trusted=trusted)
     try:
-        async with site_of(loop, proxy, limits, send_buffer, respond=proxy.respond, **(server or {})) as (site, tasks):
+        respond, seconds = proxy.respond, server or {}
+        served = site_of(loop, proxy, limits, send_buffer, respond=respond, raw=raw, ssl_context=ssl_context, **seconds)
+        async with served as (site, tasks):
             yield Guarded(loop, proxy, upstreams, site, tasks)
     finally:
         proxy.close()

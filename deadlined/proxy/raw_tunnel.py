@@ -1,0 +1,112 @@
+"""A raw connection: bytes both ways between a client and an upstream, each end of which may end its side first.
+
+Facts      Protocols on TCP use half-closes: a client sends all that it has, ends its side, and waits for the answer, or
+           the other way round. A reset says that what came before may not be all.
+Hazard     A half-close that is taken for the end cuts what the other side still sends. One that overtakes bytes, or is
+           sent in place of a reset, makes an incomplete stream look complete.
+Answer     Each half-close is passed on once all before it was sent. The tunnel ends when both have been passed on; a
+           failure of the upstream resets the client, and any other end than that of both resets the upstream. `idle`
+           bounds the rest, and the age of the connection, if that has a bound.
+Cost       The handler's task waits for the end of the tunnel.
+"""
+
+from __future__ import annotations
+
+from ..errors import DeadlineExceeded
+from ..http import Reason
+from ..net import BrokenResourceError, ClosedResourceError
+from ..poll import Clock
+from ..runtime import Event
+from .connection import UpstreamConnection
+from .errors import Failure
+from .options import INF
+from .tunnel import Tunnel
+from .upstream import Upstream
+
+
+class RawTunnel(Tunnel):
+    """The protocol of a raw connection that is joined to `upstream` by `connection`. `stall` as for `Tunnel`."""
+
+    def __init__(self, connection: UpstreamConnection, upstream: Upstream, clock: Clock, stall: float) -> None:
+        super().__init__(connection, clock, stall, INF)
+        self._upstream = upstream
+        self._spoke = False
+        # the half-closes that were passed on
+        self._told_upstream = self._told_client = False
+        # set when both were, or the tunnel has ended
+        self._over = Event()
+
+    def _upstream_spoke(self) -> None:
+        if not self._spoke:
+            self._spoke = True
+            # an upstream that accepts and breaks off at once is not fit
+            self._upstream.succeeded()
+
+    async def _upstream_ended(self) -> None:
+        """Pass the end on to the client, and wait for that of the client."""
+        output = self._host.output
+        output.flush()
+        await output.wait(0)
+        if not self._closed:
+            await self._end_downward()
+        await self._over.wait()
+
+    async def _end_downward(self) -> None:
+        """End the side towards the client, who must take that as it must take bytes."""
+        host = self._host
+        deadline = self._clock.now() + host.timeouts.write_grace
+        try:
+            await host.transport.end(deadline)
+            self._told_client = True
+            self._check_over()
+        except DeadlineExceeded as late:
+            self.end(Reason.WRITE_TIMEOUT, host.count_expiry(self._clock.now() - late.deadline))
+        except (BrokenResourceError, ClosedResourceError):
+            self.end(Reason.CLIENT_RESET)
+
+    def _end_upward(self) -> None:
+        super()._end_upward()
+        if self._client_ended and not (self._closed or self._upward.output.size):
+            self._told_upstream = True
+            self._check_over()
+
+    def _check_over(self) -> None:
+        """Close the upstream's connection, and let the handler return, if both half-closes were passed on."""
+        if self._told_upstream and self._told_client:
+            # no reset: the kernel may still have to send what the upstream has not read
+            self._connection.close()
+            self._upstream.succeeded()
+            self._over.set()
+
+    def fail(self, failure: Failure) -> None:
+        """Reset the client because the upstream has failed. Idempotent."""
+        if not self._closed:
+            self.failure = failure
+            self._host.reset_upgraded(Reason.UPSTREAM_FAILED, 0.0)
+
+    # implements Upgraded
+
+    @property
+    def deadline(self) -> float:
+        return min(self._heard + self._host.timeouts.idle, self._host.close_after)
+
+    def handler_left(self, failed: bool) -> None:
+        if self._closed:
+            return
+        if failed:
+            self._host.reset_upgraded(Reason.SERVER_ERROR, 0.0)
+        else:
+            self._host.end_upgraded(Reason.DONE, 0.0, False)
+
+    def ended(self, reason: Reason) -> None:
+        super().ended(reason)
+        self._over.set()
+
+    def expire(self, lateness: float) -> None:
+        """End if nothing has come for too long, or the connection is too old."""
+        now = self._clock.now()
+        if not self._closed and self._host.close_after <= now:
+            late = self._host.count_expiry(max(now - self._host.close_after, lateness))
+            self.end(Reason.CONNECTION_AGE, late)
+        else:
+            super().expire(lateness)
