@@ -112,7 +112,9 @@ def test_serve_takes_the_application_and_the_rest_from_the_file(file: Path, chos
     assert [(config.app, config.timeouts.idle) for config in chosen] == [("shop.web:app", 120.0), ("other:app", 90.0)]
 
 
-@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if isinstance(setting.kind, Flag)])
+@pytest.mark.parametrize(
+    "name", [name for name, setting in SETTINGS.items() if isinstance(setting.kind, Flag) and SERVE in setting.commands]
+)
 def test_a_switch_can_be_turned_on_and_off_against_the_variable(name: str, chosen: list[ServeConfig]) -> None:
     setting = SETTINGS[name]
     assert command("serve", "a:b", setting.flag, **{setting.variable: "no"}).exit_code == 0

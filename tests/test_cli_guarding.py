@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -11,7 +13,8 @@ from click.testing import CliRunner, Result
 from deadlined.cli import main
 from deadlined.cli.guarding import proxy_command, run_command
 from deadlined.service import ServeConfig, StartupError
-from deadlined.service.config import PROXY, RUN, SETTINGS
+from deadlined.service.config import PROXY, RUN, SETTINGS, Setting
+from deadlined.service.config.conflicts import OF_HTTP
 
 UVICORN = ("uvicorn", "app:app", "--uds", "{uds}")
 
@@ -47,6 +50,7 @@ def test_a_command_has_the_flags_of_its_settings_and_no_others(name: str, made: 
     ("name", "taught"),
     [
         (PROXY, ["deadlined proxy --upstream 127.0.0.1:9000\n", "--upstream-first-byte 20s", "502", "deadlined run"]),
+        (PROXY, ["deadlined proxy --tcp --upstream 127.0.0.1:5432 --port 6432\n", "reset"]),
         (
             RUN,
             [
@@ -84,9 +88,44 @@ def test_the_options_of_a_proxy(guarded: list[ServeConfig]) -> None:
     assert (config.workers, config.port) == (2, 80)
 
 
+def test_the_options_of_a_proxy_for_tcp(guarded: list[ServeConfig], tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text("tcp = true\nupstream = 'a:1'\nidle = '1h'\nhandshake = '5s'\nconnection_age = '1d'\n")
+    # what is said of HTTP in the environment is meant for others; a default says nothing
+    variables = {"DEADLINED_MAX_BODY": "1m", "DEADLINED_TRUSTED_PROXIES": "unix"}
+    for arguments in (("--tcp", "--upstream", "a:1", "--read-header", "10s"), ("--config", str(file))):
+        assert command(PROXY, *arguments, **variables).exit_code == 4
+    assert command(PROXY, "--upstream", "a:1", DEADLINED_TCP="yes").exit_code == 4
+    assert command(PROXY, "--upstream", "a:1", "--no-tcp", DEADLINED_TCP="yes", **variables).exit_code == 4
+    assert [config.tcp for config in guarded] == [True, True, True, False]
+    assert [config.limits.max_body for config in guarded] == [math.inf, math.inf, math.inf, 1024**2]
+
+
+@pytest.mark.parametrize("setting", [SETTINGS[name] for name in OF_HTTP], ids=OF_HTTP)
+def test_what_is_only_for_http_does_not_go_with_tcp(guarded: list[ServeConfig], setting: Setting) -> None:
+    value = {"trusted_proxies": "unix", "http": "h11"}.get(setting.name, "33")
+    result = command(PROXY, "--tcp", "--upstream", "a:1", setting.flag, value)
+    told = f"Error: {setting.flag} is for HTTP, of which --tcp reads nothing; leave one out"
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, told)
+    assert command(PROXY, "--upstream", "a:1", setting.flag, value).exit_code == 4
+
+
+def test_routes_do_not_go_with_tcp(guarded: list[ServeConfig], tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text("tcp = true\nupstream = 'a:1'\n[[route]]\npath = '/x'\nidle = '5s'\n")
+    result = command(PROXY, "--config", str(file))
+    assert (result.exit_code, guarded) == (2, [])
+    assert result.stderr.endswith(
+        "Error: [[route]] is for HTTP requests, of which --tcp reads nothing; leave the tables out\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ((PROXY, "--tcp"), "deadlined proxy needs --upstream"),
+        ((RUN, "--tcp", *UVICORN), "there is no --tcp: it is for deadlined proxy"),
+        (("serve", "--tcp", "a:b"), "there is no --tcp: it is for deadlined proxy"),
         ((PROXY,), "deadlined proxy needs --upstream"),
         ((PROXY, "--upstream", "9000"), "Invalid value for '--upstream': '9000' is not the address of an upstream"),
         ((PROXY, "--upstream", "a:1", "--factory"), "there is no --factory: it is for deadlined serve"),

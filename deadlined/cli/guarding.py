@@ -1,4 +1,4 @@
-"""The commands `deadlined proxy` and `deadlined run`: a guard in front of any HTTP server."""
+"""The commands `deadlined proxy` and `deadlined run`: a guard in front of any HTTP server, or of any TCP server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     return run(config, sources)
 
 
-@click.command("proxy", cls=GroupedCommand, short_help="Guard HTTP servers that already run.")
+@click.command("proxy", cls=GroupedCommand, short_help="Guard servers that already run.")
 @settings(PROXY)
 @click.pass_context
 def proxy_command(context: click.Context, /, config: str | None, env_file: str | None, **given: Any) -> None:
     """Guard HTTP servers that already run: pass requests on to them, every phase of every connection under its own
-    deadline, on both sides. The upstream with the fewest requests gets the next one.
+    deadline, on both sides. The upstream with the fewest requests gets the next one. With --tcp, guard servers of any
+    TCP protocol: pass bytes on.
 
     \b
     Examples:
@@ -33,12 +34,13 @@ def proxy_command(context: click.Context, /, config: str | None, env_file: str |
       deadlined proxy --upstream 10.0.0.1:80 --upstream 10.0.0.2:80 --workers 2
       deadlined proxy --upstream 127.0.0.1:9000 --upstream-first-byte 20s
       deadlined proxy --upstream 127.0.0.1:9000 --certfile cert.pem --keyfile key.pem
+      deadlined proxy --tcp --upstream 127.0.0.1:5432 --port 6432
       deadlined proxy --config guard.toml
 
     `deadlined run` also starts the server that it guards.
 
     An upstream that refuses, breaks off or is too slow is answered for: 502, 504 at one of its deadlines, or 503 if a
-    request has waited for --upstream-queue.
+    request has waited for --upstream-queue. With --tcp the client's connection is reset instead.
 
     Signals do what they do to `deadlined serve`: SIGTERM drains, and SIGHUP reads the file of --config again, with the
     deadlines of upstreams.

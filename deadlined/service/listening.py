@@ -91,8 +91,8 @@ def url_of(config: ServeConfig, found: socket.socket) -> str:
     address = found.getsockname()
     if not isinstance(address, tuple):
         return f"unix:{os.fsdecode(address)}"
-    scheme = "http" if config.certfile is None else "https"
-    return f"{scheme}://{TcpBind(address[0], address[1])}"
+    schemes = ("tcp", "tls") if config.tcp else ("http", "https")
+    return f"{schemes[config.certfile is not None]}://{TcpBind(address[0], address[1])}"
 
 
 async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 
 from ..http.settings import Handler, Respond
-from ..proxy import Address, Proxy, ProxyStatistics
+from ..proxy import Address, BaseProxy, Proxy, ProxyStatistics, RawProxy
 from ..runtime import protected_from_interrupts
 from .child import Child
 from .config import ServeConfig
@@ -25,11 +25,11 @@ class Upstreams(Content):
     """Servers that run already, for `deadlined proxy`."""
 
     # from `__aenter__` on
-    _proxy: Proxy
+    _proxy: BaseProxy
 
     def __init__(self, config: ServeConfig) -> None:
         self._config = config
-        self.title: str = f"proxy to {', '.join(config.upstream)}"
+        self.title: str = f"{'TCP proxy' if config.tcp else 'proxy'} to {', '.join(config.upstream)}"
 
     async def __aenter__(self) -> Handler:
         return self._open(self._config.upstream)
@@ -54,13 +54,14 @@ class Upstreams(Content):
         """Close the idle connections to upstreams: a server that ends may wait for them."""
         self._proxy.close()
 
-    def _open(self, upstreams: Sequence[str]) -> Proxy:
-        self._proxy = Proxy(
-            [Address.parse(text) for text in upstreams],
-            timeouts=self._config.proxy_timeouts,
-            limits=self._config.proxy_limits,
-            trusted=trusted_proxies(self._config),
-        )
+    def _open(self, upstreams: Sequence[str]) -> BaseProxy:
+        config = self._config
+        addresses = [Address.parse(text) for text in upstreams]
+        timeouts, limits = config.proxy_timeouts, config.proxy_limits
+        if config.tcp:
+            self._proxy = RawProxy(addresses, timeouts=timeouts, limits=limits)
+        else:
+            self._proxy = Proxy(addresses, timeouts=timeouts, limits=limits, trusted=trusted_proxies(config))
         return self._proxy
 
 

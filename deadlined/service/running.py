@@ -154,6 +154,7 @@ class Service:
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,
             on_cut=garbage.note_cut,
+            raw=self._config.tcp,
         )
 
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:
@@ -235,7 +236,7 @@ class Service:
             app=self._content.title,
             urls=urls,
             loop=config.loop,
-            http=config.http,
+            http="" if config.tcp else config.http,
             workers=config.workers,
             timeouts=config.timeouts,
         )
@@ -243,9 +244,9 @@ class Service:
         if screen:
             self._voice.out.write(screen)
             return
-        http = parser_in_use(config.http)
+        parser = {} if config.tcp else {"http": parser_in_use(config.http)}
         for each in urls:
-            self._log("listening", url=each, loop=config.loop, http=http, version=__version__, pid=os.getpid())
+            self._log("listening", url=each, loop=config.loop, **parser, version=__version__, pid=os.getpid())
 
     def _reload(self, by: str) -> Reloaded:
         """Read the configuration again, in a process without a supervisor."""

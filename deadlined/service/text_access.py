@@ -1,4 +1,5 @@
-"""The access log for people: one line per request, and one per connection that ended badly without a request."""
+"""The access log for people: one line per request or raw connection, and one per connection that ended badly without a
+request."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ _CLIENT = 21  # 255.255.255.255:65535
 _METHOD = 7  # OPTIONS
 _PATH = 30
 _FIGURE = 8  # 2 min 3 s
+
+# stands in place of the method
+_TCP = "TCP"
 
 # what was cut by a deadline: the deadline's option, and what did not happen in time
 _CUT = {
@@ -45,6 +49,13 @@ _WEBSOCKET_CUT = {
 }
 _WEBSOCKET_ENDED = {Reason.PROTOCOL_ERROR: "closed: not valid websocket frames or text"}
 
+# of raw connections
+_RAW_ENDED = {
+    Reason.IDLE_TIMEOUT: "idle: no byte came from either end",
+    Reason.CONNECTION_AGE: "connection_age: old enough",
+    Reason.SERVER_ERROR: "the proxy failed",
+}
+
 # the line of a request says nothing of a connection that ends in one of these phases
 _WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
 # clients that leave between requests are ordinary
@@ -66,7 +77,9 @@ def request_text(record: RequestRecord, style: Style) -> str:
 
 def connection_text(record: ConnectionRecord, style: Style) -> str:
     """Return client and reason of a connection that ended badly; "" for one that ended well, or whose last request's
-    line says why."""
+    line says why. A raw connection has a line in any case."""
+    if not record.requests and record.phase not in _WITHOUT_REQUEST:
+        return _raw_text(record, style)
     silent = record.reason is Reason.HEADER_TIMEOUT and not record.received
     if silent or record.phase not in _WITHOUT_REQUEST or record.reason in _UNREMARKABLE:
         return ""
@@ -77,6 +90,17 @@ def connection_text(record: ConnectionRecord, style: Style) -> str:
     rule = RULES.get(_CUT.get(record.reason, ("",))[0])
     status = None if rule is None else rule.status
     return f"{harmless(record.peer):<{_CLIENT}}  {style.paint('warn', f'{status} {why}' if status else why)}"
+
+
+def _raw_text(record: ConnectionRecord, style: Style) -> str:
+    """Return client, duration, bytes both ways, and why the connection ended."""
+    line = (
+        f"{harmless(record.peer):<{_CLIENT}}  {style.paint('bold', f'{_TCP:<{_METHOD}}')} "
+        f"{f'received {size_text(record.received)}':<{_PATH}}       {time_text(record.elapsed):>{_FIGURE}}"
+        f"  {size_text(record.sent):>{_FIGURE}}"
+    )
+    why = _RAW_ENDED.get(record.reason) or _why(record.reason, None, websocket=True)
+    return f"{line}  {style.paint('warn', why)}" if why else line
 
 
 def _why(reason: Reason, seconds: float | None, *, websocket: bool = False) -> str:

@@ -292,6 +292,20 @@ def test_what_the_terminal_has_echoed_is_overwritten() -> None:
     assert not layout().entry(entry).startswith("\r")
 
 
+def test_a_raw_connection_has_a_line_in_any_case() -> None:
+    raw = {"requests": 0, "phase": Phase.TUNNEL, "received": 1500, "sent": 2_000_000, "elapsed": 12.5}
+    good = connection(reason=Reason.DONE, **raw)
+    assert re.fullmatch(r"127\.0\.0\.1:5000 +TCP +received 1\.5 kB +12\.5 s +2 MB", good), good
+    assert connection(reason=Reason.CLIENT_RESET, **raw) == f"{good}  client reset the connection"
+    assert (
+        connection(reason=Reason.UPSTREAM_FAILED, **{**raw, "phase": Phase.HANDLER}) == f"{good}  the upstream failed"
+    )
+    assert connection(reason=Reason.DRAIN_TIMEOUT, **raw).endswith("  drain: cut by the end of the drain")
+    assert connection(reason=Reason.IDLE_TIMEOUT, **raw).endswith("  idle: no byte came from either end")
+    # as columns of requests
+    assert good.index("12.5 s") == request(handled=12.5).index("12.5 s")
+
+
 # the first screen
 
 FACTS = Facts(
@@ -315,6 +329,18 @@ def test_the_first_screen_says_what_is_served_where_and_how_to_stop_it() -> None
         "off": "read, write, connection_age",
     }
     assert len({len(row) - len(re.sub(r"^  \S+ +", "", row)) for row in rows}) == 1, "in columns"
+
+
+def test_the_first_screen_of_a_proxy_for_tcp_says_nothing_of_http() -> None:
+    facts = dataclasses.replace(FACTS, app="TCP proxy to a:1", urls=["tls://127.0.0.1:8000"], http="")
+    rows = dict(row.split(maxsplit=1) for row in screen(facts, Style(colour=False)).splitlines()[1:])
+    assert rows == {
+        "serving": "TCP proxy to a:1",
+        "on": "tls://127.0.0.1:8000  Ctrl-C to stop",
+        "with": "trio, one process",
+        "deadlines": "handshake 10 s, send 10 s or 240 B/s, idle 75 s, drain 30 s",
+        "off": "connection_age",
+    }
 
 
 def test_the_first_screen_of_tls_workers_and_a_proxy() -> None:

@@ -46,6 +46,7 @@ INTEGRATION = (
     "tests/service/test_drain_under_load.py",
     "tests/service/test_full_disk.py",
     "tests/service/test_guarding.py",
+    "tests/service/test_guarding_tcp.py",
     "tests/service/test_hangup.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",

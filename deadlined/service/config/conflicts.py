@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from .binds import parse_bind
 from .model import PROXY, RUN, ServeConfig
+from .settings import SETTINGS
 
 
 class Given(NamedTuple):
@@ -41,6 +42,23 @@ def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
     return problems
 
 
+# the settings that are of no use where nothing is read as HTTP
+OF_HTTP: Final = (
+    *("read_header", "read", "body_grace", "body_min_rate", "write", "handler"),
+    *("max_head", "max_headers", "max_body", "max_requests"),
+    *("upstream_first_byte", "upstream_per_try", "upstream_reuse", "trusted_proxies", "http"),
+)
+
+
+def leave_out_http(layers: list[Layer], variables: Layer) -> None:
+    """Remove the settings of HTTP from `variables`, one of the layers, if TCP is guarded: they are meant for services
+    that share the environment."""
+    given = next((layer["tcp"] for layer in layers if "tcp" in layer), None)
+    if given is not None and given.value:
+        for name in OF_HTTP:
+            variables.pop(name, None)
+
+
 # what `deadlined run` replaces in its command
 PLACES: Final = ("{uds}", "{port}")
 
@@ -56,6 +74,8 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
             "deadlined proxy needs --upstream, where the server listens that it guards: "
             "deadlined proxy --upstream 127.0.0.1:9000; deadlined run starts a server itself"
         )
+    if config.tcp:
+        found += _of_tcp(config, command)
     if config.factory and config.app is None:
         found.append("--factory needs APP")
     if config.reload and config.app is None:
@@ -89,6 +109,20 @@ def _of_command(config: ServeConfig, command: str | None) -> list[str]:
         found.append("COMMAND contains a null character")
     if config.workers > 1:
         found.append("--workers is not for deadlined run, which starts one server; let COMMAND have worker processes")
+    return found
+
+
+def _of_tcp(config: ServeConfig, command: str | None) -> list[str]:
+    """Return what does not go together with --tcp. An option that has its default says nothing."""
+    found = [] if config.upstream or command == PROXY else ["--tcp is for deadlined proxy, and needs --upstream"]
+    http_only = [SETTINGS[name] for name in OF_HTTP]
+    found += [
+        f"{setting.flag} is for HTTP, of which --tcp reads nothing; leave one out"
+        for setting in http_only
+        if setting.value(config) != setting.default
+    ]
+    if config.routes:
+        found.append("[[route]] is for HTTP requests, of which --tcp reads nothing; leave the tables out")
     return found
 
 

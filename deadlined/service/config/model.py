@@ -179,6 +179,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind=Words("addresses", "write host:port, [address]:port or unix:/path", _check_upstream),
         ),
     ] = ()
+    tcp: Annotated[
+        bool,
+        about(
+            UPSTREAM,
+            "Guard a server of any TCP protocol, a database for example: join each client's connection to one of an "
+            "upstream, and pass bytes on unchanged.",
+            PROXY,
+        ),
+    ] = False
     command: Annotated[
         tuple[str, ...],
         about(
@@ -323,7 +332,7 @@ HELP = {
     "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer.",
     "write_min_rate": "Bytes per second at which a client must take a long send.",
     "write": "Time for the whole response, from the end of the request's head.",
-    "idle": "Time that a connection may wait for the next request.",
+    "idle": "Time that a connection may wait for the next request, or be silent after an upgrade and with --tcp.",
     "handler": "Time for the application, or the upstream; then it is cancelled and the response is 504.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",

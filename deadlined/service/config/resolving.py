@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ...http import Route
-from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen
+from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen, leave_out_http
 from .model import ServeConfig
 from .settings import SETTINGS, build, nearest
 from .subjects import keep_one_subject, leave_out_unused
@@ -67,6 +67,7 @@ def resolve(sources: Sources) -> Resolution:
     of_file, routes = _of_file(sources.file, problems)
     misplaced, unused = leave_out_unused(of_file, sources.command)
     layers = [_of_flags(sources.flags), _of_variables(sources, problems), of_file, _of_manager(sources)]
+    leave_out_http(layers, layers[1])
     problems += [*misplaced, *keep_one_way_to_listen(layers), *keep_one_subject(layers)]
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)

@@ -25,7 +25,7 @@ from deadlined.service.config import (
     resolve,
 )
 from deadlined.service.config.kinds import Flag
-from deadlined.service.config.model import PARTS
+from deadlined.service.config.model import PARTS, SERVE
 from deadlined.service.config.reference import page
 from deadlined.service.config.showing import as_dictionary, as_toml
 from tests.support.examples import examples
@@ -111,7 +111,8 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "setting"), [(n, s) for n, s in SETTINGS.items() if isinstance(s.kind, Flag)])
 def test_a_switch_is_what_its_variable_says(name: str, setting: Any) -> None:
     for text, value in {"1": True, "Yes": True, "on": True, "0": False, "no": False, "OFF": False}.items():
-        given = {setting.variable: text, "DEADLINED_APP": "a:b"}
+        served = {"DEADLINED_APP": "a:b"} if SERVE in setting.commands else {"DEADLINED_UPSTREAM": "a:1"}
+        given = {setting.variable: text, **served}
         assert setting.value(resolve(Sources(environment=given)).config) is value, text
 
 

@@ -47,7 +47,8 @@ def test_an_application_is_for_serve_and_upstreams_are_not() -> None:
         *("ws_ping", "ws_pong", "ws_close", "max_message", "max_frame", "ws_compression", "reload", "reload_dir"),
     }
     of_guards = {name for name, setting in SETTINGS.items() if SERVE not in setting.commands}
-    assert of_guards == {name for name in SETTINGS if name.startswith("upstream")} | {"command"}
+    assert of_guards == {name for name in SETTINGS if name.startswith("upstream")} | {"command", "tcp"}
+    assert SETTINGS["tcp"].commands == (PROXY,)
     assert SETTINGS["upstream"].commands == (PROXY,)
     assert SETTINGS["command"].commands == (RUN,)
     assert SETTINGS["workers"].commands == (SERVE, PROXY)

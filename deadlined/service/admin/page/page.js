@@ -5,7 +5,7 @@ const $ = id => document.getElementById(id);
 // which timeout bounds a phase, for the bars of the time left
 const LIMITS = {
   handshake: "handshake", header: "read_header", body: "body_grace", handler: "handler", write: "write_grace",
-  idle: "idle", drain: "drain", websocket: "ws_ping",
+  idle: "idle", drain: "drain", websocket: "ws_ping", tunnel: "idle",
 };
 
 const REASONS = {
@@ -14,7 +14,7 @@ const REASONS = {
   read_timeout: "A request was not complete in time.",
   body_rate: "The body of a request came too slowly.",
   write_timeout: "The client did not take the response in time.",
-  idle_timeout: "No further request came in time. This is normal.",
+  idle_timeout: "No further request, or byte of a tunnel, came in time. This is normal.",
   handler_timeout: "The application did not answer in time.",
   connection_age: "The connection was old enough to be closed after a response.",
   drain_timeout: "The drain was over, and the connection was not.",
@@ -28,7 +28,7 @@ const REASONS = {
   keepalive_limit: "The connection had as many requests as it may have.",
   server_error: "The application has failed; its log says why.",
   upstream_failed: "The upstream of a proxy has failed in the middle of a response or a tunnel; the log says how.",
-  done: "One side has asked for the end after a response. This is normal.",
+  done: "One side has asked for the end after a response, or both have ended a tunnel. This is normal.",
 };
 
 let limits = {};
