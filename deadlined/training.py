@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from math import ceil
 from typing import Any
@@ -28,7 +29,8 @@ import trio
 
 from .asgi import AsgiHandler
 from .http import HttpServer
-from .net import Conn, open_tcp_listeners, open_tcp_stream
+from .net import Conn, Listener, open_tcp_listeners, open_tcp_stream
+from .proxy import Address, Proxy
 from .runtime import current_time, open_group, run
 from .timers import SCHEMES, Timer, Timers
 
@@ -167,13 +169,39 @@ async def serve(loop: str, parser: str, contexts: tuple[ssl.SSLContext, ssl.SSLC
     Return the number of requests."""
     [listener] = await open_tcp_listeners(0, host="127.0.0.1")
     address = listener.socket.getsockname()
-    application = Application(trio.sleep if loop == "trio" else asyncio.sleep)
-    server = HttpServer(AsgiHandler(application), parser=parser, ssl_context=contexts and contexts[0])
+    server = HttpServer(_handler(loop), parser=parser, ssl_context=contexts and contexts[0])
 
     def connect() -> socket.socket:
         plain = socket.create_connection(address, timeout=PATIENCE)
         return contexts[1].wrap_socket(plain) if contexts else plain
 
+    return await _serve_visitors(server, listener, connect, share)
+
+
+async def guard(loop: str, share: float) -> int:
+    """Serve `share` of all cases through a proxy. Return the number of requests."""
+    [listener] = await open_tcp_listeners(0, host="127.0.0.1")
+    [behind] = await open_tcp_listeners(0, host="127.0.0.1")
+    address = listener.socket.getsockname()
+    upstream = HttpServer(_handler(loop))
+    proxy = Proxy([Address(*behind.socket.getsockname()[:2])])
+    front = HttpServer(proxy, respond=proxy.respond)
+    async with open_group() as group:
+        group.start_soon(upstream.serve, [behind])
+        connect = partial(socket.create_connection, address, PATIENCE)
+        try:
+            return await _serve_visitors(front, listener, connect, share)
+        finally:
+            proxy.close()
+            upstream.shutdown(0.0)
+
+
+def _handler(loop: str) -> AsgiHandler:
+    return AsgiHandler(Application(trio.sleep if loop == "trio" else asyncio.sleep))
+
+
+async def _serve_visitors(server: HttpServer, listener: Listener, connect: Connect, share: float) -> int:
+    """Serve a visitor in a thread, and shut down when it has gone."""
     present, presence = socket.socketpair()
     present.setblocking(False)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -259,6 +287,7 @@ def train(share: float = 1.0) -> int:
         for parser in ["h11", *faster]:
             requests += run(loop, serve, loop, parser, None, share)
         requests += run(loop, serve, loop, "auto", without_certificates(), share / 4)
+        requests += run(loop, guard, loop, share / 2)
         run(loop, echo, share)
     for queue in SCHEMES:
         turn(queue, share)

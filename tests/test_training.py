@@ -18,8 +18,17 @@ def answers(share: float) -> int:
     return sum(training.CONNECTIONS * ceil(case.rounds * share) for case in training.CASES)
 
 
-def test_it_asks_for_all_cases_on_each_event_loop_with_each_parser_and_through_tls() -> None:
-    assert training.train(0.02) == len(training.LOOPS) * (PARSERS * answers(0.02) + answers(0.005))
+def test_it_asks_for_all_cases_on_each_event_loop_with_each_parser_through_tls_and_through_a_proxy() -> None:
+    assert training.train(0.02) == len(training.LOOPS) * (PARSERS * answers(0.02) + answers(0.005) + answers(0.01))
+
+
+@pytest.mark.parametrize("loop", training.LOOPS)
+def test_a_proxy_ends_with_an_error_if_a_request_is_not_answered(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = training.Case(b"no request\r\n\r\n", b"an answer that never comes", 1)
+    monkeypatch.setattr(training, "CASES", [wrong])
+    with pytest.raises(BaseException) as caught:
+        run(loop, training.guard, loop, 1.0)
+    assert "the request line is malformed" in repr(caught.value)
 
 
 @pytest.mark.parametrize("loop", training.LOOPS)
