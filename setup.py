@@ -317,13 +317,16 @@ class BuildAllOrNothing(build_ext):
     """A build of which half the modules are compiled would not import."""
 
     record = ""  # of what is compiled, if anything is
+    beside = False  # do the compiled modules go into the checkout?
 
     def run(self) -> None:
         """Build; or leave nothing behind."""
+        # while setuptools builds, `inplace` is off: it copies at the end
+        self.beside = bool(self.inplace or self.editable_mode)
         self.remove_old_ones()
         try:
             super().run()
-            if self.extensions and self.beside_the_sources():
+            if self.extensions and self.beside:
                 RECORD.write_text(self.record, encoding="utf-8")
         except Exception as error:
             if switched_on("DEADLINED_REQUIRE_COMPILED", "DEADLINED_TRAINING"):
@@ -370,21 +373,17 @@ class BuildAllOrNothing(build_ext):
 
     def run_training(self) -> None:
         """Run what is to be fast, with the modules that count."""
-        if self.beside_the_sources():
+        if self.beside:
             self.copy_extensions_to_source()
-        where = str(ROOT if self.beside_the_sources() else Path(self.build_lib).absolute())
+        where = str(ROOT if self.beside else Path(self.build_lib).absolute())
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([where, *sys.path])}
         command = [sys.executable, "-P", "-m", "deadlined.training"]
         subprocess.run(command, check=True, cwd=where, env=environment, timeout=300)
 
     def remove_old_ones(self) -> None:
         """An editable install imports what lies beside the sources, also if it was made from other sources."""
-        if self.beside_the_sources():
+        if self.beside:
             remove_compiled()
-
-    def beside_the_sources(self) -> bool:
-        """Do the compiled modules go into the checkout?"""
-        return bool(self.inplace or self.editable_mode)
 
 
 # an editable install that is not compiled must not import what an earlier one has left
