@@ -38,6 +38,10 @@ _log: Final = logging.getLogger("deadlined.proxy")
 _STALE: Final = frozenset((Failure.CLOSED, Failure.RESET))
 _STALE_WITHIN: Final = 1.0
 
+# pieces of a body that are passed on in one call: who sends very small ones must let others run, for which it needs a
+# task
+_MANY: Final = 64
+
 
 class Attempt(ConnectionUser):
     """Sends `head` and the body of `exchange` to `upstream`, once, and the response to the client. `upgrade`: the
@@ -145,7 +149,7 @@ class Attempt(ConnectionUser):
             if response is None:
                 return self._await_more(connection)
             self._start(response)
-        while True:
+        for _ in range(_MANY):
             piece = connection.next_piece()
             if piece is None:
                 return self._await_more(connection)
@@ -155,7 +159,8 @@ class Attempt(ConnectionUser):
                 # whatever waits for the client has its deadline, and is not more than was received at once
                 self._succeed()
             if not more or self._send_waits:
-                return False
+                break
+        return False
 
     def _await_more(self, connection: UpstreamConnection) -> bool:
         assert self._progress is not None
@@ -282,11 +287,11 @@ class Attempt(ConnectionUser):
         self._progress = Progress(connection.conn, self._shared.clock, timeouts, deadline)
 
     def _collect(self) -> bool:
-        """Collect what has come of the body. Return True if that is all of it."""
+        """Collect what has come of the body, up to _MANY pieces. Return True if that is all of it."""
         exchange = self._exchange
         chunked = exchange.request.chunked
         while not exchange.body_done:
-            piece = exchange.try_receive()
+            piece = exchange.try_receive() if len(self._parts) < _MANY else None
             if piece is None:
                 return False
             self._parts.append(framed(piece, chunked, exchange.body_done))
