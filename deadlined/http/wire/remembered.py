@@ -5,7 +5,7 @@ Facts      A server sends the same dozen lines with most of its responses, and s
 Hazard     A peer that makes lines up must not fill the memory, nor keep what others send from being remembered. What
            says who somebody is must not stay in memory after its connection.
 Answer     A dictionary holds so many short entries. When it is full, all of it is forgotten, and what is in use is
-           remembered again.
+           remembered again. Fields whose names say that they are somebody's secret are left out.
 Cost       Making an entry costs as much as handling the field did without it.
 """
 
@@ -20,8 +20,13 @@ _Value = TypeVar("_Value")
 MANY: Final = 1000
 LONG: Final = 128
 
-# names of fields that are not remembered: each belongs to one client
-PRIVATE: Final = frozenset((b"set-cookie", b"cookie", b"authorization", b"proxy-authorization"))
+# names of fields that are not remembered: their values belong to one client
+PRIVATE: Final = frozenset(
+    (
+        *(b"set-cookie", b"cookie", b"authorization", b"proxy-authorization", b"authentication-info"),
+        *(b"x-api-key", b"x-auth-token", b"x-access-token", b"x-csrf-token", b"x-xsrf-token"),
+    )
+)
 
 
 def remember(known: dict[_Key, _Value], key: _Key, value: _Value, name: bytes, size: int) -> None:
