@@ -49,7 +49,7 @@ class Responder:
     """Answers one exchange by callbacks, in no task, as far as that needs no wait. An abstract base class.
 
     It uses what of the exchange does not wait, and calls `Exchange.go_on` once the response is complete or it cannot go
-    on without a task. Nothing here may raise.
+    on without a task; at the latest when `Exchange.deadline` passes, which a task meets. Nothing here may raise.
     """
 
     def begin(self) -> None:

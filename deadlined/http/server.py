@@ -58,8 +58,8 @@ class HttpServer(ConnectionOwner):
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
 
-    `respond(exchange)` is asked first, once a head is complete, unless the handler has a deadline: if it returns a
-    Responder, that answers, without a task; if None, the handler does. It must not wait, and must not raise.
+    `respond(exchange)` is asked first, once a head is complete: if it returns a Responder, that answers, without a
+    task; if None, the handler does. It must not wait, and must not raise.
 
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.

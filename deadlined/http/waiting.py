@@ -39,7 +39,6 @@ from .state import (
     Reason,
     may_be_unattended,
 )
-from .timeouts import INF
 
 
 class WaitingConnection(PeerConnection):
@@ -127,7 +126,7 @@ class WaitingConnection(PeerConnection):
         """Let the exchange be answered without a task, and return True, if somebody does that. Otherwise return
         False."""
         respond = self.settings.respond
-        if respond is None or exchange.deadline < INF or exchange.link != LIVE:
+        if respond is None or exchange.link != LIVE:
             return False
         responder = self._responder = respond(exchange)
         if responder is None:

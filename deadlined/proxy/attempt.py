@@ -116,7 +116,9 @@ class Attempt(ConnectionUser):
             if not connection.resume() or self._pass_on():
                 return
         except DeadlineExceeded:
-            self._failure = self._why_late()
+            # the deadline of the handler is met in the task
+            if self._exchange.deadline > self._shared.clock.now():
+                self._failure = self._why_late()
         except Exception as error:
             self._failure = error
         if self._has_left:
@@ -137,6 +139,7 @@ class Attempt(ConnectionUser):
             self._parts = [data[sent:]]
             return False
         self._progress.note_sent()
+        self._bound(self._connection)
         return True
 
     def _pass_on(self) -> bool:
@@ -165,7 +168,14 @@ class Attempt(ConnectionUser):
     def _await_more(self, connection: UpstreamConnection) -> bool:
         assert self._progress is not None
         self._progress.apply()
+        self._bound(connection)
         return connection.call_again()
+
+    def _bound(self, connection: UpstreamConnection) -> None:
+        """Wait no longer than the handler may take."""
+        deadline = self._exchange.deadline
+        if deadline < connection.conn.read_deadline:
+            connection.conn.set_read_deadline(deadline)
 
     def _need_task(self) -> None:
         if self._connection is not None:

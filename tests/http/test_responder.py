@@ -425,8 +425,15 @@ async def test_the_handler_serves_what_nobody_answers_otherwise(loop: Loop) -> N
 
 
 @on_each_loop
-async def test_a_deadline_of_the_handler_needs_the_handler(loop: Loop) -> None:
-    async with answering(loop, handler=10) as asked:
+async def test_a_task_meets_the_deadline_of_the_handler(loop: Loop) -> None:
+    async def wait(played: Played) -> None:
+        await loop.forever()
+
+    async with answering(loop, in_task=wait, handler=10) as asked:
         client = await asked.site.connect()
-        assert (await client.get()).body == b"handler"
-        assert asked.played == []
+        await client.send(GET)
+        played = await asked.next()
+        await loop.sleep(10)
+        played.exchange.go_on()
+        assert (await client.response()).status == 504
+        assert await asked.site.reason() is Reason.HANDLER_TIMEOUT

@@ -199,6 +199,29 @@ async def test_the_deadline_of_a_head_that_trickles_does_not_move(loop: Loop) ->
 
 
 @on_each_loop
+@pytest.mark.parametrize("begun", [False, True])
+async def test_the_deadline_of_the_handler_holds(loop: Loop, begun: bool) -> None:
+    async with guarding(loop, upstream_first_byte=30, upstream_idle=30, server={"handler": 10}) as guarded:
+        client, peer = await guarded.used_once()
+        due = loop.after(10)
+        await client.send(GET)
+        await peer.head()
+        if begun:
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+            await loop.settle()
+        assert no_task(guarded)
+        if begun:
+            assert await client.end() == "reset"
+        else:
+            assert (await client.response()).status == 504
+        assert loop.is_at(due)
+        assert await guarded.site.reason() is Reason.HANDLER_TIMEOUT
+        assert await peer.end() == "reset"
+        (statistics,) = guarded.proxy.statistics().upstreams
+        assert (statistics.active, statistics.failures) == (0, {})
+
+
+@on_each_loop
 async def test_an_upstream_that_stops_in_its_body_breaks_the_response_off(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=5) as guarded:
         client, peer = await asked(guarded)
