@@ -91,10 +91,10 @@ async def test_a_response_that_breaks_off_in_its_chunks_resets_the_client(loop: 
 async def test_an_upstream_that_does_not_answer_in_time_is_a_504(loop: Loop) -> None:
     async with guarding(loop, upstream_first_byte=60) as guarded:
         client = await guarded.site.connect()
+        due = loop.after(60)
         await client.send(GET)
         peer = await guarded.upstream.accept()
         await peer.head()
-        due = loop.after(60)
         # a head that trickles extends nothing
         await peer.send(b"HTTP/1.1 200 OK\r\n")
         await loop.sleep(30)
@@ -114,8 +114,8 @@ async def test_a_response_may_be_silent_for_so_long_only(loop: Loop) -> None:
         for _ in range(4):
             # what comes extends it: a stream has no bound
             await loop.sleep(50)
+            due = loop.after(60)
             await peer.send(b"x")
-        due = loop.after(60)
         assert await client.end() == "reset"
         assert loop.is_at(due)
 

@@ -73,8 +73,8 @@ async def test_a_connection_that_ends_with_its_response_is_not_kept(loop: Loop, 
 @on_each_loop
 async def test_an_idle_connection_is_closed_in_time(loop: Loop) -> None:
     async with guarding(loop, upstream_reuse=1.5) as guarded:
-        _, peer = await guarded.used_once()
         due = loop.after(1.5)
+        _, peer = await guarded.used_once()
         assert await peer.end() == "eof"
         assert loop.is_at(due)
         assert guarded.proxy.statistics().upstreams[0].idle == 0

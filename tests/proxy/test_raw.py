@@ -254,9 +254,9 @@ async def test_a_connection_on_which_nothing_comes_ends(loop: Loop) -> None:
         client, peer = await joined(guarded)
         for sender in (client, peer, client):
             await loop.sleep(70)
+            due = loop.after(75)
             await sender.send(b"x")
         await peer.read(2)
-        due = loop.after(75)
         assert await peer.end() == "reset"
         assert loop.is_at(due)
         assert await read(client, 1) == b"x"
@@ -269,9 +269,9 @@ async def test_a_connection_on_which_nothing_comes_ends(loop: Loop) -> None:
 async def test_one_that_is_half_closed_ends_so_too(loop: Loop) -> None:
     async with guarding(loop, raw=True, server={"idle": 75}) as guarded:
         client, peer = await joined(guarded)
+        due = loop.after(75)
         await client.conn.send_eof()
         assert await peer.end() == "eof"
-        due = loop.after(75)
         assert await client.end() == "eof"
         assert loop.is_at(due)
         assert await guarded.site.reason() is Reason.IDLE_TIMEOUT
@@ -285,8 +285,8 @@ async def test_another_idle_timeout_is_for_open_connections_too(loop: Loop) -> N
         await peer.read(1)
         await loop.sleep(20)
         used = guarded.site.server.timeouts
-        guarded.site.server.configure(timeouts=type(used)(idle=loop.seconds(5)))
         due = loop.after(5)
+        guarded.site.server.configure(timeouts=type(used)(idle=loop.seconds(5)))
         assert await client.end() == "eof"
         assert loop.is_at(due)
 
@@ -346,8 +346,8 @@ async def test_a_drain_cuts_it_at_its_deadline_without_a_word(loop: Loop) -> Non
     async with guarding(loop, raw=True, server={"drain": 30}) as guarded:
         client, peer = await joined(guarded)
         await client.send(GARBAGE)
-        guarded.site.server.shutdown()
         due = loop.after(30)
+        guarded.site.server.shutdown()
         assert await peer.read(len(GARBAGE)) == GARBAGE
         with pytest.raises(trio.BrokenResourceError):
             assert await client.receive() == b"no byte"
@@ -443,8 +443,8 @@ async def test_who_speaks_no_tls_is_not_answered_in_http(loop: Loop) -> None:
 @on_each_loop
 async def test_a_handshake_that_does_not_come_ends_without_an_upstream(loop: Loop) -> None:
     async with guarding(loop, raw=True, ssl_context=certificates().server, server={"handshake": 10}) as guarded:
-        client = await guarded.site.connect()
         due = loop.after(10)
+        client = await guarded.site.connect()
         assert await client.end() == "eof"
         assert loop.is_at(due)
         assert await guarded.site.reason() is Reason.HANDSHAKE_TIMEOUT

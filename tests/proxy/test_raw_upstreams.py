@@ -88,8 +88,8 @@ async def test_an_upstream_that_does_not_accept_in_time_is_left_for_another(
             timeouts = guarded.proxy._shared.timeouts
             proxy = RawProxy([busy, guarded.upstream.address], timeouts=timeouts)
             async with site_of(loop, proxy, raw=True) as (site, _):
-                pair = [await site.connect() for _ in range(2)]
                 due = loop.after(5)
+                pair = [await site.connect() for _ in range(2)]
                 peers = [await guarded.upstream.accept() for _ in range(2)]
                 assert loop.is_at(due)
                 assert [each.failures for each in proxy.statistics().upstreams] == [{"upstream_connect_timeout": 1}, {}]
@@ -105,9 +105,9 @@ async def test_if_none_accepts_in_time_the_client_is_reset(loop: Loop, caplog: p
         async with guarding(loop, raw=True, upstream_connect=5) as guarded:
             proxy = RawProxy([busy], timeouts=guarded.proxy._shared.timeouts)
             async with site_of(loop, proxy, raw=True) as (site, _):
+                due = loop.after(5 * TRIES)
                 client = await site.connect()
                 await client.send(b"GET / HTTP/1.1\r\n\r\n")
-                due = loop.after(5 * TRIES)
                 assert await reset_without_a_word(client)
                 assert loop.is_at(due)
                 assert await site.reason() is Reason.UPSTREAM_FAILED
@@ -183,8 +183,8 @@ async def test_one_that_has_waited_too_long_is_reset(loop: Loop, caplog: pytest.
     async with guarding(loop, raw=True, most=1, upstream_queue=10) as guarded:
         await guarded.site.connect()
         await guarded.upstream.accept()
-        second = await guarded.site.connect()
         due = loop.after(10)
+        second = await guarded.site.connect()
         assert await reset_without_a_word(second)
         assert loop.is_at(due)
         assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
@@ -239,8 +239,8 @@ async def test_a_drain_cuts_what_still_waits_without_a_word(loop: Loop) -> None:
         second = await guarded.site.connect()
         await second.send(b"GET / HTTP/1.1\r\n\r\n")
         await guarded.site.until(lambda: guarded.proxy.statistics().waiting == 1)
-        guarded.site.server.shutdown()
         due = loop.after(30)
+        guarded.site.server.shutdown()
         assert await reset_without_a_word(second)
         assert loop.is_at(due)
         assert await guarded.site.reason() is Reason.DRAIN_TIMEOUT

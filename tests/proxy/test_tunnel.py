@@ -150,9 +150,9 @@ async def test_a_tunnel_on_which_nothing_comes_ends(loop: Loop) -> None:
         client, peer = await tunnelled(guarded)
         for sender in (client, peer, client):
             await loop.sleep(70)
+            due = loop.after(75)
             await sender.send(b"x")
         await peer.read(2)
-        due = loop.after(75)
         assert await peer.end() in ("eof", "reset")
         assert loop.is_at(due)
         assert await client.receive() == b"x"
@@ -185,8 +185,8 @@ async def test_an_upstream_that_takes_nothing_for_too_long_ends_the_tunnel(loop:
 async def test_a_drain_waits_for_a_tunnel_until_its_deadline(loop: Loop) -> None:
     async with guarding(loop, server={"drain": 30}) as guarded:
         client, peer = await tunnelled(guarded)
-        guarded.site.server.shutdown()
         due = loop.after(30)
+        guarded.site.server.shutdown()
         await client.send(b"x")
         assert await peer.read(1) == b"x"
         assert await client.end() in ("eof", "reset")

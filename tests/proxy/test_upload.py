@@ -19,9 +19,9 @@ async def test_the_time_for_an_answer_begins_when_the_body_is_sent(loop: Loop) -
         await client.send(b"a")
         await peer.read(1)
         await loop.sleep(30)
+        due = loop.after(10)
         await client.send(b"b")
         await peer.read(1)
-        due = loop.after(10)
         assert await problem(client) == (504, "upstream_first_byte_timeout")
         assert loop.is_at(due)
 
@@ -80,8 +80,8 @@ async def test_the_silence_of_a_response_counts_from_the_end_of_the_body_on(loop
         await peer.read(5)
         await loop.sleep(1)
         # bytes that are no piece of the body yet
-        await peer.send(b"5\r\n")
         due = loop.after(60)
+        await peer.send(b"5\r\n")
         assert await client.end() == "reset"
         assert loop.is_at(due)
 
@@ -120,9 +120,9 @@ async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop
 async def test_a_try_ends_in_time_while_the_body_is_sent(loop: Loop) -> None:
     async with guarding(loop, upstream_per_try=5) as guarded:
         client = await guarded.site.connect()
+        due = loop.after(5)
         await client.send(post(2))
         peer = await guarded.upstream.accept()
-        due = loop.after(5)
         await peer.head()
         assert await problem(client) == (504, "upstream_per_try_timeout")
         assert loop.is_at(due)

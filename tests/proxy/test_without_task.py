@@ -225,9 +225,9 @@ async def test_the_deadline_of_the_handler_holds(loop: Loop, begun: bool) -> Non
 async def test_an_upstream_that_stops_in_its_body_breaks_the_response_off(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=5) as guarded:
         client, peer = await asked(guarded)
+        due = loop.after(5)
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
         await loop.settle()
-        due = loop.after(5)
         assert await client.end() == "reset"
         assert loop.is_at(due)
         assert await peer.end() == "reset"
