@@ -74,6 +74,12 @@ class Exchange(ReceivingExchange):
         """True if the head of the response waits for the first piece of the body."""
         return self._link == LIVE and self.writer.status != 0 and not self.writer.started
 
+    def hold_head(self) -> None:
+        """Have the head sent alone after `heads.HOLD`, if no piece of the body has come by then. For a Responder that
+        waits; a handler's head is held by itself."""
+        if self.holds_head:
+            self._host.hold_head()
+
     def send_head(self) -> None:
         """Send the head of the response if it waits. The head cannot say any more how long the body is."""
         if self.holds_head:

@@ -67,6 +67,10 @@ class ConnectionOwner:
         Return False if the caller must flush at once."""
         raise NotImplementedError
 
+    def hold_head(self, exchange: Exchange) -> None:
+        """Have `exchange.send_head` called after `heads.HOLD`."""
+        raise NotImplementedError
+
     def request_done(self) -> None:
         """Note that an exchange is over."""
         raise NotImplementedError

@@ -203,6 +203,10 @@ class ExchangeHost(OutputOwner):
         """Do what `Exchange.go_on` does."""
         raise NotImplementedError
 
+    def hold_head(self) -> None:
+        """Have the head of the response sent after `heads.HOLD`, if it is still unsent then."""
+        raise NotImplementedError
+
     def upgrade(self, protocol: Upgraded, head: bytes) -> None:
         """Send `head`, which may be b"", and give all that the peer sends from now on to `protocol`. No task may wait
         for bytes."""

@@ -19,6 +19,7 @@ from .connection import Connection
 from .counts import Counts, HttpStatistics
 from .dates import DateLine
 from .draining import Drain
+from .exchange import Exchange
 from .owner import ConnectionOwner
 from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
@@ -33,8 +34,7 @@ from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import Worker
 
-# the most connections that are accepted in one turn of the event loop. With 1, new connections would wait behind busy
-# ones
+# connections that are accepted in one turn of the event loop. With 1, new ones would wait behind busy ones
 _ACCEPTS: int = 32
 
 
@@ -47,9 +47,9 @@ class HttpServer(ConnectionOwner):
     Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
-    the server speak TLS. `observer` is told of every request and connection that is over. `parser`
-    names the parser of request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools
-    if it is installed, else h11. Raises ValueError for another name.
+    the server speak TLS. `observer` is told of every request and connection that is over. `parser` names the parser of
+    request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools if it is installed,
+    else h11. Raises ValueError for another name.
 
     A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
     once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
@@ -57,13 +57,10 @@ class HttpServer(ConnectionOwner):
     response is sent nothing is cancelled.
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
-
     `respond(exchange)` is asked first, once a head is complete: if it returns a Responder, that answers, without a
     task; if None, the handler does. It must not wait, and must not raise.
-
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.
-
     `raw`: connections are another protocol's from their first byte. The handler is called once for each, before a byte
     is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted or recorded.
     """
@@ -284,6 +281,10 @@ class HttpServer(ConnectionOwner):
 
     def flush_later(self, connection: ConnectionBase) -> bool:
         return self._pool is not None and self._pool.flush_later(connection, None)
+
+    def hold_head(self, exchange: Exchange) -> None:
+        if self._pool is not None:
+            self._pool.heads.add(exchange)
 
     def request_done(self) -> None:
         self._counts.handled += 1

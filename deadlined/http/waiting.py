@@ -9,6 +9,7 @@ Cost       A wait stores its phase and deadline, moves the read deadline, and pa
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from ..errors import DeadlineExceeded
@@ -20,6 +21,7 @@ from .exchange import Exchange
 from .owner import ConnectionOwner, ConnectionTask
 from .peer import PeerConnection
 from .policy import RULES
+from .reporting import report
 from .settings import Settings
 from .state import (
     BYTES_CAME,
@@ -90,7 +92,12 @@ class WaitingConnection(PeerConnection):
         return self._task is not None and self._task.turn_is_long()
 
     def _go_on(self) -> None:
-        if not self._unsent or (self.state <= IDLE and self.output.size):
+        if not self._unsent:
+            if self.state == CLOSING and self.attendance == UNATTENDED and self._exchange is not None:
+                # its Responder was abandoned, and asks for nothing any more
+                self._ask_for_task()
+            return
+        if self.state <= IDLE and self.output.size:
             return
         self._unsent = False
         if self.state == FINISHING:
@@ -120,6 +127,11 @@ class WaitingConnection(PeerConnection):
         else:
             self._change_task()
 
+    def hold_head(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        self._owner.hold_head(exchange)
+
     # who runs the connection
 
     def _begin_responder(self, exchange: Exchange) -> bool:
@@ -132,7 +144,12 @@ class WaitingConnection(PeerConnection):
         if responder is None:
             return False
         self._leave_task()
-        responder.begin()
+        try:
+            responder.begin()
+        except Exception as error:
+            report(logging.ERROR, "%s failed inside the server", exchange.request.line, error=error)
+            self._end(Reason.SERVER_ERROR)
+            self._go_on()
         return True
 
     def _note_handler_left(self) -> None:

@@ -122,6 +122,8 @@ class Attempt(ConnectionUser):
         except Exception as error:
             self._failure = error
         if self._has_left:
+            # nobody will ask for it, and its traceback refers to this object
+            self._failure = None
             self._exchange.go_on()
         else:
             self._need_task()
@@ -169,6 +171,8 @@ class Attempt(ConnectionUser):
         assert self._progress is not None
         self._progress.apply()
         self._bound(connection)
+        # a stream of events may have nothing to say for long
+        self._exchange.hold_head()
         return connection.call_again()
 
     def _bound(self, connection: UpstreamConnection) -> None:
@@ -192,8 +196,13 @@ class Attempt(ConnectionUser):
                 self._use(await self._connect())
             else:
                 self._connection.unpark()
-            if self._failure is not None:
-                raise self._failure
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                try:
+                    raise failure
+                finally:
+                    # its traceback refers to this frame
+                    failure = None
             if await self._request_and_respond():
                 self._succeed()
         except UpstreamError as error:

@@ -47,4 +47,10 @@ class Proxy(BaseProxy):
         task: none of its upstream's connections is idle, for example."""
         shared = self._shared
         upstream = None if exchange.request.upgrade else shared.balancer.acquire_idle()
-        return None if upstream is None else Forwarder(exchange, shared, upstream)
+        if upstream is None:
+            return None
+        try:
+            return Forwarder(exchange, shared, upstream)
+        except BaseException:
+            shared.balancer.release(upstream)
+            raise

@@ -367,6 +367,72 @@ async def test_a_client_that_does_not_read_is_cut_by_the_write_deadline(loop: Lo
 
 
 @on_each_loop
+async def test_a_client_that_does_not_read_a_piece_is_cut_too(loop: Loop) -> None:
+    async with answering(loop, write_grace=5, write_min_rate=1e9) as asked:
+        client = await asked.site.connect(receive_buffer=4096)
+        await client.send(GET)
+        played = await asked.next()
+        played.start(30_000_000)
+        # more is to come, and nobody calls for it
+        played.exchange.try_send(bytes(20_000_000), True)
+        assert await asked.site.reason() is Reason.WRITE_TIMEOUT
+        assert played.calls == ["begin", "abandon"]
+        assert not asked.site.server._connections
+        assert len(asked.site.requests) == 1
+
+
+@on_each_loop
+async def test_a_client_that_has_reset_between_two_pieces_ends_its_exchange_in_any_case(loop: Loop) -> None:
+    async with answering(loop) as asked:
+        settings = asked.site.server._settings
+        object.__setattr__(settings, "cancel_on_disconnect", False)
+        client = await asked.site.connect()
+        await client.send(GET)
+        played = await asked.next()
+        played.start(100)
+        played.exchange.try_send(b"some", True)
+        await client.receive()
+        client.reset()
+        await loop.settle()
+        # the kernel takes no more
+        played.exchange.try_send(b"more", True)
+        assert await asked.site.reason() is Reason.CLIENT_RESET
+        assert played.calls == ["begin", "abandon"]
+        assert not asked.site.server._connections
+
+
+@on_each_loop
+async def test_the_head_is_sent_alone_if_that_is_asked_for(loop: Loop) -> None:
+    async with answering(loop) as asked:
+        client = await asked.site.connect()
+        await client.send(GET)
+        played = await asked.next()
+        played.start(4)
+        played.exchange.hold_head()
+        assert (await client.receive()).endswith(b"\r\n\r\n")
+        played.exchange.try_send(b"fine", False)
+        played.exchange.go_on()
+        assert await client.receive() == b"fine"
+        assert played.calls == ["begin"]
+
+
+@on_each_loop
+async def test_a_mistake_of_a_responder_ends_its_connection(loop: Loop) -> None:
+    def fail(played: Played) -> None:
+        raise ValueError("a mistake")
+
+    async with answering(loop, begin=fail) as asked:
+        client = await asked.site.connect()
+        await client.send(GET)
+        assert await client.end() in ("eof", "reset")
+        assert await asked.site.reason() is Reason.SERVER_ERROR
+        assert asked.played[0].calls == ["begin", "abandon"]
+        # the next client is served
+        asked.begin = Played.answer
+        assert (await (await asked.site.connect()).get()).body == b"fine"
+
+
+@on_each_loop
 async def test_a_drain_waits_for_an_exchange_without_a_task(loop: Loop) -> None:
     async with answering(loop, drain=30) as asked:
         client = await asked.site.connect()

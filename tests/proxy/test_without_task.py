@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from deadlined.http import Reason
 from deadlined.http.state import UNATTENDED
+from deadlined.proxy.attempt import Attempt
+from deadlined.proxy.errors import UpstreamError
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import CHUNKED_POST, GET, Client, chunk, post
 from tests.support.proxy import OK, POST, Guarded, Peer, guarding, problem
@@ -112,6 +116,38 @@ async def test_small_chunks_of_a_response_are_passed_on_by_a_task(loop: Loop) ->
         assert not no_task(guarded)
         await peer.send(chunk(b""))
         assert (await client.response()).body == b"y" * 1010
+
+
+@on_each_loop
+@pytest.mark.parametrize("head", [CHUNKED, b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n"])
+async def test_the_head_does_not_wait_for_long_for_the_body(loop: Loop, head: bytes) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await asked(guarded)
+        await peer.send(head)
+        assert (await client.receive()).endswith(b"\r\n\r\n")
+        assert no_task(guarded)
+
+
+@on_each_loop
+async def test_a_failure_leaves_no_garbage(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await asked(guarded)
+        gc.collect()
+        gc.disable()
+        try:
+            peer.conn.abort()
+            await (await guarded.upstream.accept()).answer()
+            assert (await client.response()).body == b"fine"
+            await loop.settle()
+            del peer
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [one for one in gc.garbage if isinstance(one, Attempt | UpstreamError)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert left == []
 
 
 @on_each_loop

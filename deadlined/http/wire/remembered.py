@@ -2,8 +2,8 @@
 
 Facts      A server sends the same dozen lines with most of its responses, and so does a client with its requests. A
            line with a date, a length or a token in it comes once, or for a second.
-Hazard     A peer that makes lines up must not fill the memory, nor keep what others send from being remembered. What
-           says who somebody is must not stay in memory after its connection.
+Hazard     A peer that makes lines up must not fill the memory, nor keep what others send from being remembered. A
+           secret would stay in memory for longer than its connection.
 Answer     A dictionary holds so many short entries. When it is full, all of it is forgotten, and what is in use is
            remembered again. Fields whose names say that they are somebody's secret are left out.
 Cost       Making an entry costs as much as handling the field did without it.
