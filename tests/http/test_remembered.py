@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deadlined.http import Limits, ResponseError
-from deadlined.http.wire import request_head, request_writer, response, response_head
+from deadlined.http.wire import RequestParser, plain_head, request_head, request_writer, response, response_head
 from deadlined.http.wire.remembered import LONG, MANY, PRIVATE
 
 
@@ -22,6 +22,14 @@ def write_response(name: bytes, value: bytes) -> bytes:
     return writer.body(b"", False, b"", b"")[0]
 
 
+def read_request(name: bytes, value: bytes) -> bytes:
+    parser = RequestParser(Limits())
+    parser.feed(b"GET / HTTP/1.0\r\n%b: %b\r\n\r\n" % (name, value))
+    request = parser.next_request()
+    assert request is not None
+    return b"\r\n%b: %b\r\n" % request.headers[0]
+
+
 def read_response(name: bytes, value: bytes) -> bytes:
     head = response_head.read_head(b"HTTP/1.1 200 OK\r\n%b: %b\r\n\r\n" % (name, value), Limits())
     return b"\r\n%b: %b\r\n" % head.headers[0]
@@ -30,9 +38,12 @@ def read_response(name: bytes, value: bytes) -> bytes:
 PLACES: list[tuple[Callable[[bytes, bytes], bytes], dict[Any, Any]]] = [
     (write_request, request_writer._lines),
     (write_response, response._lines),
-    (read_response, response_head._fields),
+    (read_request, plain_head._lines._known),
+    (read_response, response_head._lines._known),
 ]
-each_place = pytest.mark.parametrize(("use", "known"), PLACES, ids=["request", "response", "read"])
+each_place = pytest.mark.parametrize(
+    ("use", "known"), PLACES, ids=["write request", "write response", "read request", "read response"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +96,7 @@ def test_what_belongs_to_one_client_is_not_kept(
 def test_a_refused_field_is_refused_again(
     use: Callable[[bytes, bytes], bytes], known: dict[Any, Any], value: bytes
 ) -> None:
-    if use is read_response and value == b"a\r\nb: c":
+    if use in (read_request, read_response) and value == b"a\r\nb: c":
         # these are two lines
         return
     for _ in range(2):

@@ -1,10 +1,15 @@
-"""Requests parsed by both parsers, which must agree."""
+"""Requests read with both parsers, which must agree, with each other and with the reader of plain heads."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 import pytest
 
 from deadlined.http import BadRequest, Limits, Request
+from deadlined.http.wire import plain_head
+from deadlined.http.wire.head import check_bytes
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 
@@ -26,11 +31,45 @@ def as_tuple(request: Request) -> tuple[object, ...]:
 
 def parse(*pieces: bytes, limits: Limits | None = None) -> list[Message]:
     """Return all requests and bodies of `pieces`, after checking that both parsers read the same."""
+    _check_first_head(b"".join(pieces), limits or Limits())
     outcomes = [_outcome(name, pieces, limits or Limits()) for name in PARSERS]
     assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
     if isinstance(outcomes[0], BadRequest):
         raise outcomes[0]
     return outcomes[0]
+
+
+def _check_first_head(data: bytes, limits: Limits) -> None:
+    """Check that the first head is read as both parsers read it, if it is complete and not too long."""
+    while data.startswith(b"\r\n"):
+        data = data[2:]
+    head, end, _ = data.partition(b"\r\n\r\n")
+    if end and len(head) + len(end) <= limits.max_head:
+        outcomes = [parsed_by(name, head + end, limits) for name in PARSERS]
+        plain_head._lines._known.clear()
+        outcomes += [read_head(head + end, limits) for _ in range(2)]
+        assert len({repr(outcome) for outcome in outcomes}) == 1, outcomes
+
+
+def parsed_by(parser: str, head: bytes, limits: Limits) -> tuple[object, ...]:
+    """Return what a parser alone makes of a head: the fields of a request, or of a refusal."""
+    try:
+        check_bytes(head, head.decode("latin-1"), limits)
+        return as_tuple(head_parser(parser)(head))
+    except BadRequest as bad:
+        return bad.status, bad.detail, bad.reason
+
+
+def read_head(head: bytes, limits: Limits) -> tuple[object, ...]:
+    """Return what the server makes of a head, with no bound on bodies."""
+    parser = RequestParser(replace(limits, max_body=math.inf))
+    parser.feed(head)
+    try:
+        request = parser.next_request()
+    except BadRequest as bad:
+        return bad.status, bad.detail, bad.reason
+    assert request is not None
+    return as_tuple(request)
 
 
 class _Refusal(BadRequest):

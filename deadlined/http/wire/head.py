@@ -49,7 +49,7 @@ _LENGTH: Final = b"content-length"
 _ENCODING: Final = b"transfer-encoding"
 _EXPECT: Final = b"expect"
 _UPGRADE: Final = b"upgrade"
-_HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT, _UPGRADE))
+HEEDED: Final = frozenset((_HOST_NAME, _CONNECTION, _LENGTH, _ENCODING, _EXPECT, _UPGRADE))
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -144,10 +144,14 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
     if method == "CONNECT":
         # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
         raise BadRequest(501, "CONNECT is not implemented: this server makes no connections for its clients")
+    return judge(method, target, version, headers, [field for field in headers if field[0] in HEEDED])
+
+
+def judge(method: str, target: bytes, version: str, headers: Headers, heeded: Headers) -> Request:
+    """Make the request of `headers`, of which `heeded` are those with a name of HEEDED. Raise BadRequest if they or the
+    target are ambiguous or not supported."""
     host = connection = length = encoding = expectation = upgrade = None
-    for name, value in headers:
-        if name not in _HEEDED:
-            continue
+    for name, value in heeded:
         if name == _HOST_NAME:
             host = _only(name, host, value)
         elif name == _LENGTH:

@@ -15,6 +15,7 @@ from ..timeouts import Limits
 from .chunks import ChunkDecoder
 from .grammar import METHOD_START, advance
 from .head import LONGEST_METHOD, HeadParser, Request, check_bytes
+from .plain_head import read_plain
 from .with_h11 import parse_with_h11
 
 _CR: Final = 0x0D
@@ -104,8 +105,12 @@ class RequestParser:
         if start or end < len(head):
             head = head[start:end]
             text = None if text is None else text[start:end]
-        check_bytes(head, head.decode("latin-1") if text is None else text, self._limits)
-        request = self._parse_head(head)
+        if text is None:
+            text = head.decode("latin-1")
+        request = read_plain(text, self._limits)
+        if request is None:
+            check_bytes(head, text, self._limits)
+            request = self._parse_head(head)
         limits = self._limits if self._routes is None else self._limits_of(request, self._routes)
         self._begin_body(request, limits)
         # not before, so that `asks_for_head` knows what was refused
