@@ -4,7 +4,9 @@ Facts      A server closes connections that are idle for too long, and does not 
 Hazard     A request that is sent while its upstream closes is lost, and only some may be sent again. A response that
            nobody has asked for would be taken for the answer to the next request.
 Answer     An idle connection is parked in the poller: whatever comes on it, an end or bytes, removes it at once. It is
-           kept for a shorter time than servers keep theirs, or than the upstream announces.
+           kept for a shorter time than servers keep theirs, or than the upstream announces. Bytes also say that the
+           next ones may come a moment later, when a request has the connection: then nothing can tell them from its
+           answer. So they are told to the upstream (`unasked`), which keeps no connections for some time.
            The response to a request is awaited in the poller, too, or by a task that receives.
 Cost       No task; a deadline per idle connection.
 """
@@ -51,7 +53,8 @@ class ConnectionUser:
 
 
 class UpstreamConnection(ReadyCallback):
-    """A connection to an upstream, for one request at a time. `served`: the responses that came on it so far."""
+    """A connection to an upstream, for one request at a time. `served`: the responses that came on it so far.
+    `unasked`: bytes came on it that no request has asked for."""
 
     __slots__ = (
         "_announced",
@@ -63,12 +66,14 @@ class UpstreamConnection(ReadyCallback):
         "conn",
         "reader",
         "served",
+        "unasked",
     )
 
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
         self.reader: ResponseReader = ResponseReader(_LIMITS)
         self.served: int = 0
+        self.unasked: bool = False
         # seconds for which the upstream keeps it, as it has said last; None if it has not
         self._announced: float | None = None
         self._is_unix: bool = conn.socket.family == AF_UNIX
@@ -164,11 +169,13 @@ class UpstreamConnection(ReadyCallback):
         self._user = None
         self.served += 1
         conn.set_read_timeout(reuse if self._announced is None else self._announced)
-        if self.reader.buffered or not (self.call_again() or self._has_nothing()):
-            conn.close()
-            return False
-        self._removed = removed
-        return True
+        if self.reader.buffered:
+            self.unasked = True
+        elif self.call_again() or (self._has_nothing() and conn.call_when_readable(self)):
+            self._removed = removed
+            return True
+        conn.close()
+        return False
 
     def lend(self, user: ConnectionUser) -> None:
         """Begin to serve a request of `user`, which is called when bytes may have come. The connection was parked."""
@@ -210,6 +217,7 @@ class UpstreamConnection(ReadyCallback):
         if self._user is not None:
             self._user.upstream_ready()
         elif removed is not None:
+            self._has_nothing()
             self.conn.close()
             removed(self)
 
@@ -228,11 +236,13 @@ class UpstreamConnection(ReadyCallback):
         return not self.conn.drained and (not self._is_unix or self._was_full or self.conn.peer_has_left)
 
     def _has_nothing(self) -> bool:
-        """Return True if the kernel has nothing, and the connection is parked now."""
+        """Return True if the kernel has neither bytes nor an end. Bytes are `unasked`."""
         try:
-            return self.conn.receive_ready() is None and self.conn.call_when_readable(self)
+            data = self.conn.receive_ready()
         except (BrokenResourceError, ClosedResourceError):
             return False
+        self.unasked = bool(data)
+        return data is None
 
     async def _receive_more(self) -> None:
         """Receive bytes for the reader. Raise UpstreamError, also if the upstream ends in the middle of a response."""

@@ -1,16 +1,21 @@
 """One upstream: its idle connections, how many requests it has, and whether it is fit for more.
 
-Facts      A server that has failed several times in a row is likely to fail again, and to take long for it.
-Hazard     An upstream that refuses at once has the fewest requests, so it would get all of them.
+Facts      A server that has failed several times in a row is likely to fail again, and to take long for it. One that
+           sends more than it was asked for, such as a body after a HEAD, is likely to do it again, too.
+Hazard     An upstream that refuses at once has the fewest requests, so it would get all of them. A response that nobody
+           has asked for and that comes while a request has the connection is taken for its answer.
 Answer     Passive ejection (Envoy's outlier detection): after a number of failures in a row it is left out for some
            seconds, and twice as long each time, until a request succeeds. Only failures of the upstream itself count,
-           not the statuses that its application answers. Who chooses decides what happens if all are left out.
-Cost       Two comparisons per choice.
+           not the statuses that its application answers. Who chooses decides what happens if all are left out. One
+           that has sent what nobody asked for gets each request on a new connection, for a minute, and then twice as
+           long each time: nothing of an earlier request can come on it.
+Cost       Two comparisons per choice, and one per connection that is kept.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -22,11 +27,18 @@ from .address import Address
 from .connection import UpstreamConnection
 from .errors import Failure, Overloaded, UpstreamError
 
+_log: Final = logging.getLogger("deadlined.proxy")
+
 # failures in a row after which an upstream is ejected
 TOLERATED: Final = 3
 # seconds of the first ejection in a row, and of the longest
 EJECTION: Final = 5.0
 LONGEST_EJECTION: Final = 60.0
+
+# seconds for which no connection is kept after an upstream has sent what nobody asked for: at first, and at most. It is
+# a mistake of its program, which does not mend itself
+DISTRUST: Final = 60.0
+LONGEST_DISTRUST: Final = 3600.0
 
 # errors of a connect that say nothing about the upstream: descriptors, memory or ports are used up here
 _LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
@@ -58,6 +70,9 @@ class Upstream:
         self.available: bool = True
         # when an ejection ends, absolute; -inf if there is none
         self.ejected_until: float = float("-inf")
+        # until when no connection is kept, absolute, and for how many seconds the next time
+        self._distrusted_until: float = 0.0
+        self._next_distrust: float = DISTRUST
         self._clock: Final = clock
         # the one that was used last is the last one, and is used first
         self._idle: list[UpstreamConnection] = []
@@ -103,10 +118,14 @@ class Upstream:
 
     def keep(self, connection: UpstreamConnection, reuse: float) -> None:
         """Keep a connection whose response is complete for the next request, for `reuse` seconds."""
-        if self.available and connection.park(self._remove, reuse):
+        if self._distrusted_until and self._distrusted_until > self._clock.now():
+            # a close would leave this end in TIME_WAIT, and after some ten thousand of these no port is left
+            connection.abort()
+        elif self.available and connection.park(self._remove, reuse):
             self._idle.append(connection)
         else:
             connection.close()
+            self._note_unasked(connection)
 
     def succeeded(self) -> None:
         """Note that the upstream has answered a request to the end."""
@@ -144,3 +163,18 @@ class Upstream:
 
     def _remove(self, connection: UpstreamConnection) -> None:
         self._idle.remove(connection)
+        self._note_unasked(connection)
+
+    def _note_unasked(self, connection: UpstreamConnection) -> None:
+        """Keep no connection for some time if bytes came on this one that nobody has asked for."""
+        if not connection.unasked:
+            return
+        seconds = self._next_distrust
+        self._next_distrust = min(2 * seconds, LONGEST_DISTRUST)
+        self._distrusted_until = self._clock.now() + seconds
+        self.close()
+        _log.warning(
+            "%s: the upstream has sent what no request has asked for: no connection to it is used twice for %g s",
+            self.address,
+            seconds,
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.conformance import Loop, on_each_loop
-from tests.support.http import GET
-from tests.support.proxy import OK, POST, guarding, problem
+from tests.support.http import GET, Client
+from tests.support.proxy import OK, POST, Guarded, Peer, guarding, problem
 
 
 @on_each_loop
@@ -155,3 +155,76 @@ async def test_a_connection_that_ends_while_its_upstream_is_not_available_is_not
         assert (await client.response()).status == 200
         assert await peer.end() == "eof"
         assert guarded.proxy.statistics().upstreams[0].idle == 0
+
+
+async def asks_again(guarded: Guarded, client: Client) -> Peer:
+    """Return the new connection on which the next request of `client` was answered."""
+    await client.send(GET)
+    peer = await guarded.upstream.accept()
+    await peer.answer()
+    assert (await client.response()).body == b"fine"
+    await guarded.loop.settle()
+    return peer
+
+
+@on_each_loop
+@pytest.mark.parametrize("when", ["with the response", "after it"])
+async def test_an_upstream_that_has_sent_what_nobody_asked_for_has_no_idle_connection(
+    loop: Loop, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarding(loop) as guarded:
+        clients = [await guarded.site.connect() for _ in range(2)]
+        peers = []
+        for client in clients:
+            await client.send(GET)
+            peers.append(await guarded.upstream.accept())
+        await peers[0].answer()
+        await clients[0].response()
+        await peers[1].answer(OK + OK if when == "with the response" else OK)
+        assert (await clients[1].response()).body == b"fine"
+        if when == "after it":
+            await peers[1].send(OK)
+        # the other one is not used again, either
+        assert [await peer.end() in ("eof", "reset") for peer in peers] == [True, True]
+        for client in clients * 2:
+            peer = await asks_again(guarded, client)
+            # no port waits for anything after this
+            assert await peer.end() == "reset"
+        statistics = guarded.proxy.statistics().upstreams[0]
+        assert (statistics.idle, statistics.failures) == (0, {})
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{guarded.upstream.address}: the upstream has sent what no request has asked for: no connection to it is "
+            "used twice for 60 s"
+        ]
+
+
+@on_each_loop
+async def test_a_distrusted_upstream_is_trusted_again_and_then_distrusted_for_longer(loop: Loop) -> None:
+    if not loop.is_virtual:
+        # the times are constants
+        return
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.used_once()
+        for period in (60, 120, 240):
+            await peer.send(OK)
+            await peer.end()
+            await loop.sleep(period - 1)
+            await (await asks_again(guarded, client)).end()
+            await loop.sleep(1)
+            peer = await asks_again(guarded, client)
+            assert guarded.proxy.statistics().upstreams[0].idle == 1
+            await client.send(GET)
+            await peer.answer()
+            await client.response()
+            await loop.settle()
+
+
+@on_each_loop
+async def test_an_upstream_that_ends_an_idle_connection_is_trusted(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.used_once()
+        for _ in range(2):
+            await peer.conn.send_eof()
+            await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].idle == 0)
+            peer = await asks_again(guarded, client)
+            assert guarded.proxy.statistics().upstreams[0].idle == 1
