@@ -21,7 +21,7 @@ from ..http import Exchange
 from ..runtime import Group, open_group, within
 from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, UpstreamError
-from .fields import response_fields
+from .fields import required_upgrade, response_fields
 from .options import INF
 from .progress import Progress
 from .shared import Shared
@@ -320,8 +320,10 @@ class Attempt(ConnectionUser):
         """Begin the response to the client, unless it is a 101: then nothing was sent yet."""
         assert self._progress is not None
         self._progress.head_came = True
-        if response.status != 101:
-            self._exchange.start(response.status, response_fields(response.headers))
+        status = response.status
+        if status != 101:
+            fields = response_fields(response.headers)
+            self._exchange.start(status, fields if status != 426 else fields + required_upgrade(response.headers))
         elif not (self._upgrade and response.upgrade.lower() == self._upgrade.lower()):
             raise UpstreamError(Failure.MALFORMED, "the upstream has switched to a protocol that nobody asked for")
         self._response = response

@@ -6,10 +6,11 @@ Facts      Some fields are for one connection only, and Connection names more of
 Hazard     A client that writes such a field chooses the address by which it is limited and permitted. One that names a
            field in Connection takes it away behind the party that has checked or written it. An upgrade to another
            HTTP (h2c) carries requests past the proxy.
-Answer     Nothing is passed on of what frames a message or is for its connection. What a client says of where it comes
-           from is dropped. A trusted proxy's word is kept and continued, in the fields that it writes: a second list
-           that began here would name that proxy as the client. A `Forwarded` that cannot be read to its end would
-           swallow what is appended, so it is dropped with all before it. A small set of fields cannot be taken away.
+Answer     Nothing is passed on of what frames a message or is for its connection, but the Upgrade of a 426. What a
+           client says of where it comes from is dropped. A trusted proxy's word is kept and continued, in the fields
+           that it writes: a second list that began here would name that proxy as the client. A `Forwarded` that cannot
+           be read to its end would swallow what is appended, so it is dropped with all before it. A small set of fields
+           cannot be taken away.
 Cost       One look-up per field. What depends on the connection only is made once for it.
 """
 
@@ -33,6 +34,7 @@ _LENGTH: Final = b"content-length"
 _ENCODING: Final = b"transfer-encoding"
 _HOST_NAME: Final = b"host"
 _VIA_NAME: Final = b"via"
+_UPGRADE: Final = b"upgrade"
 _FORWARDED: Final = b"forwarded"
 _X_FOR: Final = b"x-forwarded-for"
 _X_PROTO: Final = b"x-forwarded-proto"
@@ -43,7 +45,7 @@ _X_ASKED: Final = frozenset((_X_PROTO, _X_HOST, _X_PORT))
 _X_FAMILY: Final = _X_ASKED | {_X_FOR}
 
 # for one connection only, as is everything whose name begins with _PROXY_PREFIX
-_HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, b"upgrade"))
+_HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, _UPGRADE))
 _PROXY_PREFIX: Final = b"proxy-"
 
 # The same of requests. The proxy answers an Expect itself, and frames the body itself. CGI programs read a field Proxy
@@ -158,7 +160,7 @@ def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes
     passed[0] = (_HOST_NAME, authority if host is None else host)
     added = [(_VIA_NAME, via), *_framing(request)]
     if upgrade:
-        added += ((_CONNECTION, b"Upgrade"), (b"upgrade", upgrade))
+        added += ((_CONNECTION, b"Upgrade"), (_UPGRADE, upgrade))
     return b"".join((field_lines(passed), _forwarding(peer, host or b"", claims), field_lines(added)))
 
 
@@ -180,6 +182,12 @@ def response_fields(headers: Fields) -> Fields:
         elif name == _ENCODING:
             dropped |= {_LENGTH}
     return [field for field in passed if field[0] not in dropped] if dropped else passed
+
+
+def required_upgrade(headers: Fields) -> Fields:
+    """Return the fields of an upstream's 426 that say what the client must speak instead, without which the answer
+    means nothing (RFC 9110, 15.5.22). The server names them in Connection."""
+    return [field for field in headers if field[0] == _UPGRADE]
 
 
 def passed_upgrade(request: Request) -> bytes:

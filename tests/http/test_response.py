@@ -305,6 +305,30 @@ def test_an_application_cannot_keep_the_connection() -> None:
     assert out.must_close
 
 
+@pytest.mark.parametrize(
+    ("version", "close", "lines"),
+    [
+        ("1.1", False, b"connection: Upgrade\r\n" + KEEP),
+        ("1.1", True, b"connection: close, Upgrade\r\n"),
+        ("1.0", False, b"connection: keep-alive, Upgrade\r\n" + KEEP),
+        ("1.0", True, b"connection: close, Upgrade\r\n"),
+    ],
+)
+@pytest.mark.parametrize("own", [[], [(b"Connection", b"upgrade")]], ids=["unnamed", "named"])
+def test_an_upgrade_that_is_offered_is_named_once(version: str, close: bool, lines: bytes, own: Headers) -> None:
+    (data,) = written(writer(version=version, close=close), b"", status=426, headers=[*own, (b"Upgrade", b"websocket")])
+    start = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\ncontent-length: 0\r\n"
+    assert data == start + DATE + lines + b"\r\n"
+
+
+def test_no_other_response_names_an_upgrade() -> None:
+    out = writer()
+    with pytest.raises(ResponseError):
+        out.start(426, [(b"upgrade", b"websocket"), (b"content-length", b"x")])
+    (data,) = written(out, b"", headers=[(b"connection", b"upgrade")])
+    assert b"pgrade" not in data
+
+
 def test_an_applications_date_is_kept() -> None:
     (data,) = written(writer(), b"", headers=[(b"Date", b"yesterday")])
     assert [line for line in head(data) if line.lower().startswith(b"date")] == [b"Date: yesterday"]

@@ -12,7 +12,7 @@ from deadlined.http import BadRequest, Limits, Request
 from deadlined.http.forwarded import Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_lines, response_fields
+from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_lines, required_upgrade, response_fields
 from tests.support.examples import examples
 from tests.support.requests import get, one
 
@@ -485,6 +485,12 @@ def test_what_the_upstream_names_in_connection_does_not_come_back_unless_it_is_p
         (b"cache-control", b"private"),
     ]
     assert response_fields([(b"connection", named), (b"x-one", b"1"), *kept]) == kept
+
+
+def test_all_of_what_a_426_asks_for_is_passed_on() -> None:
+    asked = [(b"upgrade", b"websocket"), (b"upgrade", b"x/1")]
+    assert required_upgrade([(b"a", b"1"), asked[0], (b"connection", b"upgrade"), asked[1]]) == asked
+    assert required_upgrade([(b"a", b"1")]) == []
 
 
 def test_a_length_beside_a_transfer_encoding_is_none() -> None:

@@ -10,8 +10,8 @@ import trio
 from deadlined.http import Reason
 from deadlined.proxy.tunnel import GRACE
 from tests.support.conformance import Loop, on_each_loop
-from tests.support.http import Client
-from tests.support.proxy import Guarded, Peer, guarding
+from tests.support.http import GET, Client
+from tests.support.proxy import OK, Guarded, Peer, guarding
 
 UPGRADE = (
     b"GET /chat HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n"
@@ -63,6 +63,40 @@ async def test_a_refused_upgrade_is_an_ordinary_response(loop: Loop) -> None:
         await client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await peer.answer()
         assert (await client.response()).status == 200
+
+
+@on_each_loop
+@pytest.mark.parametrize("is_first", [True, False], ids=["in a task", "without a task"])
+async def test_an_upstream_can_demand_an_upgrade(loop: Loop, is_first: bool) -> None:
+    async with guarding(loop) as guarded:
+        if is_first:
+            client = await guarded.site.connect()
+            await client.send(GET)
+            peer = await guarded.upstream.accept()
+        else:
+            client, peer = await guarded.used_once()
+            await client.send(GET)
+        await peer.answer(
+            b"HTTP/1.1 426 Upgrade Required\r\nconnection: x-own, Upgrade\r\nupgrade: websocket\r\nx-own: 1\r\n"
+            b"sec-websocket-version: 13\r\ncontent-length: 0\r\n\r\n"
+        )
+        response = await client.response()
+        assert response.status == 426
+        assert response.headers["upgrade"] == "websocket"
+        assert response.headers["connection"] == "Upgrade"
+        assert response.headers["sec-websocket-version"] == "13"
+        assert "x-own" not in response.headers
+
+
+@on_each_loop
+async def test_an_upgrade_that_an_upstream_only_offers_is_not_passed_on(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client = await guarded.site.connect()
+        await client.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"))
+        response = await client.response()
+        assert not {"upgrade", "connection"} & set(response.headers)
 
 
 @on_each_loop

@@ -28,7 +28,7 @@ Headers = Iterable[Sequence[bytes]]
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 # the fields that the writer reads, and mostly writes itself
-_FRAMING: Final = frozenset((b"content-length", b"date", b"connection", b"transfer-encoding"))
+_FRAMING: Final = frozenset((b"content-length", b"date", b"connection", b"transfer-encoding", b"upgrade"))
 
 
 class _Line:
@@ -70,6 +70,7 @@ class ResponseWriter:
         "_http11",
         "_left",
         "_length",
+        "_offers_upgrade",
         "_status",
         "complete",
         "must_close",
@@ -85,6 +86,7 @@ class ResponseWriter:
         self._left = 0
         self._chunked = False
         self._has_date = False
+        self._offers_upgrade = False
         self.must_close: bool = close
         self.started: bool = False
         self.complete: bool = False
@@ -127,7 +129,7 @@ class ResponseWriter:
     def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
         self._length = None
-        self._has_date = False
+        self._has_date = self._offers_upgrade = False
         fields: list[bytes] = []
         pair: Any
         for pair in headers:
@@ -174,6 +176,9 @@ class ResponseWriter:
         if key == b"date":
             self._has_date = True
             return True
+        if key == b"upgrade":
+            self._offers_upgrade = True
+            return True
         if key == b"connection":
             self.must_close = self.must_close or b"close" in value.lower()
         elif value.lower() != b"chunked":
@@ -201,12 +206,21 @@ class ResponseWriter:
             else:
                 # only the end of the connection ends this body
                 self.must_close = True
-        if self.must_close:
+        if self._offers_upgrade:
+            keep_alive = self._with_upgrade(keep_alive)
+        elif self.must_close:
             keep_alive = b"connection: close\r\n"
         elif not self._http11:
             keep_alive = b"connection: keep-alive\r\n" + keep_alive
         line = _STATUS_LINES.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status
         return b"".join((line, self._fields, framing, b"" if self._has_date else date, keep_alive, b"\r\n"))
+
+    def _with_upgrade(self, keep_alive: bytes) -> bytes:
+        """Return the lines about the connection of a response with an Upgrade, which must be named (RFC 9110, 7.8). It
+        is one field: some clients read only the first Connection."""
+        if self.must_close:
+            return b"connection: close, Upgrade\r\n"
+        return (b"connection: Upgrade\r\n" if self._http11 else b"connection: keep-alive, Upgrade\r\n") + keep_alive
 
     def _count(self, size: int, more: bool) -> None:
         """Count a piece of body against the length that was announced, if one was."""
