@@ -26,6 +26,7 @@ from typing import Any, Final
 from ..http import Request, field_lines
 from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
 from ..http.wire.remembered import remember
+from .hops import COUNTED, MAX_FORWARDS, counted_down
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -67,13 +68,17 @@ _PROTECTED: Final = frozenset(
 _COMMON: Final = frozenset((b"close", b"keep-alive", b"upgrade"))
 _NOTHING: Final[frozenset[bytes]] = frozenset()
 
-# How a field of a request is treated
+# how a field of a request is treated
 _PASSED: Final = 0
 _DROPPED: Final = 1
 # says where the request comes from
 _CLAIM: Final = 2
 _HOST: Final = 3
 _VIA: Final = 4
+_HOPS: Final = 5
+
+# the fields that are treated each in its own way
+_SPECIAL: Final = {_HOST_NAME: _HOST, _VIA_NAME: _VIA, MAX_FORWARDS: _HOPS}
 
 # the same by name, and for responses whether a field is for one connection
 _kinds: Final[dict[bytes, int]] = {}
@@ -156,6 +161,8 @@ def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes
             via = _joined(via, value)
         elif kind == _CLAIM and peer.trusted:
             _add_claim(claims, name, value)
+        elif kind == _HOPS:
+            passed += _hops(request.method, value, named)
     via = _joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
     passed[0] = (_HOST_NAME, authority if host is None else host)
     added = [(_VIA_NAME, via), *_framing(request)]
@@ -222,7 +229,7 @@ def _kind_of(name: bytes) -> int:
         # no proxy writes it otherwise, so another way to write it is a client's
         kind = _CLAIM if same == name else _DROPPED
     else:
-        kind = _HOST if name == _HOST_NAME else _VIA if name == _VIA_NAME else _PASSED
+        kind = _SPECIAL.get(name, _PASSED)
     remember(_kinds, name, kind, b"", len(name))
     return kind
 
@@ -305,6 +312,13 @@ def _framing(request: Request) -> Fields:
     if length or (length == 0 and request.method in _WITH_BODY):
         return [(_LENGTH, b"%d" % length)]
     return []
+
+
+def _hops(method: str, value: bytes, named: frozenset[bytes]) -> Fields:
+    """Return Max-Forwards as it is sent on. Where it counts, Connection cannot take it away: that would undo it."""
+    if method in COUNTED:
+        return [(MAX_FORWARDS, counted_down(value))]
+    return [] if MAX_FORWARDS in named else [(MAX_FORWARDS, value)]
 
 
 def _joined(known: bytes, value: bytes) -> bytes:

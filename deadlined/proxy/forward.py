@@ -17,6 +17,7 @@ from ..http import Disconnected, Exchange, Responder, ResponseCut, problem, requ
 from ..timing import sleep
 from .attempt import Attempt
 from .errors import PAUSE, Failure, Overloaded, UpstreamError, may_repeat
+from .hops import COUNTED, final_answer
 from .shared import Shared
 from .upstream import Upstream
 
@@ -60,7 +61,12 @@ class Forwarder(Responder):
     async def run(self) -> None:
         """Forward the request, and answer it. Raise ResponseCut if the response has broken off; Disconnected, or a
         group of it, if the client is gone."""
-        shared = self._shared
+        request, shared = self._exchange.request, self._shared
+        if request.method in COUNTED:
+            answer = final_answer(request)
+            if answer is not None:
+                await self._answer(answer[0], "max_forwards", answer[1])
+                return
         error = await (self._try() if self._attempt is None else self._finish(self._attempt))
         while isinstance(error, UpstreamError) and self._repeats(error):
             shared.retries += 1
@@ -129,10 +135,12 @@ class Forwarder(Responder):
         _log.log(level, "%s: %s: %s (%s): %s", line, error.upstream, error.detail, error.failure, outcome)
 
     async def _answer(self, status: int, reason: str, detail: str) -> None:
-        """Answer in the proxy's own name."""
+        """Answer in the proxy's own name. `reason` and `detail` are only for a failure."""
         exchange = self._exchange
-        body = problem(status, reason, detail)
-        fields = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
+        body = b"" if status == 200 else problem(status, reason, detail)
+        fields = [(b"content-length", b"%d" % len(body))]
+        if body:
+            fields.append((b"content-type", b"application/problem+json"))
         if status == 503:
             fields.append((b"retry-after", _RETRY_AFTER))
         try:

@@ -9,6 +9,7 @@ from ..http import Exchange, Responder
 from .address import Address
 from .base import BaseProxy
 from .forward import Forwarder
+from .hops import COUNTED, final_answer
 from .options import ProxyLimits, ProxyTimeouts
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class Proxy(BaseProxy):
 
     def respond(self, exchange: Exchange) -> Responder | None:
         """Return who forwards a request without a task, for `HttpServer(respond=...)`. None if the request needs a
-        task: none of its upstream's connections is idle, for example."""
-        shared = self._shared
-        upstream = None if exchange.request.upgrade else shared.balancer.acquire_idle()
+        task: none of its upstream's connections is idle, for example, or it is not for an upstream."""
+        request, shared = exchange.request, self._shared
+        if request.upgrade or (request.method in COUNTED and final_answer(request) is not None):
+            return None
+        upstream = shared.balancer.acquire_idle()
         if upstream is None:
             return None
         try:
