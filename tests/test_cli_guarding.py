@@ -50,7 +50,10 @@ def test_a_command_has_the_flags_of_its_settings_and_no_others(name: str, made: 
     ("name", "taught"),
     [
         (PROXY, ["deadlined proxy --upstream 127.0.0.1:9000\n", "--upstream-first-byte 20s", "502", "deadlined run"]),
-        (PROXY, ["deadlined proxy --tcp --upstream 127.0.0.1:5432 --port 6432\n", "reset"]),
+        (
+            PROXY,
+            ["deadlined proxy --tcp --upstream 127.0.0.1:5432 --port 6432\n", "reset", "or with --tcp a connection"],
+        ),
         (
             RUN,
             [

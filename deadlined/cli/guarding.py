@@ -45,7 +45,8 @@ def proxy_command(context: click.Context, /, config: str | None, env_file: str |
     Signals do what they do to `deadlined serve`: SIGTERM drains, and SIGHUP reads the file of --config again, with the
     deadlines of upstreams.
 
-    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
+    Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request,
+    or with --tcp a connection.
     """
     serve_and_exit(context, serve, resolved(PROXY, config, env_file, given))
 

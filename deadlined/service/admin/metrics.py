@@ -163,10 +163,10 @@ def _upstreams(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
     """Make the metrics of a proxy."""
     counters = totals.upstreams
     tries = {address: one.tries for address, one in counters.items()}
-    text = "Requests for an upstream, also those that are sent again or find no connection."
+    text = "Requests or raw connections for an upstream, also those that are tried again or find no connection."
     yield _counters("deadlined_upstream_tries", text, "upstream", tries)
     connects = {address: one.connects for address, one in counters.items()}
-    yield _counters("deadlined_upstream_connects", "Connections to an upstream.", "upstream", connects)
+    yield _counters("deadlined_upstream_connects", "Connections that were made to an upstream.", "upstream", connects)
     failures = CounterMetricFamily(
         "deadlined_upstream_failures", "Failures of an upstream, by kind.", labels=["upstream", "failure"]
     )
@@ -174,29 +174,32 @@ def _upstreams(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
         for failure, number in one.failures.items():
             failures.add_metric([address, failure], number)
     yield failures
-    yield _counter("deadlined_upstream_retries", "Requests that were sent once more.", totals.retries)
     yield _counter(
-        "deadlined_upstream_overloaded", "Requests that had to wait for an upstream for too long.", totals.overloaded
+        "deadlined_upstream_retries", "Requests or raw connections that were tried once more.", totals.retries
     )
+    text = "Requests or raw connections that had to wait for an upstream for too long."
+    yield _counter("deadlined_upstream_overloaded", text, totals.overloaded)
     yield from _upstreams_now(gauges)
 
 
 def _upstreams_now(gauges: list[Gauges]) -> Iterator[Metric]:
     tables = [one.upstreams for one in gauges]
     active = sums({address: one.active for address, one in table.items()} for table in tables)
-    yield _gauges("deadlined_upstream_active", "Requests and tunnels at an upstream now.", "upstream", active)
+    yield _gauges(
+        "deadlined_upstream_active", "Requests, tunnels and raw connections at an upstream now.", "upstream", active
+    )
     idle = sums({address: one.idle for address, one in table.items()} for table in tables)
     yield _gauges("deadlined_upstream_idle_connections", "Idle connections to an upstream.", "upstream", idle)
     up = {address: min(table[address].up for table in tables if address in table) for address in active}
     yield _gauges(
         "deadlined_upstream_up",
-        "1 if an upstream gets requests, 0 if a worker process leaves it out because of its failures, or if it does "
-        "not run.",
+        "1 if an upstream gets requests or raw connections, 0 if a worker process leaves it out because of its "
+        "failures, or if it does not run.",
         "upstream",
         up,
     )
     waiting = sum(one.waiting for one in gauges)
-    yield _gauge("deadlined_upstream_waiting", "Requests that wait for an upstream.", waiting)
+    yield _gauge("deadlined_upstream_waiting", "Requests or raw connections that wait for an upstream.", waiting)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -111,6 +111,13 @@ def test_an_upstream_is_up_if_every_process_says_so() -> None:
     assert samples(rendered(picture(one, other)))[f"deadlined_upstream_up{{{upstream}}}"] == 0
 
 
+def test_the_help_of_what_is_counted_at_upstreams_holds_for_raw_connections() -> None:
+    helps = re.findall(r"^# HELP (deadlined_upstream_\w+) (.*)$", rendered(picture(answer(3))).decode(), re.MULTILINE)
+    counted = {name: text for name, text in helps if "equests" in text}
+    assert len(counted) >= 6
+    assert {name for name, text in counted.items() if "raw connections" not in text} == set()
+
+
 def test_without_a_proxy_there_is_nothing_of_upstreams() -> None:
     serving = answer(3)
     serving.counters.upstreams.clear()
