@@ -169,11 +169,13 @@ class Exchange(ReceivingExchange):
         await self._switch(protocol, self.writer.switch(headers, self._host.dates.current()))
 
     async def hand_over(self, protocol: Upgraded) -> None:
-        """Do what `upgrade` does on a raw connection, where no request is answered: send nothing. Raise Disconnected if
-        the peer is gone."""
+        """Do what `upgrade` does on a raw connection, where no request is answered: send nothing.
+
+        Raise ResponseError on any other connection, or the second time, Disconnected if the peer is gone.
+        """
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
-        self.writer.switch([], b"")
+        self.writer.hand_over()
         await self._switch(protocol, b"")
 
     async def _switch(self, protocol: Upgraded, head: bytes) -> None:

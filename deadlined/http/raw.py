@@ -2,10 +2,11 @@
 
 Facts      In some protocols the server speaks first (SMTP, SSH, MySQL). No client of them understands HTTP.
 Hazard     A server that waits for the first byte of its client would wait for ever. A byte of HTTP, sent in the
-           server's own name, would be taken for the protocol's.
+           server's own name or by a handler that was written for HTTP, would be taken for the protocol's.
 Answer     The connection has a task at once. Its handler gets one constant request, which is no request to the counts
            and the observer, and hands the connection over by `Exchange.hand_over`. Nothing is received before. Where
-           HTTP would be answered in the server's own name, the connection is reset.
+           HTTP would be answered in the server's own name, the connection is reset. A handler that responds gets an
+           error.
 Cost       What an exchange costs, once per connection.
 """
 
@@ -16,12 +17,13 @@ from typing import Final
 from ..net import Conn
 from .connection import Connection
 from .dates import DateLine
+from .errors import ResponseError
 from .exchange import Exchange
 from .owner import ConnectionOwner
 from .policy import Action
 from .settings import Settings
 from .state import HANDSHAKE, Reason
-from .wire import Request
+from .wire import Headers, Request, ResponseWriter
 
 # what the handler of every raw connection is given
 _REQUEST: Final = Request(
@@ -35,6 +37,34 @@ _REQUEST: Final = Request(
     keep_alive=False,
     expects_continue=False,
 )
+
+
+_NO_RESPONSE: Final = "a raw connection has no response: hand it over with `Exchange.hand_over`"
+
+
+class RawWriter(ResponseWriter):
+    """The response of a raw connection, of which there is none: what would write a byte of it raises ResponseError."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_REQUEST.method, _REQUEST.version, True)
+
+    def start(self, status: int, headers: Headers) -> None:
+        raise ResponseError(_NO_RESPONSE)
+
+    def switch(self, headers: Headers, date: bytes) -> bytes:
+        raise ResponseError(_NO_RESPONSE)
+
+    def body(self, data: bytes, more: bool, date: bytes, keep_alive: bytes) -> tuple[bytes, bytes, bytes]:
+        raise ResponseError(_NO_RESPONSE)
+
+    def hand_over(self) -> None:
+        if self.complete:
+            raise ResponseError("the connection was handed over already")
+        # to the exchange, this is an upgrade
+        self._status = 101
+        self.started = self.complete = True
 
 
 class RawConnection(Connection):
@@ -59,6 +89,7 @@ class RawConnection(Connection):
 
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
         exchange = super()._begin_exchange(request, now)
+        exchange.writer = RawWriter()
         # the one that it has is none to its record
         self.requests = 0
         return exchange

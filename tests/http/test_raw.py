@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import trio
 
-from deadlined.http import Exchange, Reason, ResponseCut
+from deadlined.http import Exchange, Reason, ResponseCut, ResponseError
+from deadlined.http.seams import Upgraded
+from tests.http.test_upgrade import Lengths
+from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import Handler, site_of
+from tests.support.http import GET
 
 
 async def returns(exchange: Exchange) -> None:
@@ -24,7 +28,15 @@ async def blames_the_upstream(exchange: Exchange) -> None:
 
 async def starts_a_response(exchange: Exchange) -> None:
     exchange.start(200, [])
-    raise LookupError("lost")
+    await exchange.send(b"fine", False)
+
+
+async def sends_a_body(exchange: Exchange) -> None:
+    await exchange.send(b"fine", False)
+
+
+async def upgrades(exchange: Exchange) -> None:
+    await exchange.upgrade(Upgraded(), [(b"upgrade", b"lengths")])
 
 
 @on_each_loop
@@ -35,17 +47,57 @@ async def starts_a_response(exchange: Exchange) -> None:
         (fails, Reason.SERVER_ERROR),
         (blames_the_upstream, Reason.UPSTREAM_FAILED),
         (starts_a_response, Reason.SERVER_ERROR),
+        (sends_a_body, Reason.SERVER_ERROR),
+        (upgrades, Reason.SERVER_ERROR),
     ],
 )
 async def test_a_handler_that_fails_resets_its_client_without_a_word(
-    loop: Loop, handler: Handler, reason: Reason
+    loop: Loop, handler: Handler, reason: Reason, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with site_of(loop, handler, raw=True) as (site, _):
         client = await site.connect()
         with pytest.raises(trio.BrokenResourceError):
             assert await client.receive() == b"no byte"
         assert await site.reason() is reason
+        if handler in (starts_a_response, sends_a_body, upgrades):
+            assert "a raw connection has no response: hand it over with `Exchange.hand_over`" in caplog.text
         assert (site.requests, site.connections[0].requests, site.connections[0].sent) == ([], 0, 0)
+
+
+@interpreted_only
+@on_each_loop
+async def test_a_handler_that_has_tried_to_respond_can_hand_the_connection_over_once(loop: Loop) -> None:
+    async def responds_first(exchange: Exchange) -> None:
+        for responds in (starts_a_response, sends_a_body, upgrades):
+            with pytest.raises(ResponseError, match="raw connection has no response"):
+                await responds(exchange)
+        await exchange.hand_over(Lengths())
+        for responds in (starts_a_response, sends_a_body, upgrades):
+            with pytest.raises(ResponseError, match="raw connection has no response"):
+                await responds(exchange)
+        with pytest.raises(ResponseError, match="already"):
+            await exchange.hand_over(Lengths())
+
+    async with site_of(loop, responds_first, raw=True) as (site, _):
+        client = await site.connect()
+        await client.send(b"some\n")
+        assert await client.receive() == b"4\n"
+        await client.send(b"\n")
+        assert await site.reason() is Reason.DONE
+
+
+@on_each_loop
+async def test_no_other_connection_can_be_handed_over(loop: Loop) -> None:
+    async def hands_over(exchange: Exchange) -> None:
+        with pytest.raises(ResponseError, match="only a raw connection"):
+            await exchange.hand_over(Lengths())
+        exchange.start(200, [])
+        await exchange.send(b"fine", False)
+
+    async with site_of(loop, hands_over) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        assert (await client.response()).body == b"fine"
 
 
 @on_each_loop

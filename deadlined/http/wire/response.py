@@ -120,6 +120,10 @@ class ResponseWriter:
         )
         return b"".join(fields)
 
+    def hand_over(self) -> None:
+        """Note that another protocol has the connection, without a response. Only for a raw connection."""
+        raise ResponseError("only a raw connection can be handed over: a request is answered with `upgrade`")
+
     def _set_checked(self, status: int, headers: Headers) -> None:
         try:
             self._set_fields(status, headers)
