@@ -54,14 +54,10 @@ class Lifespan:
             await self._started.wait()
         except BaseException as error:
             # cancelled, or Ctrl-C: __aexit__ will not be called
-            self._ending = True
-            group.cancel()
-            if not await group.__aexit__(type(error), error, error.__traceback__):
+            if not await self._cancel(group, error):
                 raise
         if self._failure is not None:
-            self._ending = True
-            group.cancel()
-            await group.__aexit__(None, None, None)
+            await self._cancel(group, None)
             raise LifespanFailed(self._failure) from self.error
         return self._state
 
@@ -70,13 +66,28 @@ class Lifespan:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         assert self._group is not None
-        if self._complete and error is None:
+        try:
+            if error is None:
+                await self._shut_down()
+        except BaseException as interruption:
+            # cancelled, or Ctrl-C: the group must not stay open
+            if not await self._cancel(self._group, interruption):
+                raise
+            return None
+        return await self._cancel(self._group, error)
+
+    async def _shut_down(self) -> None:
+        """Tell the application to finish, and wait until it has, for `grace` seconds at most."""
+        if self._complete:
             self._shutdown.set()
             if not await self._stopped.wait_until(current_time() + self.grace):
                 _log.error("the application did not finish its lifespan shutdown within %g s", self.grace)
+
+    async def _cancel(self, group: Group, error: BaseException | None) -> bool | None:
+        """Cancel what is left of the application, and leave the group with `error`."""
         self._ending = True
-        self._group.cancel()
-        return await self._group.__aexit__(kind, error, traceback)
+        group.cancel()
+        return await group.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}

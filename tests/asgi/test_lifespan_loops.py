@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from deadlined.asgi import Lifespan, LifespanFailed
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.runtime import LOOPS, run
-from tests.support.on_loops import in_trio, sleep, sleep_forever
+from deadlined.runtime import LOOPS, call_soon, run
+from tests.support.on_loops import PATIENCE, in_trio, sleep, sleep_forever
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 
@@ -142,3 +143,27 @@ def test_an_error_of_the_block_ends_it_and_is_the_only_one(loop: str, caplog: py
     with pytest.RaisesGroup(LookupError):
         within(loop, app, fail)
     assert caplog.records == []
+
+
+def test_ctrl_c_in_its_shutdown_ends_it(loop: str) -> None:
+    ended: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await receive()
+        # in a step of the loop itself, so that it comes where the main task waits
+        call_soon()(signal.raise_signal, signal.SIGINT)
+        try:
+            await sleep_forever()
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> None:
+        async with Lifespan(app, grace=PATIENCE):
+            pass
+
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
+        run(loop, main)
+    if isinstance(caught.value, BaseExceptionGroup):
+        assert caught.value.split(KeyboardInterrupt)[1] is None
+    assert ended == ["cancelled"]
