@@ -484,6 +484,48 @@ def test_a_lifespan_that_does_not_end_is_cut_by_the_drain(start: Starter) -> Non
     assert "did not finish its lifespan shutdown" in line["event"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_lifespan_that_does_not_end_is_cut_by_a_second_signal(start: Starter, number: signal.Signals) -> None:
+    process = start("apps:patient", "--drain", "1h")
+    process.signal()
+    process.wait_until("ending")
+    process.signal(number)
+    assert process.end() == (0, "")
+    assert [line["event"] for line in process.lines[-2:]] == [
+        "the application did not finish its lifespan shutdown within 1 s",
+        "stopped",
+    ]
+
+
+# Python calls what is registered and then, when it has given the default handlers back, removes its modules.
+LAST = """
+import atexit, os, signal
+
+def terminate(_=None, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+    kill(pid, number)
+
+class Last:
+    __del__ = terminate
+
+atexit.register(terminate)
+# what no cycle holds is removed last
+os.last = Last()
+
+async def app(scope, receive, send):
+    raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize("drain", ["1h", "off"])
+def test_a_signal_that_comes_when_the_process_ends_does_not_change_its_exit_code(
+    start: Starter, tmp_path: Path, drain: str
+) -> None:
+    (tmp_path / "last.py").write_text(LAST)
+    process = start("last:app", "--drain", drain)
+    process.signal()
+    assert process.end() == (0, "")
+
+
 def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> None:
     process = start("apps:orderly", "--drain", "1h")
     with process.begin():

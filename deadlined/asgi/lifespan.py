@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +11,9 @@ from ..runtime import Event, Group, current_time, is_loops_cancellation, open_gr
 from .handler import App, Message
 
 _log = logging.getLogger("deadlined.asgi")
+
+# seconds between two looks at a deadline that may move
+_INTERVAL = 0.05
 
 
 class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
@@ -23,7 +27,8 @@ class Lifespan:
     `lifespan.startup.complete` is served without a lifespan; the exception is logged. LifespanFailed if it sends
     `lifespan.startup.failed`, or raises another BaseException (SystemExit, or asyncio's CancelledError because it has
     cancelled its own task). What it raises later is logged, and requests are served. KeyboardInterrupt passes. At the
-    end it gets `lifespan.shutdown` and `grace` seconds to finish; then it is cancelled.
+    end it gets `lifespan.shutdown` and `grace` seconds to finish, unless `shut_down` has done that; then it is
+    cancelled.
 
     `error` is what the application raised before it had started, None if nothing.
     """
@@ -68,7 +73,8 @@ class Lifespan:
         assert self._group is not None
         try:
             if error is None:
-                await self._shut_down()
+                ends = current_time() + self.grace
+                await self.shut_down(lambda: ends)
         except BaseException as interruption:
             # cancelled, or Ctrl-C: the group must not stay open
             if not await self._cancel(self._group, interruption):
@@ -76,12 +82,18 @@ class Lifespan:
             return None
         return await self._cancel(self._group, error)
 
-    async def _shut_down(self) -> None:
-        """Tell the application to finish, and wait until it has, for `grace` seconds at most."""
-        if self._complete:
-            self._shutdown.set()
-            if not await self._stopped.wait_until(current_time() + self.grace):
-                _log.error("the application did not finish its lifespan shutdown within %g s", self.grace)
+    async def shut_down(self, deadline: Callable[[], float]) -> None:
+        """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move.
+        Call it in the block, once; it does nothing if the application has not started. Does not cancel it."""
+        if not self._complete or self._shutdown.is_set():
+            return
+        self._shutdown.set()
+        begun = current_time()
+        while not await self._stopped.wait_until(min(deadline(), current_time() + _INTERVAL)):
+            if (ends := deadline()) <= current_time():
+                seconds = round(ends - begun, 3)
+                _log.error("the application did not finish its lifespan shutdown within %g s", seconds)
+                return
 
     async def _cancel(self, group: Group, error: BaseException | None) -> bool | None:
         """Cancel what is left of the application, and leave the group with `error`."""

@@ -67,8 +67,9 @@ class Application(Content):
         self._page.server = server
 
     async def close(self, deadline: Callable[[], float]) -> None:
-        """Note how long the lifespan's end may take."""
-        self._lifespan.grace = max(deadline() - current_time(), LEAST_GRACE)
+        """End the application's lifespan."""
+        least = current_time() + LEAST_GRACE
+        await self._lifespan.shut_down(lambda: max(deadline(), least))
 
 
 def _load(config: ServeConfig) -> App | None:

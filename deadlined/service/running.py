@@ -126,10 +126,6 @@ class Service:
                 self._voice.access.flush()
             for listener in listeners:
                 listener.close()
-        if self._config.timeouts.drain < float("inf"):
-            # a signal that is sent twice must not change the exit code; what keeps the process is ended by the drain's
-            # watchdog (`stopping.py`)
-            self._starting.ignore_signals()
         self.exit_code = CUT if server.was_cut else 0
         statistics = server.statistics()
         self._log(
@@ -172,7 +168,8 @@ class Service:
 
         def end() -> None:
             nonlocal ends
-            ends = current_time()
+            # a third signal must not give time back
+            ends = min(ends, current_time())
             server.cut()
 
         async with open_group() as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
 from contextlib import suppress
@@ -27,6 +28,7 @@ from .notify import Notifier, notifier
 from .output import guard_standard_streams
 from .rereading import Configuration, context_of
 from .running import Parent, Service, Voice, is_first
+from .signals import ignore_stops
 from .starting import Starting
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
     if problems := conflicts(config):
         raise StartupError("; ".join(problems), WRONG_ARGUMENTS)
+    # before the application is imported: what it registers is called before, and may take long
+    atexit.register(ignore_stops)
     configuration = Configuration(config, sources)
     _load_websockets()
     # before the application is imported: its children must not have the variables
@@ -73,7 +77,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     except KeyboardInterrupt:
         if starting.has_served:
             raise
-        starting.ignore_signals()
+        ignore_stops()
         log("stopped before it served", signal=starting.stopped_by)
         return 0
     except StartupError as error:

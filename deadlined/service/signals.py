@@ -1,4 +1,5 @@
-"""Signals for a process that waits in a selector: a handler that does nothing, and a byte for each signal."""
+"""Signals for a process that waits in a selector: a handler that does nothing, and a byte for each signal. And signals
+that are ignored by a process that ends."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from types import FrameType
 from typing import Any
 
 from ..terminal import START
+
+# the signals by which people, service managers and terminals end a process
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class SignalPipe:
@@ -33,6 +37,12 @@ class SignalPipe:
             self._before[number] = signal.signal(number, _do_nothing)
         START.release()
 
+    def ignore_stops(self) -> None:
+        """Ignore the signals that end a process from now on; `release` leaves them so."""
+        for number in STOPS:
+            self._before.pop(number, None)
+        ignore_stops()
+
     def read(self) -> list[signal.Signals]:
         """Return the signals that have come, in their order. Never blocks."""
         try:
@@ -54,6 +64,12 @@ class SignalPipe:
     def blocked(self) -> Any:
         """Block the signals in this thread, and return the mask from before."""
         return signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+
+
+def ignore_stops() -> None:
+    """Ignore the signals that end a process, because this one ends, with an exit code that they must not change."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def signal_name(number: int) -> str:

@@ -94,11 +94,6 @@ class Starting:
             if self._first is None or not self._supervised:
                 self._give_interrupts_back()
 
-    def ignore_signals(self) -> None:
-        """Ignore SIGTERM and SIGINT from now on, because the process ends."""
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
     def _terminate(self, frame: FrameType | None) -> None:
         if self._terminated:
             if not self._supervised:

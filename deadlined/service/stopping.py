@@ -1,11 +1,14 @@
-"""Signals: the first one begins the drain, the second one ends it, and a drain always ends.
+"""Signals: the first one begins the drain, the second one ends it, and both always end.
 
 Facts      A Python signal handler runs in the main thread between two bytecodes, also while an application blocks the
-           event loop there.
+           event loop there. At its end Python gives each signal that has such a handler its default back.
 Hazard     A drain that the event loop performs never begins if the loop is blocked, and never ends if an application
-           ignores its cancellation; the service manager then kills the process, or waits for ever.
+           ignores its cancellation; the service manager then kills the process, or waits for ever. A signal that comes
+           after the drain, while the process ends, changes its exit code.
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
-           only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place.
+           only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place. A
+           second signal moves that deadline to its own time. The handler stays after the drain; Python's end ignores
+           signals (`signals.py`).
 Cost       One sleeping thread during a drain.
 """
 
@@ -25,6 +28,7 @@ from ..runtime import call_soon
 from .children import children_get
 from .hangup import Hangup
 from .last_resort import exit_now
+from .signals import ignore_stops
 from .starting import replaced_by
 
 # seconds after the drain's deadline in which the process may end by itself
@@ -51,8 +55,9 @@ class Stopper:
 
     `drain()` is asked at the first signal. `hangup` has the handler of SIGHUP, which calls `reload()` in the run.
 
-    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, the second one `end()`. If the process still
-    exists MARGIN seconds after the drain, it exits with 1.
+    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, each later one `end()`. If the process still
+    exists MARGIN seconds after the drain, or after the second signal, it exits with 1. After the `with` a signal only
+    begins that time.
 
     `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
@@ -75,6 +80,9 @@ class Stopper:
         self._end = end
         # the signal that begins the drain
         self._first: signal.Signals | None = None
+        # MARGIN runs from the second one
+        self._cut = False
+        self._left = False
         self._call_soon = call_soon()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -89,10 +97,17 @@ class Stopper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_IGN if self._end is None else handler)
-        children_get({})
+        self._left = True
         self._hangup.leave()
+        if self._end is None:
+            ignore_stops()
+        elif self._first is None:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+        else:
+            # the handlers stay, and so does what children get in their place
+            return
+        children_get({})
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._first is not None:
@@ -100,38 +115,42 @@ class Stopper:
                 # it came first, and SIGTERM has interrupted its handler
                 self._first = signal.SIGHUP
             if self._end is not None:
-                self._call_soon(self._end)
+                self._end_now(self._end)
             return
         self._first = signal.Signals(number)
         drain = self._drain()
         if drain < math.inf:
-            _end_later(drain)
+            _end_later(drain, f"the drain of {drain:g} s")
         self._call_soon(self._begin_drain)
+
+    def _end_now(self, end: Callable[[], object]) -> None:
+        if not self._cut:
+            self._cut = True
+            _end_later(0.0, f"{MARGIN:g} s of another signal")
+        if not self._left:
+            # else the event loop may be closed
+            self._call_soon(end)
 
     def _begin_drain(self) -> None:
         assert self._first is not None
         self._begin(self._first.name)
 
 
-def _end_later(drain: float) -> None:
-    """End the process MARGIN after a drain that begins now."""
+def _end_later(seconds: float, limit: str) -> None:
+    """End the process MARGIN after `seconds` from now. `limit` says for people within what it did not end."""
     try:
-        watchdog = threading.Timer(drain + MARGIN, _end_process, (drain,))
+        watchdog = threading.Timer(seconds + MARGIN, _end_process, (limit,))
         watchdog.daemon = True
         watchdog.start()
     except Exception:
         # the process may have no more threads, which may be why it is ended
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, drain + MARGIN)
+        signal.setitimer(signal.ITIMER_REAL, seconds + MARGIN)
 
 
-def _end_process(drain: float) -> None:
+def _end_process(limit: str) -> None:
     try:
-        print(
-            f"deadlined: the process did not end within the drain of {drain:g} s; ending it",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"deadlined: the process did not end within {limit}; ending it", file=sys.stderr, flush=True)
     finally:
         # also if stderr is closed or broken
         exit_now(1)

@@ -108,6 +108,7 @@ class Supervisor:
             if link is not None:
                 return link
             if not self._workers and self._stopping:
+                self._signals.ignore_stops()
                 return self._code
             self._wait()
             self._overseer.tick()
@@ -315,10 +316,8 @@ class Supervisor:
 
     def _newest(self) -> dict[int, WorkerProcess]:
         """Return the worker processes that serve and stay, for each number the latest."""
-        found: dict[int, tuple[int, WorkerProcess]] = {}
-        for pid, worker in self._workers.items():
-            if worker.ready and not worker.leaving:
-                found[worker.number] = pid, worker
+        serving = ((pid, one) for pid, one in self._workers.items() if one.ready and not one.leaving)
+        found = {worker.number: (pid, worker) for pid, worker in serving}
         return dict(found.values())
 
     # the end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 import trio
@@ -126,6 +127,29 @@ async def test_the_grace_can_be_changed_while_it_runs(autojump_clock: MockClock)
         lifespan.grace = 2.0
         begun = trio.current_time()
     assert trio.current_time() == begun + 2
+
+
+async def test_its_deadline_may_move_while_the_application_shuts_down(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await trio.sleep_forever()
+
+    lifespan = Lifespan(app)
+    async with lifespan, trio.open_nursery() as nursery:
+        begun = trio.current_time()
+        ends = math.inf
+        nursery.start_soon(lifespan.shut_down, lambda: ends)
+        await trio.sleep(3600)
+        ends = begun + 3601.5
+    # it is not told again at the end of the block
+    assert 3601.5 <= trio.current_time() - begun <= 3601.6
+    assert [record.getMessage() for record in caplog.records] == [
+        "the application did not finish its lifespan shutdown within 3601.5 s"
+    ]
 
 
 async def test_a_failed_shutdown_is_logged(caplog: pytest.LogCaptureFixture) -> None:

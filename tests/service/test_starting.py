@@ -19,6 +19,7 @@ from deadlined.runtime import LOOPS, Event, call_soon, open_group
 from deadlined.runtime import run as run_loop
 from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
+from deadlined.service.signals import STOPS, ignore_stops
 from deadlined.service.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, environment, kill_all, rest_of, run
 
@@ -267,7 +268,7 @@ class Ended(BaseException):
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
     """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread."""
-    before = {number: signal.getsignal(number) for number in BOTH}
+    before = {number: signal.getsignal(number) for number in STOPS}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     watchdogs: list[tuple[float, Callable[..., object], tuple[int]]] = []
 
@@ -313,7 +314,7 @@ def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callab
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         signal.raise_signal(signal.SIGTERM)
-        starting.ignore_signals()
+        ignore_stops()
         signal.raise_signal(signal.SIGINT)
     assert starting.stopped_by == "SIGINT"
 

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
 from deadlined.service.hangup import Hangup
-from deadlined.service.stopping import REPLACED_GRACE, Stopper, reuse_grace
+from deadlined.service.stopping import MARGIN, REPLACED_GRACE, Stopper, reuse_grace
 
 
 @pytest.fixture
@@ -42,6 +42,51 @@ async def test_one_that_is_replaced_knows_it_in_whichever_order_its_handlers_run
             signal.raise_signal(number)
         await wait_all_tasks_blocked(0.01)
     assert begun == [first]
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """In how many seconds the process would have been ended; it is not."""
+    found: list[float] = []
+
+    class Recorder:
+        def __init__(self, seconds: float, *_: object) -> None:
+            found.append(seconds)
+
+        def start(self) -> None:
+            """Never end the process."""
+
+    monkeypatch.setattr("threading.Timer", Recorder)
+    return found
+
+
+@pytest.mark.parametrize(("drain", "expected"), [(5.0, [5.0 + MARGIN, MARGIN]), (math.inf, [MARGIN])])
+async def test_a_second_one_is_the_drains_deadline_and_a_third_one_gives_no_time_back(
+    drain: float, expected: list[float], hangup: Hangup, limits: list[float]
+) -> None:
+    ended: list[str] = []
+    with Stopper(lambda: drain, bool, lambda: ended.append("ended"), hangup, bool):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        await wait_all_tasks_blocked(0.01)
+    assert limits == expected
+    assert ended == ["ended"] * 2
+
+
+async def test_one_that_comes_after_the_drain_only_limits_what_is_left(hangup: Hangup, limits: list[float]) -> None:
+    with Stopper(lambda: math.inf, bool, pytest.fail, hangup, bool):
+        signal.raise_signal(signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.raise_signal(number)
+    await wait_all_tasks_blocked(0.01)
+    assert limits == [MARGIN]
+
+
+async def test_a_run_that_ends_without_one_gives_the_handlers_back(hangup: Hangup) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Stopper(lambda: math.inf, bool, bool, hangup, bool):
+        pass
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 @pytest.mark.parametrize(

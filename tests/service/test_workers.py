@@ -18,6 +18,7 @@ from deadlined.service.config import ServeConfig
 from deadlined.service.notify import Notifier
 from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.rereading import Configuration
+from deadlined.service.signals import STOPS
 from deadlined.service.slots import Slots
 from deadlined.service.workers import Supervisor
 from tests.support.command import (
@@ -284,6 +285,40 @@ def test_a_second_signal_ends_all_at_once(start: Starter) -> None:
         process.signal()
         assert read_all(client) == ""
         assert process.end() == (4, "")
+
+
+def test_a_second_signal_cuts_a_lifespan_that_does_not_end(start: Starter) -> None:
+    process, *workers = two_workers(start, "apps:patient", "--drain", "1h")
+    process.signal()
+    for _ in workers:
+        process.wait_until("ending")
+    process.signal()
+    assert process.end() == (0, "")
+    assert len(process.events("the application did not finish its lifespan shutdown within 1 s")) == 2
+    assert len(process.events("stopped")) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_supervisor_whose_worker_processes_have_ended_is_ended_by_no_signal(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(Overseer):
+        def end(self) -> None:
+            signal.raise_signal(number)
+
+    class Stopped(Supervisor):
+        def _start(self, number: int) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            self._read_signals()
+
+    handlers = {each: signal.getsignal(each) for each in STOPS}
+    try:
+        assert Stopped(configuration(), slots(), lambda *_, **__: None, Late(), Notifier()).run() == 0
+        # until the process ends
+        signal.raise_signal(number)
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
 
 
 def test_the_drain_cuts_what_does_not_end(start: Starter) -> None:
