@@ -283,7 +283,8 @@ class ConnectionBase(ExchangeHost):
     # implemented by Connection
 
     def drain(self, now: float) -> None:
-        """Begin the drain at `now`. A request that has begun is served."""
+        """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A request that has begun is
+        served."""
         raise NotImplementedError
 
     def _cancel_handler(self) -> None:

@@ -39,11 +39,16 @@ class Drain:
         self.reuse_grace: float = REUSE_GRACE
         self._changed = Event()
 
-    def begin(self, until: float, reuse_grace: float) -> None:
-        """Begin, and end at `until`."""
-        self.until = until
+    def begin(self, until: float, reuse_grace: float) -> bool:
+        """Begin, and end at `until`. Once it has begun, only make `reuse_grace` shorter. Return False if that changes
+        nothing."""
+        if not self.began.is_set():
+            self.until = until
+            self.began.set()
+        elif reuse_grace >= self.reuse_grace:
+            return False
         self.reuse_grace = reuse_grace
-        self.began.set()
+        return True
 
     def cut(self) -> None:
         """End now. No effect before the beginning."""

@@ -191,7 +191,8 @@ class HttpServer(ConnectionOwner):
 
     def shutdown(self, reuse_grace: float = REUSE_GRACE) -> None:
         """Begin to drain. Accept only what is in the listeners' queues already, serve the requests that have begun,
-        close idle connections, and reset what is left after `timeouts.drain` seconds. Idempotent.
+        close idle connections, and reset what is left after `timeouts.drain` seconds. Another call can only make
+        `reuse_grace` shorter.
 
         An idle connection is closed IDLE_GRACE seconds from now, but `reuse_grace` seconds after its last response if
         that is later, and in the first half of the drain in any case; until then it may send one more request. 0 is for
@@ -199,9 +200,8 @@ class HttpServer(ConnectionOwner):
         """
         if math.isnan(reuse_grace):
             raise ValueError("reuse_grace must not be NaN")
-        if not self.draining:
-            now = self._host.clock.now()
-            self._drain.begin(now + self.timeouts.drain, reuse_grace)
+        now = self._host.clock.now()
+        if self._drain.begin(now + self.timeouts.drain, reuse_grace):
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):
                 connection.drain(now)

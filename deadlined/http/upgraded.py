@@ -51,8 +51,9 @@ class UpgradedConnection(WaitingConnection):
             super().on_ready()
 
     def drain(self, now: float) -> None:
+        begins = not self.draining
         super().drain(now)
-        if self.state == UPGRADED and self._upgraded is not None:
+        if begins and self.state == UPGRADED and self._upgraded is not None:
             self._upgraded.drain()
 
     def configure(self, settings: Settings) -> None:

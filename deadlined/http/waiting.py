@@ -71,8 +71,9 @@ class WaitingConnection(PeerConnection):
     # implements PeerConnection
 
     def drain(self, now: float) -> None:
-        """Begin the drain at `now`. A connection that has sent nothing yet has NEW_GRACE seconds left, an idle one what
-        `reuse_deadline` says. A request that has begun is served."""
+        """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A connection that has sent
+        nothing yet has NEW_GRACE seconds left, an idle one what `reuse_deadline` says. A request that has begun is
+        served."""
         self.draining = True
         if self.state == IDLE:
             deadline = min(self.conn.read_deadline, self._reuse_deadline(now))

@@ -13,6 +13,8 @@ READY = b"r"
 LEAVING = b"l"
 # to a worker process: cut the drain short
 END = b"e"
+# to a worker process: the service ends, and so does the time that it has because others replace it
+STOP = b"s"
 # to a worker process: which slots it accepts from; the descriptors of new ones come with it
 ACCEPT = b"a"
 # to a worker process: what has changed in the configuration; to the admin process: the configuration to show

@@ -1,8 +1,9 @@
 """The worker process's end of the connection between it and its supervisor.
 
 It is a socket pair on which frames are sent: the worker process says when it serves and when it drains, and answers
-questions; the supervisor says which sockets it accepts from, and ends it at once with `END`. When either process dies,
-the kernel closes its end, and the other process notices. A supervisor that lags delays no one: `outgoing.py`.
+questions; the supervisor says which sockets it accepts from, that the service ends (`STOP`), and ends it at once
+(`END`). When either process dies, the kernel closes its end, and the other process notices. A supervisor that lags
+delays no one: `outgoing.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from ..net import Conn
 from ..runtime import Event, open_group
 from .accepting import descriptors_in
-from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, Frames, frame
+from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, Frames, frame
 from .outgoing import Outgoing
 
 _AT_ONCE = 16 * 1024
@@ -35,9 +36,11 @@ _log = logging.getLogger("deadlined.service")
 
 @dataclass(frozen=True)
 class Orders:
-    """What a worker process does on its supervisor's orders. `end()` cuts the drain short, `reply(question)` answers,
-    `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a CONFIGURE frame."""
+    """What a worker process does on its supervisor's orders. `stop()` notes that the service ends, `end()` cuts the
+    drain short, `reply(question)` answers, `accept(payload, descriptors)` takes an ACCEPT frame, `configure(payload)` a
+    CONFIGURE frame."""
 
+    stop: Callable[[], object]
     end: Callable[[], object]
     reply: Callable[[bytes], Awaitable[bytes]]
     accept: Callable[[bytes, Sequence[int]], object]
@@ -86,7 +89,9 @@ class Link:
             await Event().wait()
 
     def _do(self, kind: bytes, payload: bytes, orders: Orders) -> None:
-        if kind == END:
+        if kind == STOP:
+            orders.stop()
+        elif kind == END:
             orders.end()
         elif kind == ACCEPT:
             self._accept(payload, orders)

@@ -91,6 +91,8 @@ class Service:
         self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
         # None until it is made
         self._http: HttpServer | None = None
+        # the service ends, not only this process of it
+        self._service_ends = False
         self.exit_code: int = 0
 
     @property
@@ -192,9 +194,9 @@ class Service:
                     watchdog.begin()
                     if link is not None:
                         link.report_ready()
-                        group.start_soon(
-                            link.follow, Orders(end, self._reply, Accepting(server).change, self._take_over)
-                        )
+                        accept = Accepting(server).change
+                        orders = Orders(self._note_stop, end, self._reply, accept, self._take_over)
+                        group.start_soon(link.follow, orders)
 
                 group.start_soon(self._content.attend)
                 await server.serve(listeners, task_status=_Status(started))
@@ -220,6 +222,8 @@ class Service:
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown(reuse_grace(name, reloads=self._config.reload))
+        if self._service_ends:
+            server.shutdown()
         if self._link is not None:
             self._link.report_leaving()
         if self._local is not None:
@@ -275,6 +279,12 @@ class Service:
         self._content.configure(config)
         if self._local is not None:
             self._local.configured(config)
+
+    def _note_stop(self) -> None:
+        """Note that the service ends. If others were to replace this process, somebody waits for its end now."""
+        self._service_ends = True
+        if self._http is not None and self._http.draining:
+            self._http.shutdown()
 
     async def _reply(self, question: bytes) -> bytes:
         """Answer the supervisor: b"", which says that the process is alive, if there is no admin listener."""

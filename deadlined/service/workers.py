@@ -32,7 +32,7 @@ from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
-from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, TELL
+from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, STOP, TELL
 from .link import Link
 from .logs import Log
 from .notify import Notifier
@@ -336,6 +336,7 @@ class Supervisor:
             for pid, worker in self._workers.items():
                 # a process keeps its pid until it is reaped
                 os.kill(pid, signal.SIGTERM)
+                worker.channel.send(STOP)
                 self._leaves(pid, worker)
             # they accept what waits; later connections are refused
             self._slots.close()

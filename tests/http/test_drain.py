@@ -265,6 +265,19 @@ async def test_how_long_that_is_can_be_chosen(
         assert not site.server.was_cut
 
 
+@pytest.mark.parametrize(("after", "seconds"), [(1.0, 1.5), (3.0, 3.0 + IDLE_GRACE)])
+async def test_it_can_be_made_shorter_in_the_drain(after: float, seconds: float, autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(drain=30)) as site:
+        client = await site.connect()
+        await client.get()
+        site.server.shutdown(4.5)
+        await trio.sleep(after)
+        site.server.shutdown()
+        assert await client.end() == "eof"
+        assert trio.current_time() == seconds
+        assert await site.reason() is Reason.DONE
+
+
 async def test_a_grace_that_is_no_number_is_refused_and_nothing_has_begun(autojump_clock: MockClock) -> None:
     async with serving() as site:
         with pytest.raises(ValueError, match="NaN"):

@@ -238,5 +238,7 @@ async def test_a_drain_is_told(autojump_clock: MockClock) -> None:
         await handed_over(site, protocol)
         await wait_all_tasks_blocked()
         site.server.shutdown()
+        # which is about idle connections
+        site.server.shutdown(0.0)
         assert await site.reason() is Reason.DRAIN_TIMEOUT
     assert protocol.calls == ["left", "drain", "ended drain_timeout"]

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.service.accepting import Accepting, change
-from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, TELL, frame
+from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, frame
 from deadlined.service.link import Link, Orders
 from tests.support.http import serving
 
@@ -32,7 +32,13 @@ class Supervisor:
 
     @property
     def orders(self) -> Orders:
-        return Orders(lambda: self.heard.append(("end", b"")), self._reply, self._accept, self._configure)
+        return Orders(
+            lambda: self.heard.append(("stop", b"")),
+            lambda: self.heard.append(("end", b"")),
+            self._reply,
+            self._accept,
+            self._configure,
+        )
 
     def _configure(self, payload: bytes) -> None:
         self.heard.append(("configure", payload))
@@ -67,10 +73,10 @@ async def test_it_says_what_it_does_and_does_what_it_is_told(autojump_clock: Moc
     async with following() as supervisor:
         supervisor.link.report_ready()
         supervisor.link.report_leaving()
-        supervisor.end.sendall(frame(ASK, b"this") + frame(CONFIGURE, b"that") + frame(END))
+        supervisor.end.sendall(frame(ASK, b"this") + frame(CONFIGURE, b"that") + frame(STOP) + frame(END))
         await wait_all_tasks_blocked()
         assert supervisor.end.recv(1000) == frame(READY) + frame(LEAVING) + frame(TELL, b"answer to this")
-        assert supervisor.heard == [("configure", b"that"), ("end", b"")]
+        assert supervisor.heard == [("configure", b"that"), ("stop", b""), ("end", b"")]
 
 
 async def test_orders_do_not_wait_for_an_answer_and_answers_keep_their_order(autojump_clock: MockClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,29 @@ def test_those_that_are_replaced_are_told_that_they_have_time(start: Starter) ->
     process.signal()
     assert process.end() == (0, "")
     assert Counter(line["signal"] for line in process.events("draining")) == {"SIGHUP": 3, "SIGTERM": 2}
+
+
+def test_a_stop_does_not_wait_as_long_for_them_as_a_reload(start: Starter) -> None:
+    """An idle client of a process that is being replaced is kept no longer than one of its replacement, who came later.
+    Otherwise it would be three seconds longer."""
+    process = serving(start, 2)
+    clients = [HTTPConnection("127.0.0.1", process.port) for _ in range(2)]
+    old = pid_by(clients[0])
+    process.signal(signal.SIGHUP)
+    process.wait_for_all("draining", "draining", "workers replaced")
+    new = pid_by(clients[1])
+    process.signal()
+    assert process.end() == (0, "")
+    ended = [line["process"] for line in process.events("stopped")]
+    assert ended.index(old) < ended.index(new)
+    for client in clients:
+        client.close()
+
+
+def pid_by(client: HTTPConnection) -> int:
+    """Return the process that answers, and leave the connection open."""
+    client.request("GET", "/")
+    return int(client.getresponse().read())
 
 
 def test_nor_on_a_unix_socket(start: Starter, tmp_path: Path) -> None:
