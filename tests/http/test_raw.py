@@ -86,6 +86,7 @@ async def test_a_handler_that_has_tried_to_respond_can_hand_the_connection_over_
         assert await site.reason() is Reason.DONE
 
 
+@interpreted_only
 @on_each_loop
 async def test_no_other_connection_can_be_handed_over(loop: Loop) -> None:
     async def hands_over(exchange: Exchange) -> None:
