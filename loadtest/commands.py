@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .interrupts import INTERRUPTED
 from .servers import ToolMissingError
 from .target import ForbiddenTargetError, UnusableTargetError
 
@@ -92,7 +93,7 @@ def explained() -> Iterator[None]:
         sys.exit(3)
     except KeyboardInterrupt:
         click.echo("Interrupted before there was a result.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager

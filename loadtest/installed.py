@@ -10,11 +10,14 @@ from pathlib import Path
 
 import click
 
+from .group import Commands
+from .interrupts import quiet_interrupts
+
 # what the extra `loadtest` brings, by the names that are imported
 _EXTRA = {"rich", "hdrh", "httptools", "jinja2", "locust", "gevent", "psutil"}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="deadlined")
 def group() -> None:
     """Measure how any HTTP server treats slow clients, load, and a churn of connections.
@@ -42,9 +45,10 @@ def locustfile() -> None:
 def main() -> None:
     """Run the command; if the extra is not installed, say so, and exit with 2."""
     try:
-        from .check.command import command as check
-        from .churn.command import command as churn
-        from .openloop.command import command as http
+        with quiet_interrupts():
+            from .check.command import command as check
+            from .churn.command import command as churn
+            from .openloop.command import command as http
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise

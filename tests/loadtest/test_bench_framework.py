@@ -17,12 +17,12 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from deadlined.timers import COMPILED
 from loadtest import bench
-from loadtest.__main__ import main
 from loadtest.bench import builds, golang, processes, runner, tables
 from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target, table
 from loadtest.bench.results import Results
 from loadtest.bench.runner import PRECISE, Rule, turns
 from loadtest.bench.spread import Spread, number
+from loadtest.command import main
 from loadtest.report import malloc
 from loadtest.servers import ToolMissingError
 

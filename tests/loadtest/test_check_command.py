@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest import target
-from loadtest.__main__ import main
 from loadtest.check import run as check_run
 from loadtest.check.grade import Honest
 from loadtest.check.script import Seen
+from loadtest.command import main
 from loadtest.target import ForbiddenTargetError, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server

@@ -18,9 +18,9 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.__main__ import main
 from loadtest.churn import run as churn_run
 from loadtest.churn.audit import Audited
+from loadtest.command import main
 from loadtest.servers import deadlined_command, running
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server

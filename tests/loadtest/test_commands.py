@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest import target
-from loadtest.__main__ import main
+from loadtest.command import main
 from loadtest.commands import write
 from loadtest.servers import ROOT
 from tests.support.net import LOCALHOST
@@ -49,6 +49,24 @@ def test_ctrl_c_during_the_first_request_is_one_line(arguments: tuple[str, ...])
     assert "Interrupted" in output
     assert "Traceback" not in output
     assert "Aborted" not in output
+
+
+@pytest.mark.parametrize("name", ["__main__.run", "installed.main"])
+def test_ctrl_c_while_a_command_is_loaded_ends_it_in_silence(tmp_path: Path, name: str) -> None:
+    (tmp_path / "httptools.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    module, _, function = name.partition(".")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from loadtest.{module} import {function} as f; f()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_in_a_command_that_does_not_handle_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loadtest.document.update", interrupted)
+    done = CliRunner().invoke(main, ["document", __file__])
+    assert (done.exit_code, done.output) == (130, "Interrupted.\n")
 
 
 @pytest.mark.parametrize(

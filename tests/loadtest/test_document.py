@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest import document
-from loadtest.__main__ import main
 from loadtest.bench import MODULES, runner
 from loadtest.bench.builds import INSTALLED, PURE
+from loadtest.command import main
 from loadtest.servers import ToolMissingError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"

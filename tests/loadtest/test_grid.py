@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.__main__ import main
 from loadtest.check.run import Check
+from loadtest.command import main
 from loadtest.grid import contestants, run
 from loadtest.grid.contestants import (
     CONTESTANTS,

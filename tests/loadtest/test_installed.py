@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest import __main__ as command_line
+from loadtest import command as command_line
 from loadtest import installed
 from loadtest.bench.contest import Contestant
 
@@ -75,7 +75,7 @@ def test_what_the_tools_read_is_installed() -> None:
 
 def test_the_benchmarks_are_not_installed() -> None:
     assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "schemes", "clients", "peers"})
-    assert "bench.runner" in set(relative_imports("__main__", LOADTEST / "__main__.py")), "the finder finds"
+    assert "bench.runner" in set(relative_imports("command", LOADTEST / "command.py")), "the finder finds"
 
 
 def test_the_command_has_the_tools_and_says_its_own_name(

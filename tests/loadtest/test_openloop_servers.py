@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest import dial
-from loadtest.__main__ import main
+from loadtest.command import main
 from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
 from loadtest.target import resolve
 from tests.support.net import certificates
