@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 
 def run() -> None:
     """Run the command with the arguments of the process. A probe does not load the server."""
     if sys.argv[1:2] == ["health"]:
-        from .health import main as health
+        with _quiet_interrupts():
+            from .health import main as health
 
-        sys.exit(health(sys.argv[2:]))
+            sys.exit(health(sys.argv[2:]))
     if sys.argv[1:2] in (["serve"], ["proxy"], ["run"]):
         from .terminal import START
 
@@ -22,9 +25,22 @@ def run() -> None:
         # The kernel does not deliver to process 1, the first of a container, signals for which it has no handler. So a
         # container that is stopped while its application starts would be killed after the whole grace period.
         signal.signal(signal.SIGTERM, _end)
-    from .cli import main
-
+    with _quiet_interrupts():
+        from .cli import main
     main(prog_name="deadlined")
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Let Ctrl-C in this block end the process without a traceback, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, _: FrameType | None) -> None:

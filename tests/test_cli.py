@@ -536,6 +536,28 @@ def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> Non
         assert process.end() == (4, "ending\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "module"), [(["serve"], "click"), (["config", "show"], "click"), (["health"], "json")]
+)
+def test_ctrl_c_while_the_command_is_loaded_ends_it_in_silence(
+    tmp_path: Path, arguments: list[str], module: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from deadlined.__main__ import run; run()"
+    command = [sys.executable, "-c", program, str(tmp_path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_before_the_service_handles_it_ends_the_command_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deadlined.cli.serve", interrupted)
+    done = CliRunner().invoke(main, ["serve"])
+    assert (done.exit_code, done.output) == (130, "")
+
+
 def test_bytecode_that_was_cut_off_is_told_as_such(tmp_path: Path) -> None:
     """Python leaves half a file if the disk is full when it writes bytecode, and fails when it reads that."""
     (tmp_path / "whole.py").write_text("number = 5\n")

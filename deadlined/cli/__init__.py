@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Any
 
 import click
@@ -38,6 +40,14 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         return sorted([*super().list_commands(ctx), "config", "proxy", "run"])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Ctrl-C that it does not handle itself ends it with the exit code of that signal: click would
+        exit with 1."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, None if there is none of this name."""
