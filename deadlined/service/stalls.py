@@ -4,11 +4,11 @@ Facts      While code of one task runs, no other task does: a handler that block
            and every deadline by a second. A thread can read the stack of another one.
 Hazard     asyncio's debug mode measures each callback, which slows all of them. It reports a callback that has ended,
            not one that hangs, and names the task instead of the place; trio has no such mode. A thread that checks
-           every second wakes an idle machine.
+           every second wakes an idle machine. An answer may come before what the latest poll has woken runs, and block.
 Answer     A thread asks the loop to call a function. If the loop does not, it is blocked: the stack of its thread goes
-           to the log, once per function of the application. If it does, and the poller has not polled meanwhile, the
-           loop is idle: the thread then sleeps until the poller polls again, or until events wait in its event queue.
-           So code that blocks an idle loop is noticed once a client waits for it.
+           to the log, once per function of the application. If it does so twice, and the poller has not polled since
+           it was asked first, the loop is idle: the thread then sleeps until the poller polls again, or until events
+           wait in its event queue. So code that blocks an idle loop is noticed once a client waits for it.
 Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while they are
            not, never. A change from the one to the other costs a byte through a pipe.
 """
@@ -64,6 +64,8 @@ class Pulse:
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
         self._polls = -1
+        # it has answered, and nothing was polled before that since it was asked
+        self._quiet = False
         # when the loop was asked to answer, absolute; inf if it was not
         self._asked_at = math.inf
         self._reported = False
@@ -73,7 +75,9 @@ class Pulse:
         ASK."""
         if answered or self._asked_at == math.inf:
             # after a sleep equal polls do not mean idle: the loop may be blocked while events wait
-            idle = polls == self._polls and self._asked_at < math.inf
+            quiet = polls == self._polls and self._asked_at < math.inf
+            idle = quiet and self._quiet
+            self._quiet = quiet and not idle
             self._polls = polls
             self._reported = False
             self._asked_at = math.inf if idle else now
@@ -187,11 +191,13 @@ class StallWatch:
     def _sleep(self) -> float:
         """Sleep until the poller polls, or until events wait for it. Return when that was."""
         polls = self._poller.polls
+        # one may have come when the thread was awake already
+        self._roused_at = -math.inf
         self._poller.on_next_poll = self._rouse
         if self._poller.polls == polls and self._poller.is_open():
             self._poll([self._woken, self._poller.port.fileno()], None)
         self._poller.on_next_poll = None
-        roused_at, self._roused_at = self._roused_at, -math.inf
+        roused_at = self._roused_at
         return time.monotonic() if roused_at == -math.inf else roused_at
 
     def _poll(self, descriptors: list[int], seconds: float | None) -> None:

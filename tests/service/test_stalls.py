@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,10 +32,26 @@ def test_a_loop_that_answers_and_polls_is_asked_again() -> None:
 def test_a_loop_that_answers_and_has_not_polled_is_left_alone() -> None:
     pulse = Pulse(1.0)
     assert pulse.check(0.0, 7, False) is Step.ASK
-    assert pulse.check(0.1, 7, True) is Step.SLEEP
+    assert pulse.check(0.1, 7, True) is Step.ASK
+    assert pulse.check(0.2, 7, True) is Step.SLEEP
     # it has polled again, or events wait for it
     assert pulse.check(9.0, 7, True) is Step.ASK
-    assert pulse.check(9.1, 7, True) is Step.SLEEP
+    assert pulse.check(9.1, 7, True) is Step.ASK
+    assert pulse.check(9.2, 7, True) is Step.SLEEP
+
+
+def test_one_that_answers_once_before_the_code_that_blocks_it_is_reported() -> None:
+    """The latest poll has woken that code, and in the same turn the answer comes first."""
+    pulse = Pulse(1.0)
+    assert pulse.check(0.0, 7, False) is Step.ASK
+    assert pulse.check(0.1, 7, True) is Step.ASK
+    assert [pulse.check(at / 10, 7, False) for at in (2, 10, 11, 12)] == [Step.WAIT, Step.WAIT, Step.REPORT, Step.WAIT]
+
+
+def test_one_that_polls_between_two_answers_is_not_idle() -> None:
+    pulse = Pulse(1.0)
+    steps = [pulse.check(at / 10, polls, True) for at, polls in enumerate([7, 7, 8, 8, 9, 9, 9])]
+    assert steps == [Step.ASK] * 6 + [Step.SLEEP]
 
 
 def test_a_loop_that_does_not_answer_is_reported_once_and_at_the_threshold() -> None:
@@ -154,6 +172,22 @@ def test_an_idle_loop_that_is_blocked_is_noticed_when_a_client_comes(loop: str) 
 
     run(loop, main)
     assert reports.get_nowait()["function"] == "block_until_reported"
+
+
+def test_a_poll_that_was_heard_of_too_late_is_no_time_of_the_next_sleep() -> None:
+    """The thread was awake already, because a client had come; the next one would be a stall as long as the pause."""
+
+    async def main() -> None:
+        watch = StallWatch(current_host(), math.inf, lambda *_, **__: None)
+        watch._woken, watch._waker = os.pipe()
+        watch._rouse()
+        # its byte ends this sleep in place of a client
+        asleep = time.monotonic()
+        assert watch._sleep() >= asleep
+        for end in (watch._woken, watch._waker):
+            os.close(end)
+
+    run("asyncio", main)
 
 
 def reported_by(watch: StallWatch) -> None:
