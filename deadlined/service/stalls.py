@@ -87,6 +87,10 @@ class Pulse:
             return Step.REPORT
         return Step.WAIT
 
+    def reported(self) -> None:
+        """Note that a block was reported that this has not found. If the loop was asked before, it is the same one."""
+        self._reported = True
+
     def next_check(self, now: float, interval: float) -> float:
         """Return when to check again: `interval` seconds from `now`, or when a loop that does not answer is blocked."""
         blocked_at = self._asked_at + self._threshold
@@ -171,6 +175,7 @@ class StallWatch:
             if now - due >= self._threshold:
                 # C code that blocks and holds the interpreter's lock stops this thread, too: it has returned just now
                 self._report(now - due)
+                self._pulse.reported()
             due = self._perform(self._pulse.check(now, self._poller.polls, self._answered), now)
 
     def _perform(self, step: Step, now: float) -> float:

@@ -66,6 +66,15 @@ def test_one_that_has_answered_late_is_reported_again_the_next_time() -> None:
     assert steps == [Step.ASK, Step.REPORT, Step.WAIT] * 2
 
 
+def test_a_block_that_has_kept_the_thread_from_checking_is_reported_once() -> None:
+    pulse = Pulse(1.0)
+    assert pulse.check(0.0, 7, False) is Step.ASK
+    pulse.reported()
+    assert pulse.check(3.0, 7, False) is Step.WAIT
+    # the next one is another one
+    assert [pulse.check(at, 7, at == 4.0) for at in (4.0, 5.0)] == [Step.ASK, Step.REPORT]
+
+
 def test_the_next_check_is_not_later_than_the_threshold() -> None:
     pulse = Pulse(1.0)
     assert pulse.next_check(0.0, 0.4) == 0.4
