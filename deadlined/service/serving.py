@@ -79,6 +79,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
             raise
         ignore_stops()
         log("stopped before it served", signal=starting.stopped_by)
+        starting.settle()
         return 0
     except StartupError as error:
         # for a log that is collected; the command says it on stderr

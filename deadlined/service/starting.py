@@ -9,9 +9,10 @@ Hazard     A service that is stopped while it starts counts as one that has fail
            one runs.
 Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the application's own `finally` and `async
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
-           as well. SIGTERM after Ctrl-C interrupts nothing again, and begins the MARGIN. A process that has a
-           supervisor is told several times to stop, and only the first time interrupts. So SIGINT is handled here, too,
-           and then does what its handler from before does: Python's own, or, in a run, that of the event loop.
+           as well, and so does any signal when the start has ended and the process has not. SIGTERM after Ctrl-C
+           interrupts nothing again, and begins the MARGIN. A process that has a supervisor is told several times to
+           stop, and only the first time interrupts. So SIGINT is handled here, too, and then does what its handler from
+           before does: Python's own, or, in a run, that of the event loop.
 Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 
@@ -93,6 +94,15 @@ class Starting:
             # where it would not be called again, the end of the loop is not interrupted either
             if self._first is None or not self._supervised:
                 self._give_interrupts_back()
+
+    def settle(self) -> None:
+        """Let the next signal end the process at once, with 0: the start has ended, and what is left may take long. A
+        process that has a supervisor ignores signals."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN if self._supervised else self._end_at_once)
+
+    def _end_at_once(self, number: int, frame: FrameType | None) -> None:
+        self._end(0)
 
     def _terminate(self, frame: FrameType | None) -> None:
         if self._terminated:

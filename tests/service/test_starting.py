@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -182,6 +183,7 @@ def test_nor_in_the_last_moment_before_it_serves(tmp_path: Path, loop: str, work
 # signals the first process that is forked, before it has done anything
 EARLY = """
 import os, signal, sys
+from contextlib import suppress
 from pathlib import Path
 
 def hit():
@@ -298,6 +300,44 @@ def test_the_second_one_ends_the_process_at_once(made: Callable[..., Starting]) 
     assert starting.stopped_by == "SIGTERM"
     with pytest.raises(Ended):
         signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", BOTH, ids=lambda number: number.name)
+def test_one_ends_a_process_that_stays_after_its_start_was_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    """A thread of the application's keeps it, and Ctrl-C has begun no time."""
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
+    (tmp_path / "stays.py").write_text(thread + APPS["trio"])
+    with subprocess.Popen(
+        [*COMMAND, "serve", "stays:app", "--uds", "socket"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stderr.readline() == "starting\n"
+            process.send_signal(signal.SIGINT)
+            assert json.loads(process.stdout.readline())["event"] == "stopped before it served"
+            # it ignores signals until the line is written
+            while process.poll() is None:
+                process.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.1)
+        finally:
+            kill_all(process)
+    assert process.returncode == 0
+
+
+def test_when_the_start_has_ended_any_does_nothing_where_a_supervisor_signals_as_well(
+    made: Callable[..., Starting],
+) -> None:
+    made(supervised=True).settle()
+    for number in BOTH:
+        signal.raise_signal(number)
 
 
 def test_the_second_one_does_nothing_where_a_supervisor_signals_as_well(made: Callable[..., Starting]) -> None:
