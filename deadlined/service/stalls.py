@@ -8,7 +8,8 @@ Hazard     asyncio's debug mode measures each callback, which slows all of them.
 Answer     A thread asks the loop to call a function. If the loop does not, it is blocked: the stack of its thread goes
            to the log, once per function of the application. If it does so twice, and the poller has not polled since
            it was asked first, the loop is idle: the thread then sleeps until the poller polls again, or until events
-           wait in its event queue. So code that blocks an idle loop is noticed once a client waits for it.
+           wait in its event queue. So code that blocks an idle loop is noticed once bytes of a client wait for it. The
+           same holds for a handler that waits for something else than its client, a database, and then blocks.
 Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while they are
            not, never. A change from the one to the other costs a byte through a pipe.
 """
