@@ -100,7 +100,15 @@ async def hesitant(scope, receive, send):
 async def pid(scope, receive, send):
     if scope["type"] != "http":
         raise NotImplementedError
-    await answer(send, str(os.getpid()).encode())
+    body = str(os.getpid()).encode()
+    if scope["path"] == "/late":
+        # the end comes later than any idle connection of a drain is closed
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await trio.sleep(3.0)
+        await send({"type": "http.response.body"})
+    else:
+        await answer(send, body)
 
 class Shop:
     async def app(self, scope, receive, send):
