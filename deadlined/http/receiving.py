@@ -327,11 +327,13 @@ class ReceivingExchange:
         return body_deadline(self.start_time, self.head_done + self._paused, host.reader.received, host.timeouts)
 
     async def _receive_body(self) -> bytes:
-        if self._waits_end:
-            raise Disconnected("the connection goes on without the handler")
-        deadline, rule = self._body_deadline()
         self._receiving = True
         try:
+            if self._host.reader.many_chunks:
+                await checkpoint()
+            if self._waits_end:
+                raise Disconnected("the connection goes on without the handler")
+            deadline, rule = self._body_deadline()
             return await self._receive(deadline, rule)
         finally:
             self._receiving = False
@@ -346,17 +348,17 @@ class ReceivingExchange:
         if rule is not None:
             host.enter(Phase.BODY, deadline)
         host.unwatch_peer()
-        size = LONG_RECEIVE if rule is not None and host.reader.received > LONG else RECEIVE_SIZE
+        more = rule is not None and host.reader.received > LONG and not host.reader.many_chunks
         try:
-            data = await host.transport.receive(deadline, size)
+            data = await host.transport.receive(deadline, LONG_RECEIVE if more else RECEIVE_SIZE)
         except DeadlineExceeded as late:
             if self._waits_end:
                 raise Disconnected("the connection goes on without the handler") from late
             if rule is not None:
                 # the application may have set a deadline during the wait
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
-            # without a rule the watch was ended by `Exchange.upgrade`
-            raise Disconnected("the body did not come in time") from late
+                raise Disconnected("the body did not come in time") from late
+            raise Disconnected("the watch has ended: another protocol has the connection") from late
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
         if not data:

@@ -243,6 +243,10 @@ class WaitingConnection(PeerConnection):
         return self._become_unattended()
 
     def _expect_request(self) -> None:
+        """Enter the idle phase. If the connection is idle, and nothing but empty lines has come, its deadline stays."""
+        self.reader.drop_empty_lines()
+        if self.phase is Phase.IDLE:
+            return
         now = self._idle_since = self.clock.now()
         deadline = policy.idle_deadline(now, self.timeouts)
         self._expect(Phase.IDLE, min(deadline, self._reuse_deadline(now)) if self.draining else deadline)
@@ -275,13 +279,15 @@ class WaitingConnection(PeerConnection):
             self.expired(RULES["idle"], self.clock.now() - late.deadline)
 
     def _feed(self, data: bytes) -> None:
-        """Give received bytes to the parser. They begin the next request if the connection is idle. b"" means that the
-        peer has closed its side, and ends the connection."""
+        """Give received bytes to the parser. They begin the next request if the connection is idle, unless they are
+        empty lines. b"" means that the peer has closed its side, and ends the connection."""
         self.reader.feed(data)
         if not data:
             self._end(Reason.CLIENT_CLOSED)
         elif self.state == IDLE:
-            self._begin_request()
+            self.reader.drop_empty_lines()
+            if self.reader.buffered:
+                self._begin_request()
         else:
             self._came_at = self.clock.now()
 

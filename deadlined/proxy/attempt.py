@@ -38,7 +38,7 @@ _log: Final = logging.getLogger("deadlined.proxy")
 _STALE: Final = frozenset((Failure.CLOSED, Failure.RESET))
 _STALE_WITHIN: Final = 1.0
 
-# pieces of a body that are passed on in one call: who sends very small ones must let others run, for which it needs a
+# pieces of a body that are passed on in one call: who sends small ones must let others run, for which it needs a
 # task
 _MANY: Final = 64
 

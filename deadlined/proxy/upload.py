@@ -10,7 +10,7 @@ from .connection import UpstreamConnection
 from .errors import UpstreamError
 from .progress import Progress
 
-# pieces that have come already are joined until there are so many bytes or pieces: a client may send very small ones
+# pieces that have come already are joined until there are so many bytes or pieces: a client may send small ones
 _JOINED: Final = 64 * 1024
 _MANY: Final = 256
 

@@ -205,6 +205,58 @@ def test_data_that_was_given_out_is_not_held() -> None:
     assert (decoder.unread(), decoder.held) == (b"more", 4)
 
 
+# pieces
+
+
+def pieces_of(decoder: ChunkDecoder) -> list[bytes]:
+    """Return the pieces that can be read of what was fed."""
+    pieces = []
+    while piece := decoder.next_piece():
+        pieces.append(piece)
+    return pieces
+
+
+def test_small_chunks_that_have_come_together_are_one_piece() -> None:
+    decoder = ChunkDecoder(b"2\r\nab\r\n" * 100_000 + LAST + b"more", Limits())
+    pieces = pieces_of(decoder)
+    assert b"".join(pieces) == b"ab" * 100_000
+    assert [len(piece) for piece in pieces] == [65536, 65536, 65536, 200_000 - 3 * 65536]
+    assert decoder.unread() == b"more"
+
+
+def test_a_large_chunk_is_a_piece_of_its_own() -> None:
+    large = b"1000\r\n" + b"a" * 4096 + b"\r\n"
+    assert pieces_of(ChunkDecoder(large * 3, Limits())) == [b"a" * 4096] * 3
+
+
+def test_the_beginning_of_a_chunk_is_joined_with_what_has_come_before_it() -> None:
+    decoder = ChunkDecoder(b"2\r\nab\r\n5\r\ncd", Limits())
+    assert pieces_of(decoder) == [b"abcd"]
+    decoder.feed(b"efg\r\n1\r\nh\r\n")
+    assert pieces_of(decoder) == [b"efgh"]
+
+
+def test_many_chunks_in_one_piece_are_told_until_more_is_fed() -> None:
+    decoder = ChunkDecoder(b"1\r\na\r\n" * 255, Limits())
+    assert pieces_of(decoder) == [b"a" * 255]
+    assert not decoder.many
+    decoder.feed(b"1\r\na\r\n" * 256)
+    assert decoder.next_piece() == b"a" * 256
+    assert decoder.next_piece() is None
+    assert decoder.many
+    decoder.feed(b"1")
+    assert not decoder.many
+
+
+@pytest.mark.parametrize("wrong", [b"x", b"3\r\n", b"2\r\nab!"])
+def test_what_came_before_something_wrong_is_given_out_first(wrong: bytes) -> None:
+    decoder = ChunkDecoder(b"1\r\na\r\n1\r\nb\r\n" + wrong, Limits(max_body=4))
+    assert decoder.next_piece() == (b"abab" if wrong.endswith(b"!") else b"ab")
+    for _ in range(2):
+        with pytest.raises(BadRequest):
+            decoder.next_piece()
+
+
 # beside h11
 
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from deadlined.runtime import Parking
-from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, only, serving
+from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, only, post, serving
 
 
 def living() -> int:
@@ -180,6 +180,40 @@ async def test_half_a_request_is_waited_for_in_a_task_under_the_header_deadline(
         assert (await client.response()).status == 408
         assert trio.current_time() == began + 3
         assert await site.reason() is Reason.HEADER_TIMEOUT
+
+
+async def test_empty_lines_after_a_request_extend_nothing_and_begin_no_request(autojump_clock: MockClock) -> None:
+    """Some clients end a body with one (RFC 9112, 2.2)."""
+    async with serving(timeouts=only(idle=20, read_header=3)) as site:
+        client = await site.connect()
+        await client.send(post(1) + b"a\r\n")
+        assert (await client.response()).status == 200
+        (info,) = site.server.connections()
+        deadline = trio.current_time() + info.left
+        for _ in range(3):
+            await trio.sleep(6)
+            await client.send(b"\r\n\r\n")
+            await wait_all_tasks_blocked()
+            (now,) = site.server.connections()
+            assert (now.phase, trio.current_time() + now.left) == (Phase.IDLE, deadline)
+        assert await client.end() == "eof"
+        assert trio.current_time() == deadline
+        assert await site.reason() is Reason.IDLE_TIMEOUT
+
+
+async def test_a_request_after_an_empty_line_has_all_its_time(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=20, read_header=3)) as site:
+        client = await site.connect()
+        await client.send(post(1) + b"a\r\n")
+        assert (await client.response()).status == 200
+        await trio.sleep(2)
+        await client.send(GET[:5])
+        await trio.sleep(2)
+        await client.send(GET[5:])
+        assert (await client.response()).status == 200
+        # and the idle time begins anew
+        await trio.sleep(19)
+        assert (await client.get()).status == 200
 
 
 async def test_a_drain_closes_idle_connections_after_a_moment(autojump_clock: MockClock) -> None:

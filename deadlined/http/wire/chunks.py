@@ -3,7 +3,9 @@
 Hazard     Chunk extensions and trailers are read by few and forwarded by many. What is lenient, unlimited or read
            differently there carries a second request past a proxy, or costs memory and time.
 Answer     The grammar's table reads every byte that is not data. Nothing of it is stored; it is counted, and the sums
-           for one request are bounded like its head.
+           for one request are bounded like its head. Small chunks that have come together are joined into one piece,
+           because a reader pays for each piece.
+Cost       What is joined is copied.
 """
 
 from __future__ import annotations
@@ -22,9 +24,16 @@ LARGEST: Final = 2**63 - 1
 
 _LETTER: Final = 0x41
 
+# a chunk of fewer bytes is joined with those that follow it, until there are so many
+_SMALL: Final = 4096
+_JOINED: Final = 64 * 1024
+# so many in one piece take long to read
+_MANY: Final = 256
+
 
 class ChunkDecoder:
     """One body in chunks. `feed`, then `next_piece` until it gives b""; then `unread()` is what follows the body.
+    `many`: a piece of what was fed last was made of so many chunks that others should run before more is fed.
 
     Extensions are checked and ignored, trailer fields are checked and dropped. `limits.max_head` bounds the bytes of
     all extensions of the body, and again those of its trailers; `max_headers` bounds the number of trailer fields;
@@ -39,10 +48,12 @@ class ChunkDecoder:
         "_left",
         "_limits",
         "_received",
+        "_refusal",
         "_size",
         "_start",
         "_state",
         "_trailers",
+        "many",
     )  # fmt: skip
 
     def __init__(self, data: bytes, limits: Limits) -> None:
@@ -60,6 +71,9 @@ class ChunkDecoder:
         self._extensions: int = 0
         self._trailers: int = 0
         self._fields: int = 0
+        # what is wrong behind the latest piece
+        self._refusal: BadRequest | None = None
+        self.many: bool = False
 
     @property
     def held(self) -> int:
@@ -70,21 +84,45 @@ class ChunkDecoder:
         """Append what was received."""
         self._buffer = self._buffer[self._start :] + data
         self._start = 0
+        self.many = False
 
     def next_piece(self) -> bytes | None:
         """Return the next piece of data, None if more must be fed first, b"" once the body is complete.
 
         Raise BadRequest if the chunks are malformed or exceed a limit; the decoder must not be used after that.
         """
+        if self._refusal is not None:
+            raise self._refusal
         if not self._left:
             self._read_framing()
         if self._state == END:
             return b""
-        return self._take_data() if self._left else None
+        piece = self._take_data() if self._left else None
+        return piece if piece is None or self._left or len(piece) >= _SMALL else self._join(piece)
 
     def unread(self) -> bytes:
         """Return what follows the complete body."""
         return self._buffer[self._start :]
+
+    def _join(self, piece: bytes) -> bytes:
+        """Return a complete chunk with those that have come behind it."""
+        pieces = [piece]
+        size = len(piece)
+        while size < _JOINED and self._start < len(self._buffer):
+            try:
+                self._read_framing()
+            except BadRequest as bad:
+                self._refusal = bad
+                break
+            following = self._take_data() if self._left else None
+            if following is None:
+                break
+            pieces.append(following)
+            size += len(following)
+            if self._left:
+                break
+        self.many = self.many or len(pieces) >= _MANY
+        return b"".join(pieces)
 
     def _take_data(self) -> bytes | None:
         start = self._start

@@ -1,7 +1,7 @@
 """Reading requests: bytes in, heads and pieces of body out.
 
-The buffer and the bodies of a known length are read here, heads by the parser that was chosen, bodies in chunks by
-`chunks`. A refusal ends the connection, because nothing after it can be trusted.
+The buffer and the bodies of a known length are read here, plain heads by `plain_head`, other heads by the parser that
+was chosen, bodies in chunks by `chunks`. A refusal ends the connection, because nothing after it can be trusted.
 """
 
 from __future__ import annotations
@@ -78,6 +78,11 @@ class RequestParser:
         return not self._left and self._chunks is None
 
     @property
+    def many_chunks(self) -> bool:
+        """True if a piece of what was fed last was made of so many chunks that others should run before more is fed."""
+        return self._chunks is not None and self._chunks.many
+
+    @property
     def asks_for_head(self) -> bool:
         """True if a request that is incomplete or was refused is a HEAD, so that its answer must have no body."""
         return self._buffer.startswith(b"HEAD ", self._start)
@@ -91,6 +96,12 @@ class RequestParser:
         self._buffer = self._buffer[self._start :] + data if unread else data
         self._text = None
         self._start = 0
+
+    def drop_empty_lines(self) -> None:
+        """Drop the empty lines before a request line, which are no part of it (RFC 9112, 2.2): some clients end a body
+        with one."""
+        while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
+            self._skip(2)
 
     def next_request(self) -> Request | None:
         """Return the next head, None if it is not complete yet. The previous request's body must have been read.
@@ -171,9 +182,7 @@ class RequestParser:
 
     def _find_end(self) -> int:
         """Return where the next head ends in the buffer, -1 if it is not complete yet."""
-        # RFC 9112, 2.2: empty lines before a request line are ignored
-        while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
-            self._skip(2)
+        self.drop_empty_lines()
         start = self._start
         size = len(self._buffer) - start
         if not size:
