@@ -192,7 +192,8 @@ class AsgiHandler:
             path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote_to_bytes(raw_path).decode("utf-8", "replace")
-        if self._root_path:
+        # `*` stands for the server, and for no path of it (RFC 9110, 7.1)
+        if self._root_path and raw_path != b"*":
             path = self._root_path + path
             raw_path = quote(self._root_path, _PATH).encode("ascii") + raw_path
         scope["http_version"] = request.version

@@ -78,6 +78,14 @@ async def test_the_server_as_a_whole_has_an_asterisk_for_a_path() -> None:
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("*", b"*", b"")
 
 
+async def test_it_is_at_no_path_of_a_server_whose_application_is_mounted_at_one() -> None:
+    app = Scopes()
+    async with serving(app, root_path="/shop") as served:
+        for target in (b"*", b"/a"):
+            assert (await served.ask(b"OPTIONS %b HTTP/1.1\r\nhost: a\r\n\r\n" % target)).status == 200
+    assert [(scope["path"], scope["raw_path"]) for scope in app.seen] == [("*", b"*"), ("/shop/a", b"/shop/a")]
+
+
 async def test_the_host_of_a_url_is_the_host_of_the_request() -> None:
     scope = await scope_of_target(b"http://shop.example:81/")
     assert list(scope["headers"]) == [(b"host", b"shop.example:81")]

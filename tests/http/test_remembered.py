@@ -8,8 +8,18 @@ from typing import Any
 import pytest
 
 from deadlined.http import Limits, ResponseError
-from deadlined.http.wire import RequestParser, plain_head, request_head, request_writer, response, response_head
-from deadlined.http.wire.remembered import LONG, MANY, PRIVATE
+from deadlined.http.wire import (
+    RequestParser,
+    head,
+    plain_head,
+    remembered,
+    request_head,
+    request_writer,
+    response,
+    response_head,
+)
+from deadlined.http.wire.remembered import LONG, MANY, is_secret
+from tests.support.requests import get, one
 
 
 def write_request(name: bytes, value: bytes) -> bytes:
@@ -81,14 +91,46 @@ def test_a_long_field_is_handled_and_not_kept(use: Callable[[bytes, bytes], byte
     assert known == {}
 
 
+SECRET = [
+    *(b"set-cookie", b"cookie", b"authorization", b"proxy-authorization", b"authentication-info", b"www-authenticate"),
+    *(b"x-api-key", b"api-key", b"x-auth-token", b"private-token", b"x-vault-token", b"x-csrf-token", b"x-xsrf-token"),
+    *(b"x-session-id", b"x-client-secret", b"x-password", b"sec-websocket-protocol", b"referer", b"location"),
+]
+
+
 @each_place
-@pytest.mark.parametrize("name", sorted(PRIVATE))
+@pytest.mark.parametrize("name", SECRET)
 @pytest.mark.parametrize("upper", [True, False])
-def test_what_belongs_to_one_client_is_not_kept(
+def test_what_may_be_secret_is_not_kept(
     use: Callable[[bytes, bytes], bytes], known: dict[Any, Any], name: bytes, upper: bool
 ) -> None:
     assert b": secret\r\n" in use(name.title() if upper else name, b"secret")
     assert known == {}
+
+
+@pytest.mark.parametrize(
+    "name", [b"host", b"user-agent", b"accept", b"accept-language", b"content-location", b"x-forwarded-for", b"x", b""]
+)
+def test_what_is_not_secret_by_its_name_may_be_kept(name: bytes) -> None:
+    for _ in range(2):
+        assert not is_secret(name)
+
+
+def test_names_that_somebody_makes_up_do_not_fill_the_memory() -> None:
+    for number in range(2 * MANY):
+        assert not is_secret(b"x-%d" % number)
+        assert is_secret(b"x-token-%d" % number)
+    assert is_secret(b"x" * LONG + b"token")
+    assert len(remembered._secret) <= MANY
+    assert max(map(len, remembered._secret)) <= LONG
+
+
+def test_hosts_that_somebody_makes_up_do_not_keep_others_from_being_remembered() -> None:
+    for number in range(2 * MANY):
+        one(get(host=b"host: h%d" % number))
+    one(get(host=b"host: real.example"))
+    assert b"real.example" in head._hosts
+    assert len(head._hosts) <= MANY
 
 
 @each_place

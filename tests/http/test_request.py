@@ -140,6 +140,17 @@ def test_expect_continue_is_recognised_in_1_1_and_ignored_in_1_0() -> None:
     assert not one(get(b"expect: the unexpected", line=b"GET / HTTP/1.0")).expects_continue
 
 
+def test_an_expectation_may_come_twice_and_its_list_may_have_empty_elements() -> None:
+    assert one(post(5, b"Expect: 100-continue", b"Expect: 100-continue")).expects_continue
+    assert one(post(5, b"Expect: , 100-continue,")).expects_continue
+    assert not one(post(5, b"Expect:")).expects_continue
+
+
+def test_a_higher_minor_version_is_read_as_the_highest_that_is_known() -> None:
+    assert one(get(line=b"GET / HTTP/1.9")).version == "1.1"
+    assert one(get(line=b"GET / HTTP/1.0")).version == "1.0"
+
+
 def test_received_counts_the_body_of_the_current_request() -> None:
     parser = RequestParser(Limits())
     parser.feed(post(5) + b"hello" + GET)

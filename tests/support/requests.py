@@ -21,7 +21,7 @@ PARSERS = ("h11", "httptools")
 
 FIELDS = [
     *("method", "target", "path_and_query", "version", "headers"),
-    *("content_length", "chunked", "keep_alive", "expects_continue"),
+    *("content_length", "chunked", "keep_alive", "expects_continue", "upgrade"),
 ]
 
 

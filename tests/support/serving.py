@@ -165,12 +165,19 @@ async def serving(
     cancel_on_disconnect: bool = True,
     trusted_proxies: TrustedProxies | None = None,
     trust_deadline_headers: bool = False,
+    root_path: str = "",
 ) -> AsyncIterator[Served]:
     """Serve `app` on the loopback interface until the block ends."""
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     served = Served(listener.socket.getsockname()[1], ssl_context is not None)
     server = served.server = HttpServer(
-        AsgiHandler(app, state, trusted_proxies=trusted_proxies, trust_deadline_headers=trust_deadline_headers),
+        AsgiHandler(
+            app,
+            state,
+            trusted_proxies=trusted_proxies,
+            trust_deadline_headers=trust_deadline_headers,
+            root_path=root_path,
+        ),
         timeouts=timeouts,
         limits=limits,
         ssl_context=ssl_context,

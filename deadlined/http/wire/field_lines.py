@@ -16,9 +16,14 @@ from typing import Any, Final
 
 from .remembered import remember
 
-# RFC 9110, 5.6.2 and 5.5, as latin-1. A control character is no part of any line
+# RFC 9110, 5.6.2 and 5.5, as latin-1: a tab is the only control character in a line
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
+
+# texts of a head that is split at its line ends: those behind the fields are the empty line, and an empty text for what
+# follows it; before the fields there is one line
+AFTER_FIELDS: Final = 2
+NO_FIELDS: Final = 1 + AFTER_FIELDS
 
 
 class Field:

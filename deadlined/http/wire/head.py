@@ -3,9 +3,9 @@
 Facts      RFC 9112 leaves room for leniency: bare LF, folded lines, repeated Content-Length, Content-Length beside
            Transfer-Encoding.
 Hazard     Two parties on one path that read such a message differently see different messages (request smuggling).
-Answer     A head is checked as bytes before a parser sees it, and as fields afterwards. Both checks are the same for
-           both parsers, so it does not matter which of them is stricter.
-Cost       A few passes over the bytes, in C; one over the fields.
+Answer     A head that goes to a parser is checked as bytes first. The fields of every head, of plain ones too, are
+           judged here. Both checks are the same for both parsers, so it does not matter which of them is stricter.
+Cost       For a parser a few passes over the bytes, in C; for every head one over the fields that are heeded.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from ..state import Reason
 from ..timeouts import Limits
 from .chunks import LARGEST
 from .grammar import METHOD_START, advance
+from .remembered import remember
 from .target import is_authority, parse_target
 
-# RFC 9110, 5.5: a tab is the only control character in a line. A space after CRLF would fold the next line into this
-# one (obsolete since RFC 7230)
-_PLAIN_LINES: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
+# lines that end in CRLF, and a last one that is empty: a tab is the only control character in a line (RFC 9110, 5.5),
+# and no line is folded, as a space after CRLF would do (obsolete since RFC 7230)
+_WELL_ENDED: Final = re.compile(rb"(?:[^\x00-\x08\x0a-\x1f\x7f]++\r\n(?![ \t]))++\r\n")
 # makes every control character a NUL
 _CONTROLS: Final = bytes(0 if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 
-# Host fields that were checked; a server has a few. A client that makes them up must not fill the memory
-_hosts: Final[set[bytes]] = set()
-_MANY_HOSTS: Final = 1000
-_LONG_HOST: Final = 256
+# Host fields that were checked; a server has a few
+_hosts: Final[dict[bytes, bool]] = {}
 
 # characters of a method; the longest that is registered has 17 (UPDATEREDIRECTREF, RFC 4437), and others make up longer
 # ones
@@ -124,7 +123,7 @@ def check_bytes(head: bytes, text: str, limits: Limits) -> None:
     lines = text.count("\r\n")
     controls = head.translate(_CONTROLS).decode("latin-1").count("\0")
     # in most heads the line ends are all the controls, which is faster to find out; else the expression decides
-    if (controls != 2 * lines or "\n " in text) and _PLAIN_LINES.fullmatch(head) is None:
+    if (controls != 2 * lines or "\n " in text) and _WELL_ENDED.fullmatch(head) is None:
         check_grammar(head)
         raise BadRequest(400, "the head is malformed")
     # request line and empty line are not fields
@@ -144,7 +143,9 @@ def build_request(method: str, target: bytes, version: str, headers: Headers) ->
     if method == "CONNECT":
         # RFC 9110, 9.1 and 9.3.6: not implemented for any target; 405 is for a method that others have
         raise BadRequest(501, "CONNECT is not implemented: this server makes no connections for its clients")
-    return judge(method, target, version, headers, [field for field in headers if field[0] in HEEDED])
+    # a higher minor version is read as the highest that is known (RFC 9110, 2.5)
+    known = "1.0" if version == "1.0" else "1.1"
+    return judge(method, target, known, headers, [field for field in headers if field[0] in HEEDED])
 
 
 def judge(method: str, target: bytes, version: str, headers: Headers, heeded: Headers) -> Request:
@@ -208,8 +209,7 @@ def _check_host(host: bytes | None, modern: bool) -> None:
         # RFC 9110, 7.2: empty where the target has no host
         if host and not is_authority(host):
             raise BadRequest(400, "the Host header is not a host")
-        if len(_hosts) < _MANY_HOSTS and len(host) < _LONG_HOST:
-            _hosts.add(host)
+        remember(_hosts, host, True, _HOST_NAME, len(host))
 
 
 def _number(length: bytes) -> int:
@@ -232,9 +232,11 @@ def _chunked(encoding: bytes, length: bytes | None, modern: bool) -> bool:
 
 
 def _expects_continue(expectation: bytes) -> bool:
-    if expectation.lower() != b"100-continue":
+    """RFC 9110, 10.1.1. A list may have empty elements (5.6.1)."""
+    expected = [token for token in _tokens(expectation) if token]
+    if any(token != b"100-continue" for token in expected):
         raise BadRequest(417, "only `Expect: 100-continue` is supported")
-    return True
+    return bool(expected)
 
 
 def _keeps_alive(connection: bytes, modern: bool) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ..errors import BadRequest
 from ..timeouts import Limits
-from .field_lines import FieldLines
+from .field_lines import AFTER_FIELDS, NO_FIELDS, FieldLines
 from .head import HEEDED, Headers, Request, judge
 
 # RFC 9110, 9.3, and RFC 5789
@@ -30,8 +30,7 @@ def read_plain(text: str, limits: Limits) -> Request | None:
     # compiled code splits text faster than bytes
     lines = text.split("\r\n")
     parts = lines[0].split(" ")
-    # the request line, and the two ends of the last lines
-    if len(parts) != 3 or len(lines) - 3 > limits.max_headers:
+    if len(parts) != 3 or len(lines) - NO_FIELDS > limits.max_headers:
         return None
     method = _METHODS.get(parts[0])
     target = parts[1]
@@ -40,7 +39,7 @@ def read_plain(text: str, limits: Limits) -> Request | None:
         return None
     headers: Headers = []
     heeded: Headers = []
-    for place in range(1, len(lines) - 2):
+    for place in range(1, len(lines) - AFTER_FIELDS):
         field = _lines.read(lines[place])
         if field is None:
             return None

@@ -18,7 +18,7 @@ from ..errors import BadRequest, BadResponse
 from ..timeouts import Limits
 from .chunks import LARGEST
 from .digits import digits_of
-from .field_lines import FieldLines
+from .field_lines import AFTER_FIELDS, NO_FIELDS, FieldLines
 from .grammar import FIELD_NAME, NEXT, advance
 from .remembered import remember
 
@@ -94,15 +94,14 @@ def read_head(head: bytes, limits: Limits) -> Response:
     """Read a complete head. Raise BadResponse if it is malformed or ambiguous."""
     # compiled code splits text faster than bytes
     lines = head.decode("latin-1").split("\r\n")
-    # the status line, and the two ends of the last lines
-    if len(lines) - 3 > limits.max_headers:
+    if len(lines) - NO_FIELDS > limits.max_headers:
         raise BadResponse(f"more than {limits.max_headers:g} header fields")
     status = _statuses.get(lines[0]) or _status_of(lines[0])
     if status is None:
         raise _malformed(head)
     headers: Fields = []
     heeded: Fields = []
-    for place in range(1, len(lines) - 2):
+    for place in range(1, len(lines) - AFTER_FIELDS):
         field = _lines.read(lines[place])
         if field is None:
             raise _malformed(head)
