@@ -86,6 +86,7 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
       echo          messages over TCP, with and without deadlines
       http          requests per second, and CPU time per request (needs wrk)
       duel          two HTTP servers at once, in turn (needs wrk)
+      proxied       CPU time of a proxy per request (needs wrk, nginx)
       idle          15,000 silent connections: memory, wake-ups
       churn         15,000 connections whose deadlines move all the time
       wakes         what a tick costs a program that sleeps between two

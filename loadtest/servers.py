@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # seconds; importing a framework takes one or two on a busy machine
 START = 30.0
 STOP = 15.0
+# bytes of a log that are read at once
+BLOCK = 65536
 
 # what a server prints first
 _URL = re.compile(r"(?:https?|tcp)://127\.0\.0\.1:(\d+)")
@@ -103,15 +105,18 @@ class Server:
     """A server process whose output is read as it comes.
 
     `port` is known once it has said where it listens. `records` are its JSON lines in order, `output` its other lines,
-    `ended` is True after the last line.
+    `ended` is True after the last line. `heeds_logs=False`: what comes after the port is not kept, and reading it costs
+    little; `dropped` says how many bytes that were.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], heeds_logs: bool = True) -> None:
         self.pid = process.pid
         self.records: list[Record] = []
         self.output: list[str] = []
         self.port = 0
+        self.dropped = 0
         self.ended = False
+        self._heeds_logs = heeds_logs
         self._process = process
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -148,9 +153,15 @@ class Server:
             with self._changed:
                 self._add_line(line)
                 self._changed.notify_all()
+            if self.port and not self._heeds_logs:
+                self._drop(self._process.stdout.fileno())
         with self._changed:
             self.ended = True
             self._changed.notify_all()
+
+    def _drop(self, descriptor: int) -> None:
+        while block := os.read(descriptor, BLOCK):
+            self.dropped += len(block)
 
     def _add_line(self, line: str) -> None:
         if line.startswith("{"):
@@ -168,16 +179,17 @@ def running(
     core: int | None = None,
     environment: Mapping[str, str] | None = None,
     patience: float = START,
+    heeds_logs: bool = True,
 ) -> Iterator[Server]:
     """Start a server, yield it when it listens, and stop it.
 
-    `environment` replaces this process's own; None keeps it. RuntimeError with the server's output if it does not
-    listen within `patience` seconds.
+    `environment` replaces this process's own; None keeps it. `heeds_logs`: see Server. RuntimeError with the server's
+    output if it does not listen within `patience` seconds.
     """
     with on_core(core):
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, encoding="utf-8")  # fmt: skip
-    server = Server(process)
+    server = Server(process, heeds_logs)
     try:
         server.wait_for(lambda self: self.port > 0 or self.ended, patience)
         if not server.port:

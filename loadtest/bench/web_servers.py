@@ -35,7 +35,7 @@ ANSWERS: Final = {**frameworks.ANSWERS, PAGES: {path: body for path, (_, body) i
 
 @dataclass(frozen=True)
 class Case:
-    """One case of cases.toml, which says what each of these is. `neutral`: the allocator keeps its memory."""
+    """One case of cases.toml, which says what each of these is."""
 
     app: str = PAGES
     path: str = "/"
@@ -45,6 +45,7 @@ class Case:
     neutral: bool = True
     speaks: Speaks = "http"
     message: tuple[int, str] = (0, "text")
+    access_log: bool = False
 
     @property
     def saturates(self) -> bool:
@@ -75,6 +76,7 @@ class Entry:
     needs: Sequence[str] = ()
     speaks: Sequence[Speaks] = ("http",)
     tls: str = ""
+    access_log: str = ""
     program: str = ""
     idle: bool = False
 
@@ -90,11 +92,14 @@ class Entry:
         """Say why the server is not for this case; None if it is."""
         if self.program and case.app != PAGES:
             return f"{self.name} serves no application in Python"
+        if case.access_log and not self.access_log:
+            return f"{self.name} is not measured with an access log"
         return None if case.speaks in self.speaks else f"{self.name} is not measured with {case.speaks}"
 
     def start(self, case: Case) -> list[str]:
         """Return the command that serves this case."""
-        text = f"{self.command} {self.tls if case.speaks == 'tls' else ''}"
+        added = (self.tls if case.speaks == "tls" else "", self.access_log if case.access_log else "")
+        text = " ".join((self.command, *added))
         for word, meaning in WORDS.items():
             text = text.replace(f"{{{word}}}", meaning)
         made, key = certificate() if case.speaks == "tls" else ("", "")
@@ -126,7 +131,8 @@ def certificate() -> tuple[Path, Path]:
 def serving(entry: Entry, case: Case) -> Iterator[Server]:
     """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
-    with running(entry.start(case), core=processes.SERVER_CORE, environment=around) as server:
+    command, core = entry.start(case), processes.SERVER_CORE
+    with running(command, core=core, environment=around, heeds_logs=not case.access_log) as server:
         await_answer(server, case)
         yield server
 

@@ -399,6 +399,28 @@ def test_the_applications_of_frameworks_answer_on_each_server(app: str) -> None:
                 web_servers.ask(server.port, Case(app, path))
 
 
+LOGGED = [name for name, entry in web_servers.ENTRIES.items() if entry.access_log]
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_server_writes_a_line_for_each_request_where_it_is_asked_to(name: str) -> None:
+    found = web_servers.ENTRIES[name]
+    if (why := found.contestant().missing) is not None and not name.startswith(builds.INSTALLED):
+        pytest.skip(why)
+    asked = Case("loadtest.frameworks:starlette", "/json", access_log=True)
+    with web_servers.serving(found, asked) as server:
+        for _ in range(100):
+            web_servers.ask(server.port, asked)
+    # 20 bytes are fewer than a method, a path and a status
+    assert server.dropped > 100 * 20
+    assert len(server.records) + len(server.output) < 100
+
+
+def test_a_server_that_writes_no_access_log_is_left_out_with_the_reason() -> None:
+    why = WEB.skips("fastpysgi", "Starlette JSON, access log")
+    assert why == "fastpysgi is not measured with an access log"
+
+
 QUICK = [
     (ECHO, "deadlined (pure), both deadlines moved"),
     (ECHO, "trio, fail_after per operation"),
