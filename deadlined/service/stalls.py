@@ -11,7 +11,7 @@ Answer     A thread asks the loop to call a function. If the loop does not, it i
            wait in its event queue. So code that blocks an idle loop is noticed once bytes of a client wait for it. The
            same holds for a handler that waits for something else than its client, a database, and then blocks.
 Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while they are
-           not, never. A change from the one to the other costs a byte through a pipe.
+           not, only for a supervisor's question. A change from the one to the other costs a byte through a pipe.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sysconfig
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from itertools import takewhile
@@ -102,10 +103,17 @@ class StallWatch:
     """`with StallWatch(host, threshold, log):` in a task of the event loop of `host`: a thread reports to `log` what
     blocks the loop for `threshold` seconds; it may miss a block of less than 1.25 times that. `inf`: no thread.
 
-    `log` is called in the thread, with `seconds`: for how long the loop has not answered yet.
+    `log` is called in the thread, with `seconds`: for how long the loop has not answered yet. `note(file, function,
+    stack)` is called there for each block, also for one whose place the log has already.
     """
 
-    def __init__(self, host: Host, threshold: float, log: Log) -> None:
+    def __init__(
+        self,
+        host: Host,
+        threshold: float,
+        log: Log,
+        note: Callable[[str, str, str], object] = lambda file, function, stack: None,
+    ) -> None:
         if not threshold > 0.0:
             raise ValueError(f"the threshold must be above 0, not {threshold}")
         self._host = host
@@ -113,6 +121,7 @@ class StallWatch:
         self._threshold = threshold
         self._interval = threshold / _CHECKS
         self._log = log
+        self._note = note
         self._pulse = Pulse(threshold)
         self._watched = threading.get_ident()
         # the frames in which the loop runs: not shown
@@ -218,8 +227,8 @@ class StallWatch:
             os.read(self._woken, 64)
 
     def _report(self, seconds: float) -> None:
-        """Count a block, and log the stack of the loop's thread unless its place was reported before, or another one
-        just now."""
+        """Count and note a block, and log the stack of the loop's thread unless its place was reported before, or
+        another one just now."""
         frames = _inside(self._outer, _frames(sys._current_frames().get(self._watched)))
         now = time.monotonic()
         if not frames or frames[-1].f_code.co_filename.endswith(_WAITING):
@@ -227,6 +236,8 @@ class StallWatch:
             return
         self.count += 1
         place = _place(frames)
+        stack = _shown(frames)
+        self._note(*place, stack)
         if place in self._places or len(self._places) >= _MOST or now < self._quiet_until:
             return
         self._places.add(place)
@@ -237,7 +248,7 @@ class StallWatch:
             seconds=round(seconds, 3),
             file=place[0],
             function=place[1],
-            stack=_shown(frames),
+            stack=stack,
         )
 
 

@@ -229,6 +229,26 @@ def test_a_place_is_reported_once_and_two_places_not_at_once(monkeypatch: pytest
     run("trio", main)
 
 
+def test_every_block_is_noted_also_one_that_is_not_logged_again() -> None:
+    said: list[str] = []
+    noted: list[tuple[str, str, str]] = []
+
+    async def main() -> None:
+        watch = StallWatch(
+            current_host(),
+            math.inf,
+            lambda _, **fields: said.append(fields["stack"]),
+            lambda *block: noted.append(block),
+        )
+        reported_by(watch)
+        reported_by(watch)
+
+    run("trio", main)
+    (stack,) = said
+    assert noted[0] == (__file__, "reported_by", stack)
+    assert [block[:2] for block in noted] == [(__file__, "reported_by")] * 2
+
+
 def test_a_long_stack_is_cut_at_its_outer_end() -> None:
     said: list[str] = []
 
