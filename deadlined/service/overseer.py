@@ -41,6 +41,9 @@ class Overseer:
     def is_ready(self, pid: int) -> None:
         """Note that a worker process serves."""
 
+    def is_silent(self, pid: int, silent: bool) -> None:
+        """Note that a worker process that serves does not answer the supervisor, or does so again."""
+
     def leaves(self, pid: int) -> None:
         """Note that a worker process accepts no connection any more. May be called again."""
 

@@ -109,6 +109,8 @@ class AdminHandler:
             return text(200, "ready")
         if picture.status == "draining":
             return problem(503, "draining: no new connections are accepted")
+        if picture.all_silent:
+            return problem(503, "no worker process answers: each is blocked or stopped", (b"retry-after", b"1"))
         serving = sum(worker.ready for worker in picture.workers)
         return problem(503, f"starting: {serving} of {picture.wanted} processes serve", (b"retry-after", b"1"))
 

@@ -32,13 +32,15 @@ _log = logging.getLogger("deadlined.admin")
 
 @dataclass
 class _Member:
-    """A worker process. `last` is its last answer, without connections. `asked`: when the question was sent that it has
+    """A worker process. `silent`: it does not answer the supervisor's own questions either. `last` is its last answer,
+    without connections. `asked`: when the question was sent that it has
     not answered yet, `inf` if there is none."""
 
     number: int
     send: Send
     ready: bool = False
     leaving: bool = False
+    silent: bool = False
     last: Answer | None = None
     asked: float = math.inf
 
@@ -75,6 +77,10 @@ class Hub:
     def is_ready(self, pid: int) -> None:
         """Note that it serves."""
         self._members[pid].ready = True
+
+    def is_silent(self, pid: int, silent: bool) -> None:
+        """Note that it does not answer the supervisor, or does so again."""
+        self._members[pid].silent = silent
 
     def leaves(self, pid: int) -> None:
         """Note that it drains: it answers questions, but does not count as one that serves."""
@@ -172,5 +178,6 @@ class Hub:
             pid=pid,
             up=answer is not None,
             ready=member.ready and not member.leaving,
+            silent=member.silent,
             answer=answer or member.last,
         )

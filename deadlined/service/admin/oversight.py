@@ -74,6 +74,9 @@ class AdminProcess(Overseer):
         self._needed_hub.is_ready(pid)
         self._complete = self._complete or self._needed_hub.all_ready
 
+    def is_silent(self, pid: int, silent: bool) -> None:
+        self._needed_hub.is_silent(pid, silent)
+
     def leaves(self, pid: int) -> None:
         self._needed_hub.leaves(pid)
 

@@ -117,12 +117,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """One process that serves. `up`: it has answered in time; otherwise `answer` is its last one, None if there is
-    none. `ready`: it accepts connections."""
+    none. `ready`: it accepts connections. `silent`: it has not answered its supervisor for a while."""
 
     worker: int
     pid: int
     up: bool
     ready: bool
+    silent: bool = False
     answer: Answer | None = None
 
 
@@ -140,8 +141,16 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """True if every process that should serve does."""
-        return self.status == "ready" and sum(worker.ready for worker in self.workers) >= self.wanted
+        """True if every process that should serve does, and one of them answers: the others accept for one that does
+        not, until it is replaced."""
+        serving = sum(worker.ready for worker in self.workers)
+        return self.status == "ready" and serving >= self.wanted and not self.all_silent
+
+    @property
+    def all_silent(self) -> bool:
+        """True if there are processes that serve, and none of them answers."""
+        serving = [worker for worker in self.workers if worker.ready]
+        return bool(serving) and all(worker.silent for worker in serving)
 
     def totals(self) -> Counters | None:
         """Sum the counters of all processes that ever served; None if none has answered yet."""

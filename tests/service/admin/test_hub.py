@@ -181,6 +181,15 @@ def test_one_that_does_not_serve_yet_is_not_asked() -> None:
     assert (service.pictures[0].ready, service.hub.all_ready) == (False, False)
 
 
+def test_one_that_does_not_answer_its_supervisor_is_shown_as_silent(service: Service) -> None:
+    service.hub.is_silent(12, True)
+    service.ask("status")
+    service.hub.is_silent(12, False)
+    service.ask("status")
+    found = [[worker.silent for worker in picture.workers] for picture in service.pictures]
+    assert found == [[False, True], [False, False]]
+
+
 def test_connections_are_passed_on_and_not_kept(service: Service) -> None:
     shown = Connection(worker=0, id=1, peer="a", phase="idle", age=1.0, left=None, requests=1)
     number = service.ask("connections")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deadlined.service.admin.pace import PAGE_PATIENCE, PATIENCE, SHARE, Pace
-from deadlined.service.admin.picture import add
+from deadlined.service.admin.picture import Worker, add
 from deadlined.service.admin.service import UnavailableError
 from tests.support.admin import answer, counters, picture
 
@@ -40,6 +41,23 @@ def test_a_picture_is_ready_if_every_process_is() -> None:
     assert picture(answer(), answer()).ready
     # one that is slow to answer serves nevertheless
     assert picture(answer(), None).ready
+
+
+def test_a_picture_is_not_ready_if_no_process_answers_that_serves() -> None:
+    first, second = picture(answer(), answer()).workers
+    drains = Worker(worker=0, pid=99, up=True, ready=False)
+    for workers, ready in [
+        ([silent(first), second], True),
+        ([silent(first), silent(second)], False),
+        ([silent(first), silent(second), drains], False),
+    ]:
+        shown = msgspec.structs.replace(picture(answer(), answer()), workers=workers)
+        assert (shown.ready, shown.all_silent) == (ready, not ready)
+    assert not msgspec.structs.replace(picture(answer()), workers=[]).all_silent
+
+
+def silent(worker: Worker) -> Worker:
+    return msgspec.structs.replace(worker, silent=True)
 
 
 class Clock:
