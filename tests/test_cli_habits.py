@@ -36,6 +36,11 @@ def command(*arguments: str, **variables: str) -> Result:
         (["--proxy-headers"], "there is no --proxy-headers: here it is --trusted-proxies, and nobody is believed"),
         (["--forwarded-allow-ips", "*"], "there is no --forwarded-allow-ips: here it is --trusted-proxies"),
         (["--graceful-timeout", "5"], "there is no --graceful-timeout: here it is --drain"),
+        (["--timeout", "5"], "there is no --timeout: here it is --worker-timeout, for a worker process that hangs"),
+        (
+            ["--timeout-worker-healthcheck", "5"],
+            "there is no --timeout-worker-healthcheck: here it is --worker-timeout",
+        ),
         (["-k", "uvicorn.workers.UvicornWorker"], "there is no -k: here it is --loop"),
         (["--user", "www-data"], "there is no --user: let a service manager choose the user"),
         (["--check-config"], "there is no --check-config: here it is the command `deadlined config validate`"),

@@ -8,6 +8,7 @@ from ..service.config import SETTINGS
 
 _PROXIES: Final = "here it is --trusted-proxies, and nobody is believed by default"
 _CLIENTS: Final = "here it is --client-ca: with it each client must have a certificate"
+_TIMEOUT: Final = "here it is --worker-timeout, for a worker process that hangs; the time of a request is --handler"
 _STDOUT: Final = "logs go to stdout; --no-access-log leaves out those of requests"
 _HEAD: Final = "here it is --max-head, for all of a request's head"
 _USERS: Final = "let a service manager choose the user, such as systemd or a container; --uds-owner is for sockets"
@@ -22,7 +23,7 @@ _RENAMED: Final = {
     "drain": ("--timeout-graceful-shutdown", "--graceful-timeout"),
     "read": ("--read-timeout",),
     "loop": ("--worker-class", "-k", "--asgi-loop"),
-    "handler": ("--timeout", "-t"),
+    "worker_timeout": ("--timeout-worker-healthcheck",),
     "certfile": ("--ssl-certfile", "--ssl-certificate"),
     "keyfile": ("--ssl-keyfile",),
     "ciphers": ("--ssl-ciphers",),
@@ -55,7 +56,8 @@ _OTHERS: Final = {
     "--limit-max-requests": "processes are not replaced here; --max-requests is for each connection",
     "--limit-max-requests-jitter": "processes are not replaced here; --max-requests is for each connection",
     "--max-requests-jitter": "processes are not replaced here; --max-requests is for each connection",
-    "--timeout-worker-healthcheck": "a worker process that hangs is killed by the watchdog of systemd (WatchdogSec)",
+    "--timeout": _TIMEOUT,
+    "-t": _TIMEOUT,
     "--backlog": "the backlog is as long as the system allows (net.core.somaxconn)",
     "--h11-max-incomplete-event-size": _HEAD,
     "--limit-request-line": _HEAD,

@@ -21,6 +21,7 @@ from ..net import Conn
 from ..runtime import Event, open_group
 from .accepting import descriptors_in
 from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, Frames, frame
+from .last_block import LastBlock
 from .outgoing import Outgoing
 
 _AT_ONCE = 16 * 1024
@@ -49,14 +50,23 @@ class Orders:
 
 class Link:
     """The worker process's end; made after the fork. `number`: that of the worker process, from 1 on; one that replaces
-    another has its number. `first`: no other was ready before. `urls`: where the service listens."""
+    another has its number. `first`: no other was ready before. `urls`: where the service listens. `block`: where the
+    supervisor looks for what blocks the event loop."""
 
-    def __init__(self, socket: stdlib.socket, number: int = 1, first: bool = True, urls: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        socket: stdlib.socket,
+        number: int = 1,
+        first: bool = True,
+        urls: Sequence[str] = (),
+        block: LastBlock | None = None,
+    ) -> None:
         self._socket = socket
         self._outgoing = Outgoing(socket)
         self.number = number
         self.first = first
         self.urls = urls
+        self.block = block or LastBlock()
         # descriptors that have arrived, and whose frame is not complete yet
         self._descriptors: list[int] = []
         # questions that were not answered yet

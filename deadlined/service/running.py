@@ -184,7 +184,7 @@ class Service:
                 self._hangup,
                 lambda: self._reload("SIGHUP"),
             )
-            with stopper, StallWatch(current_host(), self._config.stall_log, self._voice.thread_log) as stalls:
+            with stopper, self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
                 self._starting.has_served = True
@@ -206,6 +206,12 @@ class Service:
                     link.tell(self._last_reply(link))
             watchdog.end()
             group.cancel()
+
+    def _stall_watch(self) -> StallWatch:
+        threshold, log = self._config.stall_log, self._voice.thread_log
+        if self._link is None:
+            return StallWatch(current_host(), threshold, log)
+        return StallWatch(current_host(), threshold, log, self._link.block.note)
 
     def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
         """Say that connections are accepted. Signals must be handled by now: a reader of the log may send one at

@@ -10,9 +10,10 @@ Hazard     A socket that ends with its process takes the connections in its queu
            began to wait, not on their load.
 Answer     There is a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for
            as long as it serves. A process accepts from its own slot. Another one accepts from a slot whose process has
-           ended, drains, or does not serve yet, so that no connection is left waiting in it. Sockets that cannot be
-           opened twice, unix and inherited ones, are in one slot that all processes accept from.
-Cost       A connection in a slot waits for its process, also if that is busy while others are not.
+           ended, drains, does not serve yet, or does not answer, so that no connection is left waiting in it. Sockets
+           that cannot be opened twice, unix and inherited ones, are in one slot that all processes accept from.
+Cost       A connection in a slot waits for its process, for up to two seconds, also if that is busy while others are
+           not.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Slots:
 
 def assign(slots: int, workers: Mapping[int, int]) -> dict[int, set[int]]:
     """Return the slots that each worker process accepts from, by its pid. `workers` has the numbers of those that serve
-    by their pids, no number twice.
+    and answer by their pids, no number twice.
 
     Each has the slot of its number. A slot without its process goes to the process that has the fewest. A process whose
     slot could not be opened shares one.

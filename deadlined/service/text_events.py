@@ -75,6 +75,15 @@ def _worker_ended(fields: Fields) -> str:
     return f"{ended}; it is replaced {when}"
 
 
+def _worker_silent(fields: Fields) -> str:
+    which = f"worker process {fields['number']} ({fields['pid']})"
+    killed = f"{which} has not answered for {time_text(fields['silent'])}: killed"
+    if "file" not in fields:
+        return killed
+    where = f"it was blocked in {fields['function']}, {fields['file']}"
+    return f"{killed}; {where}" + (f"\n{cut_stack(fields['stack'])}" if fields["stack"] else "")
+
+
 def _command_started(fields: Fields) -> str:
     return f"started {fields['command']} (process {fields['pid']})"
 
@@ -136,6 +145,7 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "stopped": _stopped,
     "stopping the workers": _stopping,
     "worker ended": _worker_ended,
+    "worker does not answer: killed": _worker_silent,
     "command started": _command_started,
     "command accepts connections": _command_accepts,
     "the command does not accept connections yet": _command_slow,

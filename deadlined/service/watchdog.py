@@ -1,11 +1,14 @@
-"""The service manager's watchdog: signs of life, and an end for worker processes whose event loop is blocked.
+"""Watchdogs: signs of life for the service manager, and an end for worker processes whose event loop is blocked.
 
-Facts      systemd restarts a service that gives no sign of life within WATCHDOG_USEC.
+Facts      systemd restarts a service that gives no sign of life within WATCHDOG_USEC. A worker process that hangs keeps
+           its sockets, and the kernel goes on giving it its share of the connections.
 Hazard     A sign from a thread does not show that the event loop is blocked, nor one from a supervisor that a worker
            process hangs. A supervisor that gives none because one worker process hangs has all of them restarted.
 Answer     A process that serves alone gives it from its event loop. A supervisor gives it from its own, and asks each
-           worker process that serves as often; one that has not answered for the whole period is killed, and replaced.
-Cost       A question per worker process and half a period.
+           worker process that serves, with or without a service manager. While one does not answer, others accept what
+           comes to its sockets; one that has not answered for --worker-timeout, or WATCHDOG_USEC if that is shorter, is
+           killed, and replaced. `silence.py` decides.
+Cost       A question per worker process and second, which wakes one that is idle, and its thread of `stalls.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from __future__ import annotations
 import math
 import os
 import signal
-import time
 from collections.abc import Mapping
 
 from ..timing import Timer, after_func
 from .frames import ASK
 from .logs import Log
 from .notify import Notifier
+from .overseer import Overseer
+from .silence import Awake, Verdict, period_of
 from .worker_process import WorkerProcess
 
 
@@ -43,27 +47,62 @@ class LoopWatchdog:
 
 
 class SupervisorWatchdog:
-    """Signs of life of a supervisor, which calls `tick` in its loop, at `until` at the latest."""
+    """Signs of life of a supervisor, and its questions to worker processes. It calls `tick` in its loop, at `until` at
+    the latest. `limit`: seconds after which a process that does not answer is killed; `inf` asks none, unless the
+    service manager wants signs of life. `overseer` is told which processes do not answer."""
 
-    def __init__(self, notifier: Notifier, log: Log) -> None:
+    def __init__(self, notifier: Notifier, limit: float, overseer: Overseer, log: Log) -> None:
         self._notifier = notifier
+        self._limit = min(limit, notifier.watchdog or math.inf)
+        self._period = period_of(self._limit)
+        self._overseer = overseer
         self._log = log
-        # absolute seconds of time.monotonic()
-        self.until: float = time.monotonic() if notifier.watchdog else math.inf
+        self._awake = Awake(self._period)
+        self._sign_at: float = -math.inf if notifier.watchdog else math.inf
+        self._ask_at: float = -math.inf if self._limit < math.inf else math.inf
 
-    def tick(self, workers: Mapping[int, WorkerProcess]) -> None:
-        """Give a sign of life if it is time, ask the worker processes, and kill those that do not answer."""
-        now = time.monotonic()
-        if now < self.until:
-            return
-        self.until = now + self._notifier.watchdog / 2
-        self._notifier.alive()
-        for pid, worker in workers.items():
-            # one that drains has a limit of its own
-            if not worker.ready or worker.leaving:
-                continue
-            if worker.unanswered >= 2:
-                self._log("worker does not answer: killed", level="error", number=worker.number, pid=pid)
-                os.kill(pid, signal.SIGKILL)
-            worker.unanswered += 1
-            worker.channel.send(ASK)
+    @property
+    def until(self) -> float:
+        """When `tick` must be called; `inf` for never."""
+        return min(self._sign_at, self._ask_at)
+
+    def tick(self, workers: Mapping[int, WorkerProcess], now: float) -> bool:
+        """Give a sign of life, ask the worker processes, and kill those that hang, if it is time. `now`: absolute
+        seconds of any clock. Return True if another process is silent now, or one no longer."""
+        if now >= self._sign_at:
+            self._sign_at = now + self._notifier.watchdog / 2
+            self._notifier.alive()
+        if now < self._ask_at:
+            return False
+        self._ask_at = now + self._period
+        self._awake.advance(now)
+        # one that starts or drains has limits of its own
+        asked = [(pid, one) for pid, one in workers.items() if one.ready and not one.leaving and not one.killed]
+        changed = [self._check(pid, worker) for pid, worker in asked]
+        return any(changed)
+
+    def _check(self, pid: int, worker: WorkerProcess) -> bool:
+        """Decide about a process, and ask it. Return True if it has become silent, or is so no longer."""
+        verdict = worker.silence.judge(self._awake.seconds, self._limit)
+        if verdict is Verdict.HANGS:
+            self._kill(pid, worker)
+        worker.silence.asked(self._awake.seconds)
+        worker.channel.send(ASK)
+        silent = verdict is not Verdict.ANSWERS
+        if silent == worker.silent:
+            return False
+        worker.silent = silent
+        self._overseer.is_silent(pid, silent)
+        return True
+
+    def _kill(self, pid: int, worker: WorkerProcess) -> None:
+        self._log(
+            "worker does not answer: killed",
+            level="error",
+            number=worker.number,
+            pid=pid,
+            silent=round(worker.silence.seconds(self._awake.seconds), 3),
+            **worker.block.since(worker.answered_at),
+        )
+        worker.killed = True
+        os.kill(pid, signal.SIGKILL)

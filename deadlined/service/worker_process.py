@@ -9,24 +9,36 @@ import time
 from dataclasses import dataclass, field
 
 from .channel import Channel
+from .last_block import LastBlock
 from .signals import signal_name
+from .silence import Silence
 
 
 @dataclass
 class WorkerProcess:
-    """What the supervisor knows of a worker process. `slots`: what it was told to accept from. `kill_at`: when it is
-    killed if it still exists, `inf` for never. `unanswered`: questions of the watchdog since its last answer. The rest
-    is as `rolling.Member` says."""
+    """What the supervisor knows of a worker process. `block`: what has blocked its event loop. `slots`: what it was
+    told to accept from. `kill_at`: when it is killed if it still exists, `inf` for never. `silence`: the questions that
+    it has not answered; `silent`: it does not answer now; `killed`: for that. `answered_at`: the time of its last
+    answer. The rest is as `rolling.Member` says."""
 
     channel: Channel
     started: float
     number: int
     generation: int
+    block: LastBlock
     ready: bool = False
     leaving: bool = False
     kill_at: float = math.inf
-    unanswered: int = 0
+    silence: Silence = field(default_factory=Silence)
+    silent: bool = False
+    killed: bool = False
+    answered_at: float = -math.inf
     slots: set[int] = field(default_factory=set)
+
+    def answered(self) -> None:
+        """Note an answer."""
+        self.silence.answered()
+        self.answered_at = time.monotonic()
 
     def facts(self, pid: int, code: int) -> dict[str, object]:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""

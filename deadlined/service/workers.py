@@ -8,8 +8,8 @@ Answer     The first worker process must be ready before others are started; if 
            ends with its exit code. Later a dead one, or one that drains, is replaced: at once, or, if it did not live
            long, after a delay that doubles with each round of deaths. A worker process drains when its link to the
            supervisor breaks. A signal to a worker process begins its drain, however often it comes; only the supervisor
-           ends one at once, over the link. What is left after its drain is killed. `rolling.py` says who is replaced.
-Cost       A process that sleeps.
+           ends one at once, over the link. What is left after its drain is killed. See `rolling.py`, `watchdog.py`.
+Cost       A process that sleeps, but for a question to each worker process per second.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .channel import Channel
 from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, STOP, TELL
+from .last_block import LastBlock
 from .link import Link
 from .logs import Log
 from .notify import Notifier
@@ -64,7 +65,7 @@ class Supervisor:
         self._log = log
         self._overseer = overseer or Overseer()
         self._notifier = notifier
-        self._watchdog = SupervisorWatchdog(self._notifier, log)
+        self._watchdog = SupervisorWatchdog(notifier, configuration.config.worker_timeout, self._overseer, log)
         self._workers: dict[int, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._signals = SignalPipe(_SIGNALS, self._selector)
@@ -104,15 +105,15 @@ class Supervisor:
 
     def _supervise(self) -> Link | int:
         while True:
-            link = self._start_wanted()
-            if link is not None:
+            if (link := self._start_wanted()) is not None:
                 return link
             if not self._workers and self._stopping:
                 self._signals.ignore_stops()
                 return self._code
             self._wait()
             self._overseer.tick()
-            self._watchdog.tick(self._workers)
+            if self._watchdog.tick(self._workers, time.monotonic()):
+                self._assign()
             self._reap()
             self._dismiss()
             self._kill_overdue()
@@ -153,6 +154,7 @@ class Supervisor:
         # buffered output would be written by both processes
         sys.stdout.flush()
         sys.stderr.flush()
+        block = LastBlock()
         ours, theirs = socket.socketpair()
         # a signal to the new process must not run the supervisor's handlers there, nor reach its wakeup descriptor
         before = self._signals.blocked()
@@ -163,7 +165,7 @@ class Supervisor:
                 self._overseer.abandon()
                 self._release()
                 START.hold(_SIGNALS)
-                return Link(theirs, number, first=not self._was_ready, urls=self._slots.urls)
+                return Link(theirs, number, first=not self._was_ready, urls=self._slots.urls, block=block)
         except BaseException:
             for end in (ours, theirs):
                 end.close()
@@ -173,7 +175,7 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before | START.held)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
-        self._workers[pid] = WorkerProcess(channel, time.monotonic(), number, self._generation)
+        self._workers[pid] = WorkerProcess(channel, time.monotonic(), number, self._generation, block)
         self._overseer.joined(pid, number, channel.send)
         return None
 
@@ -226,7 +228,7 @@ class Supervisor:
             self._leaves(pid, worker)
             self._backoff.ended(worker.started, time.monotonic())
         elif kind == TELL:
-            worker.unanswered = 0
+            worker.answered()
             self._overseer.told(pid, payload)
 
     def _want(self, number: int, name: str) -> None:
@@ -297,7 +299,7 @@ class Supervisor:
         self._assign()
 
     def _assign(self) -> None:
-        """Tell the worker processes which slots they accept from, where that has changed."""
+        """Tell the worker processes which slots they accept from, where that has changed. A silent one keeps its."""
         if self._stopping:
             return
         serving = {pid: one.number for pid, one in self._newest().items()}
@@ -315,10 +317,9 @@ class Supervisor:
             )
 
     def _newest(self) -> dict[int, WorkerProcess]:
-        """Return the worker processes that serve and stay, for each number the latest."""
-        serving = ((pid, one) for pid, one in self._workers.items() if one.ready and not one.leaving)
-        found = {worker.number: (pid, worker) for pid, worker in serving}
-        return dict(found.values())
+        """Return the worker processes that serve, stay and answer, for each number the latest."""
+        found = ((pid, one) for pid, one in self._workers.items() if one.ready and not one.leaving and not one.silent)
+        return dict({worker.number: (pid, worker) for pid, worker in found}.values())
 
     # the end
 
@@ -391,8 +392,7 @@ class Supervisor:
                 worker.generation = self._generation
 
     def _kill_overdue(self) -> None:
-        now = time.monotonic()
-        overdue = [pid for pid, worker in self._workers.items() if now >= worker.kill_at]
+        overdue = [pid for pid, worker in self._workers.items() if time.monotonic() >= worker.kill_at]
         if overdue:
             self._log("workers did not end in time: killed", level="error", pids=overdue)
         for pid in overdue:

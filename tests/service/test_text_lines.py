@@ -282,6 +282,18 @@ def test_a_blocked_loop_is_shown_with_its_stack() -> None:
     ]
 
 
+def test_a_worker_process_that_hangs_is_shown_with_what_blocks_it() -> None:
+    fields: dict[str, Any] = {"number": 2, "pid": 77, "silent": 30.2}
+    silent = "worker process 2 (77) has not answered for 30.2 s: killed"
+    assert own("worker does not answer: killed", level="error", **fields) == f"error     {silent}"
+    fields |= {"file": "/srv/shop.py", "function": "app"}
+    blocked = f"error     {silent}; it was blocked in app, /srv/shop.py"
+    assert own("worker does not answer: killed", level="error", **fields, stack="") == blocked
+    stack = '  File "/srv/shop.py", line 3, in app\n    lock.acquire()\n'
+    lines = own("worker does not answer: killed", level="error", **fields, stack=stack)
+    assert lines.split("\n") == [blocked, '      File "/srv/shop.py", line 3, in app', "        lock.acquire()"]
+
+
 def test_a_failed_startup_is_left_to_the_command() -> None:
     assert layout().entry(own_entry("startup failed", {"why": "port"}, "error")) == ""
 

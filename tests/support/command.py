@@ -21,6 +21,7 @@ APPS = """
 import os
 import signal
 import sys
+import threading
 import time
 import trio
 
@@ -54,6 +55,16 @@ async def blocking(scope, receive, send):
     # in steps: a signal that comes just before the system call is seen at its end
     for _ in range(600):
         time.sleep(0.1)
+
+async def hanging(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    if scope["path"] == "/hang":
+        print("busy", file=sys.stderr, flush=True)
+        lock = threading.Lock()
+        with lock:
+            lock.acquire()
+    await answer(send, str(os.getpid()).encode())
 
 async def broken(scope, receive, send):
     if scope["type"] == "lifespan":

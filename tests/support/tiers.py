@@ -47,6 +47,7 @@ INTEGRATION = (
     "tests/service/test_full_disk.py",
     "tests/service/test_guarding.py",
     "tests/service/test_guarding_tcp.py",
+    "tests/service/test_hanging.py",
     "tests/service/test_hangup.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",

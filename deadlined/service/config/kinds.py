@@ -47,7 +47,7 @@ class Kind:
 
 
 class Quantity(Kind):
-    """A number with a unit, `inf` for off. `positive`: 0 is refused."""
+    """A number with a unit, `inf` for off. `positive`: 0 is refused; `zero_is_off`: 0 is off as well."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Quantity(Kind):
         *,
         whole: bool = False,
         positive: bool = False,
+        zero_is_off: bool = False,
     ) -> None:
         self.name = name
         self.allowed = allowed
@@ -65,6 +66,7 @@ class Quantity(Kind):
         self._text = text
         self._whole = whole
         self._positive = positive
+        self._zero_is_off = zero_is_off
 
     def parse(self, text: str) -> float:
         return self._checked(self._parse(text))
@@ -89,7 +91,7 @@ class Quantity(Kind):
     def _checked(self, number: float) -> float:
         if self._positive and not number:
             raise ValueError("must be above 0; off switches it off")
-        return number
+        return math.inf if self._zero_is_off and not number else number
 
 
 class Flag(Kind):
@@ -234,9 +236,9 @@ class Mode(Kind):
         return f"{value:03o}"
 
 
-def duration_kind(*, positive: bool = False) -> Kind:
+def duration_kind(*, positive: bool = False, zero_is_off: bool = False) -> Kind:
     """Return the kind of durations, in seconds."""
-    return Quantity("duration", duration, show_duration, DURATIONS, positive=positive)
+    return Quantity("duration", duration, show_duration, DURATIONS, positive=positive, zero_is_off=zero_is_off)
 
 
 def amount_kind() -> Kind:

@@ -234,6 +234,17 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             short="w",
         ),
     ] = 1
+    worker_timeout: Annotated[
+        float,
+        about(
+            PROCESSES,
+            "With --workers: time after which a worker process whose event loop does not answer is killed, and "
+            "replaced; 0 or off: never.",
+            SERVE,
+            PROXY,
+            kind=duration_kind(zero_is_off=True),
+        ),
+    ] = 30.0
     loop: Annotated[
         str,
         about(

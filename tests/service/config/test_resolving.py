@@ -116,6 +116,13 @@ def test_a_switch_is_what_its_variable_says(name: str, setting: Any) -> None:
         assert setting.value(resolve(Sources(environment=given)).config) is value, text
 
 
+@pytest.mark.parametrize("written", ["0", "'0'", "'0s'", "'off'", "inf"])
+def test_no_timeout_of_worker_processes_is_written_as_off_or_0(tmp_path: Path, written: str) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text(f"worker_timeout = {written}")
+    assert resolve(Sources(file=str(file))).config.worker_timeout == math.inf
+
+
 # mistakes
 
 
