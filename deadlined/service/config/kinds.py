@@ -214,7 +214,7 @@ class Program(Kind):
 
 
 class Mode(Kind):
-    """Permission bits in octal."""
+    """Permission bits in octal, of what its owner must be able to read and write."""
 
     name = "mode"
     allowed = "write three octal digits, such as 660"
@@ -222,7 +222,13 @@ class Mode(Kind):
     def parse(self, text: str) -> int:
         if not re.fullmatch(r"(0o?)?[0-7]{3}", text):
             raise ValueError(f"{text!r} is not a mode: {self.allowed}")
-        return int(text[-3:], 8)
+        mode = int(text[-3:], 8)
+        if mode & 0o600 != 0o600:
+            raise ValueError(
+                f"{text!r} does not let the owner read and write: write three octal digits that begin with 6 or 7, "
+                "such as 660, which is what the umask 007 leaves"
+            )
+        return mode
 
     def accept(self, value: Any) -> int:
         # TOML's 0o660 is a number

@@ -148,6 +148,9 @@ def test_no_timeout_of_worker_processes_is_written_as_off_or_0(tmp_path: Path, w
         ("uds = ''", "F:1: uds: '' is not allowed: write a text that is not empty"),
         ("uds_mode = 0o660", 'F:1: uds_mode: 432 is a number, and may be octal or not: write a text, such as "660"'),
         ("uds_mode = 'rw'", "F:1: uds_mode: 'rw' is not a mode"),
+        ("uds_mode = '007'", "F:1: uds_mode: '007' does not let the owner read and write: write three octal digits"),
+        ("uds_mode = '577'", "F:1: uds_mode: '577' does not let the owner read and write"),
+        ("uds_mode = '277'", "F:1: uds_mode: '277' does not let the owner read and write"),
         ("\nread_heder = 1", "F:2: read_heder: unknown key; did you mean read_header?"),
         ("read-header = 1", "F:1: read-header: unknown key; did you mean read_header?"),
         ("IDLE = 1", "F:1: IDLE: unknown key; did you mean idle?"),
@@ -274,7 +277,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
             "trusted_proxies": st.just(("10.0.0.0/8", "unix")),
             "idle": st.floats(0, 1e6) | st.just(math.inf),
             "max_head": st.integers(1, 2**40).map(float) | st.just(math.inf),
-            "uds_mode": st.integers(0, 0o777),
+            "uds_mode": st.integers(0, 0o777).map(lambda mode: mode | 0o600),
             "access_log": st.booleans(),
         },
     )
