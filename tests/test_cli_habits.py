@@ -131,6 +131,44 @@ def test_a_file_of_variables_that_is_none_is_told(
     assert re.search(rf"^Error: --env-file {file}(: )?{re.escape(told)}", result.stderr, re.MULTILINE)
 
 
+# the variable of platforms
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "workers"),
+    [
+        ([], {}, 3),
+        (["-w", "2"], {}, 2),
+        ([], {"DEADLINED_WORKERS": "4"}, 4),
+        (["--config", "conf.toml"], {}, 5),
+    ],
+    ids=["alone", "flag", "variable", "file"],
+)
+def test_web_concurrency_is_the_default_of_the_number_of_worker_processes(
+    arguments: list[str],
+    variables: dict[str, str],
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: list[ServeConfig],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf.toml").write_text("workers = 5\n")
+    result = command("a:b", *arguments, WEB_CONCURRENCY="3", **variables)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [config.workers for config in chosen] == [workers]
+
+
+def test_a_web_concurrency_that_cannot_be_used_is_told(chosen: list[ServeConfig]) -> None:
+    result = command("a:b", WEB_CONCURRENCY="many")
+    assert (result.exit_code, chosen) == (2, [])
+    told = "WEB_CONCURRENCY: 'many' is not allowed: write a whole number of 1 or more; --workers comes before it"
+    assert f"Error: {told}\n" in result.stderr
+    result = command("a:b", "--reload", WEB_CONCURRENCY="3")
+    assert (result.exit_code, chosen[0].workers) == (0, 1)
+    assert result.stderr == "Warning: WEB_CONCURRENCY is not used: --reload is for one process\n"
+
+
 # where the application is
 
 

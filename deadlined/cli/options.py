@@ -156,7 +156,7 @@ def _default(setting: Setting) -> str:
     """Return the default as the help shows it."""
     if isinstance(setting.kind, Flag):
         return setting.flag[2:] if setting.default else f"no-{setting.flag[2:]}"
-    return setting.default_text
+    return f"${setting.shared_variable} or {setting.default_text}" if setting.shared_variable else setting.default_text
 
 
 def _metavar(kind: Kind) -> str | None:

@@ -132,7 +132,8 @@ number = 5
 
 def environment(**variables: str) -> dict[str, str]:
     """Return this process's environment without settings for the command, and with `variables`."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DEADLINED_")}
+    ours = ("DEADLINED_", "WEB_CONCURRENCY")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return clean | {"PYTHONPATH": str(Path(__file__).parents[2])} | variables
 
 

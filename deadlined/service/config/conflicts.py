@@ -59,6 +59,21 @@ def leave_out_http(layers: list[Layer], variables: Layer) -> None:
             variables.pop(name, None)
 
 
+def keep_one_process(layers: list[Layer], shared: Layer) -> list[str]:
+    """Remove the number of worker processes from `shared`, what variables of all servers give, if `layers` ask for what
+    is of one process. Return a warning, unless it is a command's server, which may read the variable itself."""
+    if "workers" not in shared:
+        return []
+    if any("command" in layer for layer in layers):
+        del shared["workers"]
+        return []
+    reload = next((layer["reload"] for layer in layers if "reload" in layer), None)
+    if reload is None or not reload.value:
+        return []
+    given = shared.pop("workers")
+    return [f"{given.origin} is not used: --reload is for one process"] if given.value > 1 else []
+
+
 # what `deadlined run` replaces in its command
 PLACES: Final = ("{uds}", "{port}")
 

@@ -65,7 +65,8 @@ OF_APPLICATIONS: Final = frozenset({"ws_ping", "ws_pong", "ws_close", "max_messa
 def about(group: str, help_: str, *commands: str, **more: Any) -> msgspec.Meta:
     """Describe a field, an option of `commands`, by default of all. `more`: `name`, what stands for its value; `short`,
     a flag of one letter; `choices`, all values that it may have; `kind`, how it is read if its type does not say so;
-    `empty=True`, if it may be an empty text; `flag=False`, if it is an argument."""
+    `empty=True`, if it may be an empty text; `flag=False`, if it is an argument; `shared_variable`, a variable that
+    other servers have as well, and whose value is the default."""
     return msgspec.Meta(description=help_, extra={"group": group, "commands": commands or COMMANDS, **more})
 
 
@@ -232,6 +233,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             PROXY,
             name="number",
             short="w",
+            shared_variable="WEB_CONCURRENCY",
         ),
     ] = 1
     worker_timeout: Annotated[

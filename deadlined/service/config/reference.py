@@ -20,7 +20,7 @@ environment, or as a key of a TOML file. The first of these that is given counts
 1. the flag: `--read-header 5s`;
 2. the variable: `DEADLINED_READ_HEADER=5s`; an empty one counts as not set;
 3. the key in the file of `--config FILE`, or of the variable `DEADLINED_CONFIG`: `read_header = "5s"`;
-4. the default.
+4. the default; for `workers` it is the variable `WEB_CONCURRENCY` where that is set, as for uvicorn and gunicorn.
 
 ```toml
 app = "shop.web:app"
@@ -129,6 +129,8 @@ def _entry(setting: Setting) -> str:
     flags = [f"`{setting.flag}`", *short] if setting.is_flag else [f"`{setting.name.upper()}`"]
     commands = "all" if setting.commands == COMMANDS else ", ".join(setting.commands)
     default = f"`{setting.default_text}`" if setting.default_text else ""
+    if setting.shared_variable:
+        default = f"`{setting.shared_variable}`, or {default}"
     cells = (f"`{setting.name}`", ", ".join(flags), commands, _value(setting), default, _escaped(setting.help))
     return f"| {' | '.join(cells)} |\n"
 

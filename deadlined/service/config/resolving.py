@@ -1,5 +1,7 @@
 """The configuration that follows from flags, the environment, a file and the defaults, in this order of precedence.
 
+A variable that other servers have as well (WEB_CONCURRENCY) comes after the file: a platform sets it for all.
+
 Every mistake is reported, not only the first, with its place. The value of an unknown key is never repeated: it may be
 a secret that was put into the wrong place.
 """
@@ -12,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ...http import Route
-from .conflicts import Given, Layer, conflicts, keep_one_way_to_listen, leave_out_http
+from .conflicts import Given, Layer, conflicts, keep_one_process, keep_one_way_to_listen, leave_out_http
 from .model import ServeConfig
 from .settings import SETTINGS, build, nearest
 from .subjects import keep_one_subject, leave_out_unused
@@ -51,8 +53,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration. `origins`: where the value of each setting comes from. `warnings`: a line for each unknown
-    variable with our prefix, for each key of the file that the command does not use, and for sockets that nothing
-    listens on. `sources`: what it was made of."""
+    variable with our prefix, for each key of the file that the command does not use, for a variable of all servers that
+    cannot be used, and for sockets that nothing listens on. `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
@@ -69,6 +71,9 @@ def resolve(sources: Sources) -> Resolution:
     layers = [_of_flags(sources.flags), _of_variables(sources, problems), of_file, _of_manager(sources)]
     leave_out_http(layers, layers[1])
     problems += [*misplaced, *keep_one_way_to_listen(layers), *keep_one_subject(layers)]
+    shared = _of_shared_variables(sources, layers, problems)
+    unused += keep_one_process(layers, shared)
+    layers.append(shared)
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)
     # what was wrong has its default now, which may not go together with the rest
@@ -109,7 +114,7 @@ def _of_variables(sources: Sources, problems: list[str]) -> Layer:
     found: Layer = {}
     for setting in SETTINGS.values():
         text = sources.environment.get(setting.variable)
-        if not text or not (sources.command is None or sources.command in setting.commands):
+        if not text or not setting.is_of(sources.command):
             continue
         try:
             found[setting.name] = Given(setting.parse(text), setting.variable)
@@ -117,6 +122,20 @@ def _of_variables(sources: Sources, problems: list[str]) -> Layer:
             of_kubernetes = setting.name == "port" and text.startswith("tcp://")
             hint = "; Kubernetes sets it for a Service called deadlined: set enableServiceLinks to false"
             problems.append(f"{setting.variable}: {error}{hint if of_kubernetes else ''}")
+    return found
+
+
+def _of_shared_variables(sources: Sources, layers: list[Layer], problems: list[str]) -> Layer:
+    """Return the values of the variables that other servers have as well, for settings that none of `layers` gives."""
+    found: Layer = {}
+    for setting in [each for each in SETTINGS.values() if each.shared_variable and each.is_of(sources.command)]:
+        text = sources.environment.get(setting.shared_variable)
+        if not text or any(setting.name in layer for layer in layers):
+            continue
+        try:
+            found[setting.name] = Given(setting.parse(text), setting.shared_variable)
+        except ValueError as error:
+            problems.append(f"{setting.shared_variable}: {error}; {setting.flag} comes before it")
     return found
 
 

@@ -17,7 +17,8 @@ from .model import GROUPS, HELP, OF_APPLICATIONS, PARTS, SERVE, Part, ServeConfi
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One option. `owner`: the class of which it is a field. `commands`: those that have it. `short`: a flag of one
-    letter, "" for none. `is_flag`: False for an argument of the command."""
+    letter, "" for none. `is_flag`: False for an argument of the command. `shared_variable`: a variable that other
+    servers have as well, and whose value comes before the default, "" for none."""
 
     name: str
     owner: type
@@ -28,6 +29,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     short: str = ""
     is_flag: bool = True
+    shared_variable: str = ""
 
     @property
     def flag(self) -> str:
@@ -56,6 +58,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def default_text(self) -> str:
         """The default as people write it; "" if there is none."""
         return "" if self.default is None or self.default == () else self.kind.text(self.default)
+
+    def is_of(self, command: str | None) -> bool:
+        """Return True if `command` has it; None is any command."""
+        return command is None or command in self.commands
 
     def _checked(self, value: Any) -> Any:
         if self.owner is not ServeConfig:
@@ -105,6 +111,7 @@ def _of_field(name: str, hint: Any, default: Any) -> Setting:
         help=meta.description,
         short=extra.pop("short", ""),
         is_flag=extra.pop("flag", True),
+        shared_variable=extra.pop("shared_variable", ""),
         kind=extra.pop("kind", None) or _kind(name, type_, metas[:-1], **extra),
         default=default,
     )

@@ -121,6 +121,46 @@ def test_no_timeout_of_worker_processes_is_written_as_off_or_0(tmp_path: Path, w
     file = tmp_path / "conf.toml"
     file.write_text(f"worker_timeout = {written}")
     assert resolve(Sources(file=str(file))).config.worker_timeout == math.inf
+# the variable of platforms
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "workers", "origin"),
+    [
+        ("serve", {"WEB_CONCURRENCY": "3"}, 3, "WEB_CONCURRENCY"),
+        ("serve", {"WEB_CONCURRENCY": ""}, 1, "default"),
+        (None, {"WEB_CONCURRENCY": "3"}, 3, "WEB_CONCURRENCY"),
+        ("serve", {"WEB_CONCURRENCY": "3", "DEADLINED_WORKERS": "2"}, 2, "DEADLINED_WORKERS"),
+        # what is not used is not judged
+        ("serve", {"WEB_CONCURRENCY": "many", "DEADLINED_WORKERS": "2"}, 2, "DEADLINED_WORKERS"),
+        # the server that is started reads it
+        ("run", {"WEB_CONCURRENCY": "many", "DEADLINED_COMMAND": "x {uds}"}, 1, "default"),
+        (None, {"WEB_CONCURRENCY": "3", "DEADLINED_COMMAND": "x {uds}"}, 1, "default"),
+    ],
+)
+def test_what_other_servers_read_of_the_environment_comes_before_the_default(
+    command: str | None, environment: dict[str, str], workers: int, origin: str
+) -> None:
+    resolution = resolve(Sources(command=command, environment=environment))
+    assert (resolution.config.workers, resolution.origins["workers"]) == (workers, origin)
+    assert resolution.warnings == ()
+
+
+def test_it_comes_after_the_file_and_its_mistake_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text("workers = 2")
+    resolution = resolve(Sources(environment={"WEB_CONCURRENCY": "3"}, file=str(file)))
+    assert resolution.origins["workers"] == f"{file}:1"
+    assert problems(tmp_path, environment={"WEB_CONCURRENCY": "0"}) == [
+        "WEB_CONCURRENCY: '0' is not allowed: write a whole number of 1 or more; --workers comes before it"
+    ]
+
+
+@pytest.mark.parametrize(("number", "told"), [("3", 1), ("1", 0)])
+def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> None:
+    resolution = resolve(Sources(flags={"reload": True, "app": "a:b"}, environment={"WEB_CONCURRENCY": number}))
+    assert resolution.config.workers == 1
+    assert resolution.warnings == ("WEB_CONCURRENCY is not used: --reload is for one process",)[:told]
 
 
 # mistakes
