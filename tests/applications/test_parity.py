@@ -14,10 +14,7 @@ from typing import Any
 
 import h11
 import pytest
-from uvicorn.main import main as uvicorn_command
 
-from deadlined.cli import serve_command
-from deadlined.cli.habits import instead_of
 from tests.applications.running import LOOPS, Server, deadlined, uvicorn
 
 # fields that servers write in their own name, and how they tell where a body ends
@@ -325,10 +322,3 @@ def test_an_answer_to_http_1_0_has_no_chunks(server: Server, peer: Server) -> No
 def test_what_is_no_valid_request_is_400(server: Server, request_: bytes) -> None:
     (answer,) = answers(server, request_)
     assert (answer.status, ("connection", "close") in answer.headers) == (400, True)
-
-
-def test_each_option_of_uvicorn_is_one_here_or_has_its_explanation() -> None:
-    ours = {name for param in serve_command.params for name in (*param.opts, *param.secondary_opts)}
-    theirs = {name for param in uvicorn_command.params for name in (*param.opts, *param.secondary_opts)} - {"app"}
-    assert len(theirs) > 40
-    assert {name for name in theirs - ours if instead_of(name) is None} == {"--version"}
