@@ -24,18 +24,19 @@ class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
     Every request gets a copy of `state`. An application that returns or raises an Exception before it has sent
-    `lifespan.startup.complete` is served without a lifespan; the exception is logged. LifespanFailed if it sends
-    `lifespan.startup.failed`, or raises another BaseException (SystemExit, or asyncio's CancelledError because it has
-    cancelled its own task). What it raises later is logged, and requests are served. KeyboardInterrupt passes. At the
-    end it gets `lifespan.shutdown` and `grace` seconds to finish, unless `shut_down` has done that; then it is
-    cancelled.
+    `lifespan.startup.complete` is served without a lifespan, and the exception is logged; LifespanFailed instead if the
+    lifespan is `required`. LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
+    (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
+    requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
+    unless `shut_down` has done that; then it is cancelled.
 
     `error` is what the application raised before it had started, None if nothing.
     """
 
-    def __init__(self, app: App, grace: float = 5.0) -> None:
+    def __init__(self, app: App, grace: float = 5.0, *, required: bool = False) -> None:
         self._app = app
         self.grace = grace
+        self._required = required
         self.error: BaseException | None = None
         self._state: dict[str, Any] = {}
         self._group: Group | None = None
@@ -105,6 +106,7 @@ class Lifespan:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         try:
             await self._app(scope, self._receive, self._send)
+            self._note_return()
         except KeyboardInterrupt:
             # `__aenter__` must not succeed if it runs before this error has reached it
             self._failure = "it was interrupted"
@@ -117,19 +119,33 @@ class Lifespan:
             self._started.set()
             self._stopped.set()
 
+    @property
+    def _is_known(self) -> bool:
+        """True if the application has received the first message, and so knows lifespans."""
+        return len(self._next) < 2
+
+    def _note_return(self) -> None:
+        if self._required and not self._complete and self._failure is None:
+            self._failure = self._unfinished("it returned")
+
     def _note_failure(self, error: BaseException) -> None:
         if self._complete:
             _log.error("the application's lifespan failed", exc_info=error)
             return
         self.error = error
-        if self._failure is None:
-            if isinstance(error, Exception):
-                # an application that has received the first message knows lifespans: its startup has failed
-                taken = len(self._next) < 2
-                level, shown = (logging.WARNING, error) if taken else (logging.INFO, None)
-                _log.log(level, "the application is served without a lifespan, it raised %r", error, exc_info=shown)
-            else:
-                self._failure = f"it raised {error!r}"
+        if self._failure is not None:
+            return
+        if not isinstance(error, Exception):
+            self._failure = f"it raised {error!r}"
+        elif self._required:
+            self._failure = self._unfinished(f"it raised {error!r}")
+        else:
+            level, shown = (logging.WARNING, error) if self._is_known else (logging.INFO, None)
+            _log.log(level, "the application is served without a lifespan, it raised %r", error, exc_info=shown)
+
+    def _unfinished(self, what: str) -> str:
+        """Return why a lifespan that is required has failed."""
+        return f"{what} before lifespan.startup.complete" if self._is_known else f"it has no lifespan, {what}"
 
     async def _receive(self) -> Message:
         if len(self._next) < 2:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
+from ..asgi.handler import Receive, Scope, Send
 from ..http import HttpServer
 from ..http.settings import Handler
 from ..runtime import current_time, protected_from_interrupts
@@ -33,7 +34,8 @@ class Application(Content):
         self._ending = ExitStack()
         self.title: str = "the live page of its own connections" if config.app is None else config.app
         self._app = _load(config) or self._page
-        self._lifespan = Lifespan(self._app)
+        run_by: App = _without_lifespan if config.lifespan == "off" else self._app
+        self._lifespan = Lifespan(run_by, required=config.lifespan == "on")
 
     # Ctrl-C must not come between the start of the application and the block that ends it
     @protected_from_interrupts
@@ -70,6 +72,10 @@ class Application(Content):
         """End the application's lifespan."""
         least = current_time() + LEAST_GRACE
         await self._lifespan.shut_down(lambda: max(deadline(), least))
+
+
+async def _without_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+    """Stand for an application whose lifespan is not run."""
 
 
 def _load(config: ServeConfig) -> App | None:

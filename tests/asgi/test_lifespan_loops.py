@@ -38,9 +38,9 @@ async def started(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.startup.complete"})
 
 
-def within(loop: str, app: Any, block: Callable[[], Awaitable[object]]) -> None:
+def within(loop: str, app: Any, block: Callable[[], Awaitable[object]], *, required: bool = False) -> None:
     async def main() -> None:
-        async with Lifespan(app, grace=0.05):
+        async with Lifespan(app, grace=0.05, required=required):
             await block()
 
     run(loop, main)
@@ -100,6 +100,72 @@ def test_what_its_shutdown_raises_is_logged(
 
     within(loop, app, nothing)
     assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
+
+
+async def raises_at_once(scope: Scope, receive: Receive, send: Send) -> None:
+    raise LookupError("none")
+
+
+async def raises_later(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await sleep(0.001)
+    raise LookupError("no database")
+
+
+async def returns_at_once(scope: Scope, receive: Receive, send: Send) -> None:
+    """Do nothing."""
+
+
+async def returns_later(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+
+
+UNFINISHED = [
+    (raises_at_once, r"^it has no lifespan, it raised LookupError\('none'\)$"),
+    (raises_later, r"^it raised LookupError\('no database'\) before lifespan\.startup\.complete$"),
+    (returns_at_once, r"^it has no lifespan, it returned$"),
+    (returns_later, r"^it returned before lifespan\.startup\.complete$"),
+]
+
+
+@pytest.mark.parametrize(("app", "why"), UNFINISHED)
+def test_one_that_is_required_has_failed_if_it_ends_before_it_has_started(
+    loop: str, app: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(LifespanFailed, match=why) as caught:
+        within(loop, app, unreachable, required=True)
+    assert isinstance(caught.value.__cause__, LookupError) == ("raised" in why)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("app", [app for app, _ in UNFINISHED])
+def test_one_that_is_not_required_is_served_without(loop: str, app: Any) -> None:
+    served: list[bool] = []
+
+    async def block() -> None:
+        served.append(True)
+
+    within(loop, app, block)
+    assert served == [True]
+
+
+def test_one_that_is_required_may_fail_when_it_has_started(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        raise LookupError
+
+    within(loop, app, nothing, required=True)
+    assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
+
+
+def test_one_that_is_required_gives_its_own_reason(loop: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no database"})
+        raise LookupError("no database")
+
+    with pytest.raises(LifespanFailed, match=r"^no database$"):
+        within(loop, app, unreachable, required=True)
 
 
 def test_one_that_cancels_its_own_task_has_failed(loop: str) -> None:

@@ -49,6 +49,7 @@ INTEGRATION = (
     "tests/service/test_guarding_tcp.py",
     "tests/service/test_hanging.py",
     "tests/service/test_hangup.py",
+    "tests/service/test_lifespan.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/test_notify.py",
     "tests/service/test_output.py",

@@ -93,6 +93,8 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
         found += _of_tcp(config, command)
     if config.factory and config.app is None:
         found.append("--factory needs APP")
+    if config.lifespan != "auto" and config.app is None:
+        found.append("--lifespan needs APP")
     if config.reload and config.app is None:
         found.append("--reload needs APP")
     if config.reload and config.workers > 1:

@@ -42,6 +42,9 @@ GROUPS = (LISTEN, APPLICATION, UPSTREAM, DEADLINES, LIMITS, TLS, PROCESSES, ADMI
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
+# whether the application's lifespan is run, and must succeed
+LIFESPANS = ("auto", "on", "off")
+
 
 class Part(NamedTuple):
     """The class of a field of `ServeConfig` whose own fields are settings, their group, and their commands."""
@@ -154,6 +157,16 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind=Checked("path", check_root_path),
         ),
     ] = ""
+    lifespan: Annotated[
+        str,
+        about(
+            APPLICATION,
+            "Startup and shutdown of the application (ASGI's lifespan): auto runs them if it has them, on ends the "
+            "start if it does not or raises, off leaves them out.",
+            SERVE,
+            choices=LIFESPANS,
+        ),
+    ] = "auto"
     cancel_on_disconnect: Annotated[
         bool,
         about(

@@ -185,6 +185,8 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
         ("workers = 0", "F:1: workers: 0 is not allowed: write a whole number of 1 or more"),
         ("access_log = 1", "F:1: access_log: 1 is neither true nor false"),
         ("loop = 'gevent'", "F:1: loop: 'gevent' is not known: choose one of trio, asyncio, uvloop"),
+        ("lifespan = 'maybe'", "F:1: lifespan: 'maybe' is not known: choose one of auto, on, off"),
+        ("lifespan = 'off'", "--lifespan needs APP"),
         ("uds = ''", "F:1: uds: '' is not allowed: write a text that is not empty"),
         ("uds_mode = 0o660", 'F:1: uds_mode: 432 is a number, and may be octal or not: write a text, such as "660"'),
         ("uds_mode = 'rw'", "F:1: uds_mode: 'rw' is not a mode"),

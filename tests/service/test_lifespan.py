@@ -1,0 +1,120 @@
+"""`--lifespan auto|on|off`: what it makes of a startup that fails, in each way to start the application."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deadlined.runtime import LOOPS
+from tests.support.command import COMMAND, PATIENCE, Process, Starter, assert_error, environment, run
+
+APP = """
+import os
+
+class Told:
+    def __init__(self):
+        self.messages = []
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            self.messages.append((await receive())["type"])
+            if os.environ.get("STARTS") != "yes":
+                raise LookupError("no database")
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": " ".join(self.messages).encode()})
+
+app = Told()
+
+def make():
+    return Told()
+"""
+
+WARNING = "the application is served without a lifespan, it raised LookupError('no database')"
+FAILED = "the application failed to start: it raised LookupError('no database') before lifespan.startup.complete ("
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(APP)
+
+
+def body(process: Process) -> str:
+    return process.get().partition("\r\n\r\n")[2]
+
+
+WAYS = {
+    **{loop: ("told:app", "--loop", loop) for loop in LOOPS},
+    "factory": ("told:make", "--factory"),
+    "workers": ("told:app", "--workers", "2"),
+}
+
+
+@pytest.mark.parametrize("arguments", WAYS.values(), ids=WAYS)
+def test_on_a_startup_that_raises_ends_the_start_with_its_traceback(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    completed = run("serve", *arguments, "--lifespan", "on", "--port", "0", cwd=tmp_path)
+    assert_error(completed, 1, FAILED, "told.py")
+    assert f'  File "{tmp_path}/told.py", line 12, in __call__' in completed.stderr
+    assert "LookupError: no database" in completed.stderr
+    events = [json.loads(line)["event"] for line in completed.stdout.splitlines()]
+    assert "startup failed" in events
+    assert "listening" not in events
+
+
+@pytest.mark.parametrize("arguments", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_what_is_served_has_been_told_of_its_start_unless_it_is_off(
+    start: Starter, arguments: tuple[str, ...], mode: str
+) -> None:
+    process = start(*arguments, "--lifespan", mode, STARTS="yes")
+    assert body(process) == ("" if mode == "off" else "lifespan.startup")
+    process.signal()
+    assert process.end() == (0, "")
+    assert [line for line in process.lines if line["level"] in ("warning", "error")] == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("mode", "told", "warnings"), [("auto", "lifespan.startup", [WARNING]), ("off", "", [])])
+def test_a_startup_that_raises_is_a_warning_or_never_begun(
+    start: Starter, loop: str, mode: str, told: str, warnings: list[str]
+) -> None:
+    process = start("told:app", "--loop", loop, DEADLINED_LIFESPAN=mode)
+    assert body(process) == told
+    assert [line["event"] for line in process.lines if line["level"] == "warning"] == warnings
+
+
+def test_on_an_application_without_a_lifespan_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("async def app(scope, receive, send):\n    assert scope['type'] == 'http'\n")
+    completed = run("serve", "plain:app", "--lifespan", "on", "--port", "0", cwd=tmp_path)
+    assert_error(completed, 1, "the application failed to start: it has no lifespan, it raised AssertionError()")
+
+
+def test_on_a_reload_waits_for_the_change_that_mends_the_startup(tmp_path: Path) -> None:
+    command = subprocess.Popen(
+        [*COMMAND, "serve", "told:app", "--reload", "--lifespan", "on", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    try:
+        assert command.stdout is not None
+        assert "startup failed" in command.stdout.readline()
+        assert "waiting for a change" in command.stdout.readline()
+        (tmp_path / "told.py").write_text(APP.replace('"STARTS"', '"PATH"').replace('!= "yes"', "is None"))
+        process = Process(command)
+        assert body(process) == "lifespan.startup"
+        process.signal()
+        code, err = process.end()
+        assert code == 0
+        assert FAILED in err
+    finally:
+        command.kill()
+        command.wait(PATIENCE)
