@@ -38,7 +38,6 @@ def command(*arguments: str, **variables: str) -> Result:
         (["--proxy-headers"], "there is no --proxy-headers: here it is --trusted-proxies, and nobody is believed"),
         (["--forwarded-allow-ips", "*"], "there is no --forwarded-allow-ips: here it is --trusted-proxies"),
         (["--graceful-timeout", "5"], "there is no --graceful-timeout: here it is --drain"),
-        (["--timeout", "5"], "there is no --timeout: here it is --worker-timeout, for a worker process that hangs"),
         (
             ["--timeout-worker-healthcheck", "5"],
             "there is no --timeout-worker-healthcheck: here it is --worker-timeout",
@@ -85,17 +84,13 @@ def test_an_option_of_nobody_is_told_as_before() -> None:
     assert "No such option" in command("--no-such-option").stderr
 
 
-# named by an answer, whether or not this command has it already
-ANNOUNCED = {"--worker-timeout"}
-
-
 def test_what_is_given_instead_exists_and_what_exists_is_not_explained() -> None:
     ours = options(serve_command)
     known = answers()
     assert len(known) > 100
     assert {option for option in ours if instead_of(option) is not None} == set()
     named = {flag for text in known.values() for flag in re.findall(r"--[a-z-]+", text)}
-    assert named <= ours | ANNOUNCED
+    assert named <= ours
 
 
 def options(command: click.Command) -> set[str]:

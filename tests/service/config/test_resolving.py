@@ -121,6 +121,8 @@ def test_no_timeout_of_worker_processes_is_written_as_off_or_0(tmp_path: Path, w
     file = tmp_path / "conf.toml"
     file.write_text(f"worker_timeout = {written}")
     assert resolve(Sources(file=str(file))).config.worker_timeout == math.inf
+
+
 # the variable of platforms
 
 
