@@ -15,6 +15,7 @@ from typing import TextIO
 
 from ..http import ConnectionRecord, RequestRecord
 from .entries import Layout
+from .severity import connection_failed, request_failed
 
 # seconds; a person who watches the log does not notice
 DELAY = 0.05
@@ -67,3 +68,17 @@ class AccessLog:
             self._later(DELAY, self.flush)
         elif len(records) >= MANY:
             self.flush()
+
+
+class FailureLog(AccessLog):
+    """An access log of what has failed or was cut."""
+
+    def request(self, record: RequestRecord) -> None:
+        """Keep the line of a request that has failed."""
+        if request_failed(record):
+            self._keep(record)
+
+    def connection(self, record: ConnectionRecord) -> None:
+        """Keep the line of a connection that has failed, and of which no line of a request says so."""
+        if connection_failed(record):
+            self._keep(record)

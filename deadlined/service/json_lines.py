@@ -20,6 +20,7 @@ from uuid import UUID
 from ..http import ConnectionRecord, RequestRecord
 from .entries import OURS, Entry, repr_of
 from .greeting import Facts
+from .severity import connection_failed, request_failed
 from .tracebacks import full, message, place
 
 # what is written as its text
@@ -37,8 +38,11 @@ class JsonLines:
         self._worker = worker
         which = "" if worker is None else f', "worker": {worker}'
         rest = f'"process": {os.getpid()}{which}, "peer": '
-        self._request = f'Z", "level": "info", "logger": "{OURS}.access", "event": "request", {rest}'
-        self._connection = f'Z", "level": "info", "logger": "{OURS}.access", "event": "connection", {rest}'
+        request = f'"logger": "{OURS}.access", "event": "request", {rest}'
+        connection = f'"logger": "{OURS}.access", "event": "connection", {rest}'
+        # after the time, by whether it has failed
+        self._request = [f'Z", "level": "{level}", {request}' for level in ("info", "warning")]
+        self._connection = [f'Z", "level": "{level}", {connection}' for level in ("info", "warning")]
         # the second that was written last, and its text: one object, because threads log as well
         self._stamp = (-1, "")
 
@@ -66,7 +70,7 @@ class JsonLines:
         """Return the line of a request."""
         reason = f', "reason": "{record.reason}"' if record.reason else ""
         return (
-            f'{{"timestamp": "{self._time(at)}{self._request}{quoted(record.peer)}, '
+            f'{{"timestamp": "{self._time(at)}{self._request[request_failed(record)]}{quoted(record.peer)}, '
             f'"method": {quoted(record.method)}, "path": {quoted(record.target)}, '
             f'"version": "{record.version}", "status": {record.status}, "received": {record.received}, '
             f'"sent": {record.sent}, "head": {record.head:.6f}, "handled": {record.handled:.6f}{reason}}}\n'
@@ -75,7 +79,7 @@ class JsonLines:
     def connection(self, at: float, record: ConnectionRecord) -> str:
         """Return the line of a connection."""
         return (
-            f'{{"timestamp": "{self._time(at)}{self._connection}{quoted(record.peer)}, '
+            f'{{"timestamp": "{self._time(at)}{self._connection[connection_failed(record)]}{quoted(record.peer)}, '
             f'"reason": "{record.reason}", "phase": "{record.phase}", '
             f'"elapsed": {record.elapsed:.6f}, "lateness": {record.lateness:.6f}, "requests": {record.requests}, '
             f'"received": {record.received}, "sent": {record.sent}}}\n'

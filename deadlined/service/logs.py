@@ -23,6 +23,14 @@ Log = Callable[..., object]
 # of --log-format
 FORMATS = ("auto", "text", "json")
 
+# of --log-level, the lowest first
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def reaches(level: str, lowest: str) -> bool:
+    """Return True if lines of `level` are written where `lowest` is the lowest level of the log."""
+    return LEVELS.index(level) >= LEVELS.index(lowest)
+
 
 def choose_layout(name: str, stream: TextIO, worker: int | None = None) -> Layout:
     """Return the layout of FORMATS that is wanted for `stream`. `auto` is text on a terminal, and JSON elsewhere.
@@ -36,7 +44,8 @@ def choose_layout(name: str, stream: TextIO, worker: int | None = None) -> Layou
 
 def open_log(name: str, level: str, out: TextIO, worker: int | None = None) -> tuple[Layout, Log]:
     """Configure the log of this process on `out`, a stream of `guard_standard_streams`: the layout as `choose_layout`
-    says, `level` as in `configure`. Lines that `out` and `sys.stdout` lose are reported in this layout."""
+    says, `level` as in `configure`. Lines that `out` and `sys.stdout` lose are reported in this layout, whatever the
+    level: they may have been errors."""
     layout = choose_layout(name, out, worker)
 
     def notice(lost: int, why: str) -> bytes:
@@ -49,9 +58,9 @@ def open_log(name: str, level: str, out: TextIO, worker: int | None = None) -> t
 
 def configure(level: str, stream: TextIO | None = None, layout: Layout | None = None) -> Log:
     """Write the standard library's log records from `level` on to `stream` (default: stdout), laid out by `layout`
-    (default: JSON lines), and return the service's own log.
+    (default: JSON lines), and return the service's own log, of one of LEVELS.
 
-    `log(event, **fields)` writes one line, whatever the level. Its own level is "info", or the field `level`.
+    `log(event, **fields)` writes one line, if its own level is not below `level`: "info", or the field `level`.
     """
     out = sys.stdout if stream is None else stream
     lines = JsonLines() if layout is None else layout
@@ -61,10 +70,12 @@ def configure(level: str, stream: TextIO | None = None, layout: Layout | None = 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    lowest = level
 
     def log(event: str, /, level: str = "info", **fields: object) -> None:
-        out.write(lines.entry(own_entry(event, fields, level)))
-        out.flush()
+        if reaches(level, lowest):
+            out.write(lines.entry(own_entry(event, fields, level)))
+            out.flush()
 
     return log
 

@@ -29,7 +29,7 @@ from .greeting import Facts, parser_in_use
 from .hangup import Hangup
 from .link import Link, Orders
 from .listening import listen, url_of
-from .logs import Log, enable_loggers
+from .logs import Log, enable_loggers, reaches
 from .notify import Notifier
 from .output import write_last_lines_to
 from .rereading import Configuration, Reloaded, context_of, refused
@@ -247,7 +247,8 @@ class Service:
             workers=config.workers,
             timeouts=config.timeouts,
         )
-        screen = self._voice.layout.greeting(facts) if is_first(self._link) else ""
+        greets = is_first(self._link) and reaches("info", config.log_level)
+        screen = self._voice.layout.greeting(facts) if greets else ""
         if screen:
             self._voice.out.write(screen)
             return

@@ -7,23 +7,24 @@ import os
 import resource
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ..http import head_parser
 from ..runtime import require_loop, run
 from ..terminal import START
 from ..timing import after_func
 from . import validity
-from .access import AccessLog
+from .access import AccessLog, FailureLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
 from .config.conflicts import conflicts
 from .content import Content
+from .entries import Layout
 from .errors import WRONG_ARGUMENTS, StartupError
 from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
-from .logs import Log, open_log
+from .logs import Log, open_log, reaches
 from .notify import Notifier, notifier
 from .output import guard_standard_streams
 from .rereading import Configuration, context_of
@@ -65,7 +66,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         config, inherited = reloaded, reloader.admin
         configuration.config = config
         layout, unordered = open_log(config.log_format, config.log_level, out)
-    access = AccessLog(out, after_func, layout) if config.access_log else None
+    access = _access_log(config, out, layout)
     log = _after(access, unordered)
     supervised = link is not None or config.reload
     hangup = Hangup(supervised=supervised)
@@ -158,6 +159,14 @@ def _content(config: ServeConfig, log: Log) -> Content:
     from .application import Application
 
     return Application(config, log)
+
+
+def _access_log(config: ServeConfig, out: TextIO, layout: Layout) -> AccessLog | None:
+    """Return the access log, None if no line of it would be written."""
+    if not config.access_log or not reaches("warning", config.log_level):
+        return None
+    kind = AccessLog if reaches("info", config.log_level) else FailureLog
+    return kind(out, after_func, layout)
 
 
 def _after(access: AccessLog | None, log: Log) -> Log:

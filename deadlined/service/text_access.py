@@ -3,8 +3,9 @@ request."""
 
 from __future__ import annotations
 
-from ..http import RULES, ConnectionRecord, Phase, Reason, RequestRecord
+from ..http import RULES, ConnectionRecord, Reason, RequestRecord
 from .figures import size_text, time_text
+from .severity import is_raw, is_silent, told_by_request
 from .style import Style, harmless
 
 # columns; a longer value moves the rest of its line
@@ -56,8 +57,6 @@ _RAW_ENDED = {
     Reason.SERVER_ERROR: "the proxy failed",
 }
 
-# the line of a request says nothing of a connection that ends in one of these phases
-_WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
 # clients that leave between requests are ordinary
 _UNREMARKABLE = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
@@ -78,10 +77,9 @@ def request_text(record: RequestRecord, style: Style) -> str:
 def connection_text(record: ConnectionRecord, style: Style) -> str:
     """Return client and reason of a connection that ended badly; "" for one that ended well, or whose last request's
     line says why. A raw connection has a line in any case."""
-    if not record.requests and record.phase not in _WITHOUT_REQUEST:
+    if is_raw(record):
         return _raw_text(record, style)
-    silent = record.reason is Reason.HEADER_TIMEOUT and not record.received
-    if silent or record.phase not in _WITHOUT_REQUEST or record.reason in _UNREMARKABLE:
+    if is_silent(record) or told_by_request(record) or record.reason in _UNREMARKABLE:
         return ""
     # the time since its last request is not known
     why = _why(record.reason, None if record.requests else record.elapsed)

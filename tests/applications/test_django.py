@@ -16,7 +16,7 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(scope="module", params=["asyncio app", "asyncio channels_app", "uvloop app"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     loop, app = request.param.split()
-    with deadlined(f"django_site:{app}", loop, "--log-level=error", lifespan=False) as server:
+    with deadlined(f"django_site:{app}", loop, lifespan=False) as server:
         yield server
 
 

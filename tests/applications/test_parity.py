@@ -189,7 +189,7 @@ SCOPES: dict[str, bytes] = {
 
 @pytest.fixture(scope="module", params=LOOPS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with deadlined("parity_site:app", request.param, "--log-level=warning", lifespan=False) as server:
+    with deadlined("parity_site:app", request.param, lifespan=False) as server:
         yield server
 
 

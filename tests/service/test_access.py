@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deadlined.http import ConnectionRecord, Phase, Reason, RequestRecord
-from deadlined.service.access import DELAY, MANY, AccessLog
+from deadlined.service.access import DELAY, MANY, AccessLog, FailureLog
 from deadlined.service.entries import Layout
 from deadlined.service.json_lines import JsonLines
 from deadlined.service.style import Style
@@ -46,17 +46,17 @@ CONNECTION = ConnectionRecord(
 )
 
 
-# what begins every line, after its time
-SAME = {"level": "info", "logger": "deadlined.access"}
+# in every line
+SAME = {"logger": "deadlined.access"}
 
 
 class Output:
     """An access log, what it has written, and what it wants to be called later."""
 
-    def __init__(self, layout: Layout | None = None) -> None:
+    def __init__(self, layout: Layout | None = None, kind: type[AccessLog] = AccessLog) -> None:
         self.stream = io.StringIO()
         self.wanted: list[tuple[float, Callable[[], object]]] = []
-        self.log = AccessLog(self.stream, self._later, layout or JsonLines())
+        self.log = kind(self.stream, self._later, layout or JsonLines())
 
     def _later(self, seconds: float, function: Callable[[], object]) -> None:
         self.wanted.append((seconds, function))
@@ -84,6 +84,7 @@ def line_of(record: RequestRecord | ConnectionRecord) -> dict[str, Any]:
 def test_a_request_is_a_line() -> None:
     assert line_of(REQUEST) == SAME | {
         "process": os.getpid(),
+        "level": "info",
         "event": "request",
         "peer": "127.0.0.1:5000",
         "method": "GET",
@@ -104,6 +105,7 @@ def test_a_request_that_ended_its_connection_says_why() -> None:
 def test_a_connection_is_a_line() -> None:
     assert line_of(CONNECTION) == SAME | {
         "process": os.getpid(),
+        "level": "warning",
         "event": "connection",
         "peer": "127.0.0.1:5000",
         "reason": "header_timeout",
@@ -206,3 +208,56 @@ def test_the_next_line_after_a_flush_is_written_in_its_turn() -> None:
     output.log.flush()
     output.log.request(REQUEST)
     assert len(output.wanted) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "info"),
+        ({"status": 404}, "info"),
+        ({"status": 400, "reason": Reason.PROTOCOL_ERROR}, "info"),
+        ({"status": 0, "reason": Reason.CLIENT_CLOSED}, "info"),
+        ({"reason": Reason.DONE}, "info"),
+        ({"status": 500}, "warning"),
+        ({"status": 503}, "warning"),
+        ({"status": 408, "reason": Reason.BODY_RATE}, "warning"),
+        ({"reason": Reason.WRITE_TIMEOUT}, "warning"),
+        ({"reason": Reason.SERVER_ERROR}, "warning"),
+        ({"reason": Reason.UPSTREAM_FAILED}, "warning"),
+        ({"status": 101, "reason": Reason.PONG_TIMEOUT}, "warning"),
+    ],
+)
+def test_a_request_that_failed_here_or_was_cut_is_a_warning(changes: dict[str, Any], level: str) -> None:
+    assert line_of(changed(**changes))["level"] == level
+    assert written_by_failure_log(changed(**changes)) == (level == "warning")
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "warning"),
+        ({"requests": 3}, "warning"),
+        ({"reason": Reason.HANDSHAKE_TIMEOUT, "phase": Phase.HANDSHAKE}, "warning"),
+        # of another protocol, which has no requests
+        ({"reason": Reason.WRITE_TIMEOUT, "phase": Phase.WRITE}, "warning"),
+        # a browser that connects in advance
+        ({"received": 0}, "info"),
+        # the line of its request says so
+        ({"reason": Reason.HANDLER_TIMEOUT, "phase": Phase.HANDLER, "requests": 1}, "info"),
+        ({"reason": Reason.PROTOCOL_ERROR}, "info"),
+        ({"reason": Reason.IDLE_TIMEOUT, "phase": Phase.IDLE, "requests": 1}, "info"),
+        ({"reason": Reason.CLIENT_RESET, "phase": Phase.IDLE}, "info"),
+        ({"reason": Reason.DONE}, "info"),
+    ],
+)
+def test_a_connection_that_was_cut_is_a_warning_once(changes: dict[str, Any], level: str) -> None:
+    record = dataclasses.replace(CONNECTION, **changes)
+    assert line_of(record)["level"] == level
+    assert written_by_failure_log(record) == (level == "warning")
+
+
+def written_by_failure_log(record: RequestRecord | ConnectionRecord) -> bool:
+    output = Output(kind=FailureLog)
+    (output.log.request if isinstance(record, RequestRecord) else output.log.connection)(record)  # type: ignore[arg-type]
+    output.log.flush()
+    return output.stream.getvalue() != ""

@@ -319,7 +319,7 @@ def test_on_the_right_loop_there_is_nothing_to_tell_and_a_factory_is_served(shop
 
 
 def test_a_lifespan_on_the_wrong_loop_is_told_of(shop: Path, start: Starter) -> None:
-    process = start("shop:without_lifespan", "--loop", "asyncio", "--log-level", "error")
+    process = start("shop:without_lifespan", "--loop", "asyncio")
     process.signal()
     assert process.end() == (0, "")
     (line,) = hints(process.lines)

@@ -64,10 +64,22 @@ def test_an_event_is_one_json_object_with_its_fields_and_the_time_in_utc() -> No
     }
 
 
-def test_the_services_own_events_are_written_whatever_the_level() -> None:
-    output = Output("critical")
+@pytest.mark.parametrize(
+    ("lowest", "written"),
+    [
+        ("debug", ["info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+        ("critical", []),
+    ],
+)
+def test_the_services_own_events_are_written_from_the_level_on(lowest: str, written: list[str]) -> None:
+    output = Output(lowest)
     output.log("stopped")
-    assert output.line()["event"] == "stopped"
+    output.log("late", level="warning")
+    output.log("failed", level="error")
+    assert [line["level"] for line in output.lines()] == written
 
 
 def test_the_standard_librarys_logging_is_json_with_level_and_logger() -> None:

@@ -80,7 +80,7 @@ class AdminListener:
         now = time.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _PAUSE
-            self._log("the admin listener turns connections away", open=MOST)
+            self._log("the admin listener turns connections away", level="warning", open=MOST)
 
 
 class _BoundedListener(Listener):

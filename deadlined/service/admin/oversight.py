@@ -182,7 +182,8 @@ class AdminProcess(Overseer):
             self._channel.close()
             self._channel = None
             if not self._needed_controls.stopping():
-                self._log("admin process ended", pid=ended, code=os.waitstatus_to_exitcode(status), replaced_in=_PAUSE)
+                code = os.waitstatus_to_exitcode(status)
+                self._log("admin process ended", level="warning", pid=ended, code=code, replaced_in=_PAUSE)
 
     # its questions
 

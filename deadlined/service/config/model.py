@@ -16,7 +16,7 @@ from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
-from ..logs import FORMATS
+from ..logs import FORMATS, LEVELS
 from . import binds
 from .kinds import Checked, Mode, Program, Words, duration_kind
 
@@ -40,10 +40,9 @@ RARE = "Rarely needed"
 # in the order of the help
 GROUPS = (LISTEN, APPLICATION, UPSTREAM, DEADLINES, LIMITS, TLS, PROCESSES, ADMIN, LOGS, RARE)
 
-LEVELS = ("debug", "info", "warning", "error", "critical")
-
 # whether the application's lifespan is run, and must succeed
 LIFESPANS = ("auto", "on", "off")
+
 
 
 class Part(NamedTuple):
@@ -315,7 +314,13 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     log_level: Annotated[
-        str, about(LOGS, "Lowest level of the server's and the application's log records.", choices=LEVELS)
+        str,
+        about(
+            LOGS,
+            "Lowest level of all lines: of the server's, the application's records, and the access log, whose lines "
+            "have info, and warning for what has failed or was cut.",
+            choices=LEVELS,
+        ),
     ] = "info"
     access_log: Annotated[bool, about(LOGS, "Log a line per request and per connection.")] = True
     stall_log: Annotated[

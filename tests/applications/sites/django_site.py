@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -41,6 +42,8 @@ settings.configure(
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
     LOGGING_CONFIG=None,
 )
+# that a page is not found, for example
+logging.getLogger("django").setLevel(logging.ERROR)
 finished: list[str] = []
 
 

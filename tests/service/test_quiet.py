@@ -1,0 +1,108 @@
+"""What a log of the command has, and what it leaves out, by its options. Real processes: the options must reach it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import APPS, COMMAND, PATIENCE, environment, kill_all, read_all, rest_of
+
+
+class Silent:
+    """A server on a unix socket, which need not say that it listens."""
+
+    def __init__(self, process: subprocess.Popen[str], path: str) -> None:
+        self._process = process
+        self._path = path
+        with self._connect():
+            pass
+
+    def ask(self, target: str = "/", *fields: str) -> str:
+        """Return the response to a request on a connection of its own."""
+        return self.send("\r\n".join([f"GET {target} HTTP/1.1", "host: a", "connection: close", *fields, "", ""]))
+
+    def send(self, text: str) -> str:
+        """Send a text, and return all that comes back."""
+        with self._connect() as client:
+            client.sendall(text.encode("latin-1"))
+            return read_all(client)
+
+    def end(self) -> list[dict[str, Any]]:
+        """Let it drain, and return all lines of its log but those of the connection that has waited for the start."""
+        self._process.send_signal(signal.SIGTERM)
+        out, err = rest_of(self._process)
+        assert (self._process.returncode, err) == (0, "")
+        lines = [json.loads(line) for line in out.splitlines()]
+        return [line for line in lines if line["event"] != "connection" or line["received"]]
+
+    def _connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(PATIENCE)
+        until = time.monotonic() + PATIENCE
+        while client.connect_ex(self._path):
+            assert self._process.poll() is None, rest_of(self._process)
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        return client
+
+
+@contextmanager
+def silent(directory: Path, *arguments: str) -> Iterator[Silent]:
+    (directory / "apps.py").write_text(APPS)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--uds", "s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        yield Silent(process, str(directory / "s"))
+    finally:
+        kill_all(process)
+        process.communicate()
+
+
+def told(lines: list[dict[str, Any]]) -> list[tuple[str, object]]:
+    """Return what each line is about, without the lines of `logging`."""
+    own = [line for line in lines if line["logger"] in ("deadlined", "deadlined.access")]
+    return [(line["event"], line.get("status") or line.get("reason")) for line in own]
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [("warning", [("request", 500), ("connection", "header_timeout")]), ("error", [])],
+)
+def test_nothing_below_the_level_is_written(tmp_path: Path, level: str, written: list[tuple[str, object]]) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from apps import answer\n"
+        "async def app(scope, receive, send):\n"
+        "    if scope['type'] != 'http' or scope['path'] == '/bad':\n"
+        "        raise LookupError('lost')\n"
+        "    await answer(send, b'shop')\n"
+    )
+    with silent(tmp_path, "serve", "shop:app", "--log-level", level, "--read-header", "100ms") as server:
+        assert server.ask().endswith("shop")
+        assert "500" in server.ask("/bad")
+        assert "408" in server.send("GET / HTTP/1.1\r\n")
+        lines = server.end()
+    assert told(lines) == written
+    # the application's own failure is an error
+    assert [line["level"] for line in lines if line["logger"] == "deadlined.http"] == ["error"]
+
+
+def test_worker_processes_and_their_supervisor_keep_to_the_level(tmp_path: Path) -> None:
+    with silent(tmp_path, "serve", "apps:pid", "--workers", "2", "--log-level", "warning") as server:
+        assert server.ask().startswith("HTTP/1.1 200 ")
+        assert server.end() == []
