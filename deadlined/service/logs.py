@@ -23,6 +23,9 @@ Log = Callable[..., object]
 # of --log-format
 FORMATS = ("auto", "text", "json")
 
+# of --access-log-lines
+ACCESS_LOG_LINES = ("all", "errors")
+
 # of --log-level, the lowest first
 LEVELS = ("debug", "info", "warning", "error", "critical")
 

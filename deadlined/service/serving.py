@@ -165,7 +165,8 @@ def _access_log(config: ServeConfig, out: TextIO, layout: Layout) -> AccessLog |
     """Return the access log, None if no line of it would be written."""
     if not config.access_log or not reaches("warning", config.log_level):
         return None
-    kind = AccessLog if reaches("info", config.log_level) else FailureLog
+    everything = config.access_log_lines == "all" and reaches("info", config.log_level)
+    kind = AccessLog if everything else FailureLog
     return kind(out, after_func, layout)
 
 

@@ -16,6 +16,15 @@ import pytest
 
 from tests.support.command import APPS, COMMAND, PATIENCE, environment, kill_all, read_all, rest_of
 
+SHOP = """
+from apps import answer
+
+async def app(scope, receive, send):
+    if scope["type"] != "http" or scope["path"] == "/bad":
+        raise LookupError("lost")
+    await answer(send, b"shop")
+"""
+
 
 class Silent:
     """A server on a unix socket, which need not say that it listens."""
@@ -85,13 +94,7 @@ def told(lines: list[dict[str, Any]]) -> list[tuple[str, object]]:
     [("warning", [("request", 500), ("connection", "header_timeout")]), ("error", [])],
 )
 def test_nothing_below_the_level_is_written(tmp_path: Path, level: str, written: list[tuple[str, object]]) -> None:
-    (tmp_path / "shop.py").write_text(
-        "from apps import answer\n"
-        "async def app(scope, receive, send):\n"
-        "    if scope['type'] != 'http' or scope['path'] == '/bad':\n"
-        "        raise LookupError('lost')\n"
-        "    await answer(send, b'shop')\n"
-    )
+    (tmp_path / "shop.py").write_text(SHOP)
     with silent(tmp_path, "serve", "shop:app", "--log-level", level, "--read-header", "100ms") as server:
         assert server.ask().endswith("shop")
         assert "500" in server.ask("/bad")
@@ -106,3 +109,27 @@ def test_worker_processes_and_their_supervisor_keep_to_the_level(tmp_path: Path)
     with silent(tmp_path, "serve", "apps:pid", "--workers", "2", "--log-level", "warning") as server:
         assert server.ask().startswith("HTTP/1.1 200 ")
         assert server.end() == []
+
+
+def test_only_the_errors_of_the_access_log(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    with silent(tmp_path, "serve", "shop:app", "--access-log-lines", "errors", "--read-header", "100ms") as server:
+        assert server.ask().endswith("shop")
+        assert "400" in server.send("no HTTP\r\n\r\n")
+        assert "500" in server.ask("/bad")
+        assert "408" in server.send("GET / HTTP/1.1\r\n")
+        lines = server.end()
+    own = [
+        ("listening", None),
+        ("request", 500),
+        ("connection", "header_timeout"),
+        ("draining", None),
+        ("stopped", None),
+    ]
+    assert told(lines) == own
+
+
+def test_an_upstream_that_is_not_there_is_an_error_of_the_access_log(tmp_path: Path) -> None:
+    with silent(tmp_path, "proxy", "--upstream", "unix:none", "--access-log-lines", "errors") as server:
+        assert "502" in server.ask("/?token=1")
+        assert ("request", 502) in told(server.end())

@@ -16,7 +16,7 @@ from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
-from ..logs import FORMATS, LEVELS
+from ..logs import ACCESS_LOG_LINES, FORMATS, LEVELS
 from . import binds
 from .kinds import Checked, Mode, Program, Words, duration_kind
 
@@ -323,6 +323,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "info"
     access_log: Annotated[bool, about(LOGS, "Log a line per request and per connection.")] = True
+    access_log_lines: Annotated[
+        str,
+        about(
+            LOGS,
+            "Lines of the access log: all, or errors: requests answered with 500 or above, and requests and "
+            "connections that were cut.",
+            choices=ACCESS_LOG_LINES,
+        ),
+    ] = "all"
     stall_log: Annotated[
         float,
         about(
