@@ -78,6 +78,8 @@ class ConnectionBase(ExchangeHost):
         self.output = Output(self)
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
+        # requests of routes that are not observed
+        self._unobserved = 0
         # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
         # the server will not read
         self._last_response = b""
@@ -124,6 +126,7 @@ class ConnectionBase(ExchangeHost):
         self.timeouts, self.limits = settings.timeouts, settings.limits
         # `timeouts` and `limits` are those of a route
         self._has_choice = False
+        self._observed = True
         self.keep_alive_line = settings.keep_alive_line
         self.cancel_on_disconnect = settings.cancel_on_disconnect
         self.ws_compression = settings.ws_compression
@@ -136,6 +139,7 @@ class ConnectionBase(ExchangeHost):
         chosen = self.settings if choice is None else choice
         self.timeouts, self.limits = chosen.timeouts, chosen.limits
         self.keep_alive_line = chosen.keep_alive_line
+        self._observed = choice is None or choice.observed
 
     def close(self) -> None:
         """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, the server was
@@ -157,7 +161,7 @@ class ConnectionBase(ExchangeHost):
         # it refers to this object
         self._upgraded = None
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
-        if self.settings.observer is not None:
+        if self.settings.observer is not None and not self._is_unobserved:
             notify(self.settings.observer.connection, self._record())
 
     def info(self, now: float) -> ConnectionInfo:
@@ -224,6 +228,11 @@ class ConnectionBase(ExchangeHost):
         """Bytes that were sent or are pending."""
         return self.transport.sent + self.output.size
 
+    @property
+    def _is_unobserved(self) -> bool:
+        """True if no request was observed, and none was begun whose route is not known."""
+        return 0 < self._unobserved == self.requests and self.phase is not Phase.HEADER
+
     def _advance(self, event: int) -> None:
         """Change the state as the table says for `event`."""
         self.state = next_state(self.state, event)
@@ -276,7 +285,9 @@ class ConnectionBase(ExchangeHost):
         self._exchange = None
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)
-        if self.settings.observer is not None:
+        if not self._observed:
+            self._unobserved += 1
+        elif self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
         self._received_before, self._sent_before = self.transport.received, self._sent
 

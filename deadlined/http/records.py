@@ -59,7 +59,8 @@ class ConnectionInfo:
 
 class Observer(Protocol):
     """An object of the application that is given a record of every request and of every connection, once each, when
-    it is over.
+    it is over. Those of routes that are not observed are left out, and so are connections that had no other requests,
+    unless they were cut or refused in the head of a further one.
 
     The methods are called synchronously, so they must be short. What they raise is logged and has no other effect.
     """

@@ -1,4 +1,4 @@
-"""Timeouts and limits of some requests: overrides by path and method.
+"""Timeouts and limits of some requests, and whether they are recorded: overrides by path and method.
 
 Facts      An upload takes minutes where everything else takes seconds. A request's path is known with its head.
 Hazard     One bound for all requests must fit the slowest. An application reads `/%75pload` as `/upload`, so a route
@@ -38,7 +38,8 @@ PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in 
 @dataclass(frozen=True)
 class Route:
     """What holds for requests whose path is `path` or lies below it, and whose method is one of `methods`, empty for
-    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE.
+    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE. `observed`: the server's
+    observer is given records of them.
 
     Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and a field that cannot
     be overridden.
@@ -47,6 +48,7 @@ class Route:
     path: str
     methods: frozenset[str]
     overrides: Mapping[str, float]
+    observed: bool = True
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
@@ -65,17 +67,19 @@ class Route:
         """Return these timeouts and limits with the overrides. Raise ValueError for a wrong value."""
         of_timeouts = {name: value for name, value in self.overrides.items() if name in _TIMEOUTS}
         of_limits = {name: value for name, value in self.overrides.items() if name in _LIMITS}
-        return Choice(replace(timeouts, **of_timeouts), replace(limits, **of_limits))
+        return Choice(replace(timeouts, **of_timeouts), replace(limits, **of_limits), self.observed)
 
 
 class Choice:
-    """The timeouts and limits of a request. Immutable. `keep_alive_line`: as in `Settings`."""
+    """The timeouts and limits of a request. Immutable. `keep_alive_line`: as in `Settings`. `observed`: the observer is
+    given its record."""
 
-    __slots__ = ("keep_alive_line", "limits", "timeouts")
+    __slots__ = ("keep_alive_line", "limits", "observed", "timeouts")
 
-    def __init__(self, timeouts: Timeouts, limits: Limits) -> None:
+    def __init__(self, timeouts: Timeouts, limits: Limits, observed: bool) -> None:
         self.timeouts: Final = timeouts
         self.limits: Final = limits
+        self.observed: Final = observed
         self.keep_alive_line: Final = keep_alive_line(timeouts)
 
 

@@ -18,8 +18,8 @@ from tests.support.http import answer, chunk, echo, hello, only, serving
 pytestmark = pytest.mark.usefixtures("parser")
 
 
-def route(path: str, *methods: str, **overrides: float) -> Route:
-    return Route(path, frozenset(methods), overrides)
+def route(path: str, *methods: str, observed: bool = True, **overrides: float) -> Route:
+    return Route(path, frozenset(methods), overrides, observed)
 
 
 def request(path: str = "/", method: str = "GET", *fields: str, last: bool = False) -> bytes:
@@ -239,3 +239,67 @@ async def test_new_timeouts_of_a_server_keep_the_overrides_also_of_a_request_tha
         assert (response.status, response.headers["keep-alive"]) == (200, "timeout=9")
         await client.send(request("/", "POST", "content-length: 10"))
         assert (await client.response()).status == 408
+
+
+# which requests are observed
+
+
+async def test_requests_of_a_route_that_is_not_observed_are_counted_and_not_recorded(autojump_clock: MockClock) -> None:
+    routes = [route("/healthz", observed=False), route("/healthz", "POST", handler=9)]
+    async with serving(routes=routes) as site:
+        client = await site.connect()
+        # two in one packet, and one more
+        await client.send(request("/healthz") + request("/shop"))
+        assert [(await client.response()).status for _ in range(2)] == [200, 200]
+        assert (await client.get(request("/healthz/deep?x", last=True))).status == 200
+        assert await client.end() == "eof"
+        record = await site.ended()
+        client = await site.connect()
+        assert (await client.get(request("/healthz", "POST", last=True))).status == 200
+        await site.ended(2)
+        assert [one.target for one in site.records.requests] == ["/shop", "/healthz"]
+        assert record.requests == 3
+        assert site.server.statistics().requests == 4
+
+
+@pytest.mark.parametrize(
+    ("last", "recorded"),
+    [
+        # the client leaves
+        ("", []),
+        (request("/healthz", last=True).decode(), []),
+        (request("/shop", last=True).decode(), [Reason.DONE]),
+        ("GET /h", [Reason.HEADER_TIMEOUT]),
+        ("no HTTP\r\n\r\n", [Reason.PROTOCOL_ERROR]),
+    ],
+)
+async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_further_head_ends_it(
+    autojump_clock: MockClock, last: str, recorded: list[Reason]
+) -> None:
+    async with serving(timeouts=only(read_header=5), routes=[route("/healthz", observed=False)]) as site:
+        client = await site.connect()
+        assert (await client.get(request("/healthz"))).status == 200
+        if last:
+            await client.send(last.encode())
+            await client.end()
+        client.conn.close()
+        await trio.sleep(1)
+        assert site.server.open_connections == 0
+        assert [record.reason for record in site.records.connections] == recorded
+
+
+async def test_a_reload_can_hide_a_request_that_runs(autojump_clock: MockClock) -> None:
+    async def sleep(exchange: Exchange) -> None:
+        await trio.sleep(3)
+        await answer(exchange)
+
+    async with serving(sleep) as site:
+        client = await site.connect()
+        await client.send(request("/healthz"))
+        await trio.sleep(1)
+        site.server.configure(routes=[route("/healthz", observed=False)])
+        assert (await client.response()).status == 200
+        site.server.configure(routes=())
+        assert (await client.get(request("/healthz", last=True))).status == 200
+        assert (await site.ended()).requests == 2
+        assert len(site.records.requests) == 1

@@ -133,3 +133,12 @@ def test_an_upstream_that_is_not_there_is_an_error_of_the_access_log(tmp_path: P
     with silent(tmp_path, "proxy", "--upstream", "unix:none", "--access-log-lines", "errors") as server:
         assert "502" in server.ask("/?token=1")
         assert ("request", 502) in told(server.end())
+
+
+def test_the_lines_of_a_route_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text('[[route]]\npath = "/healthz"\naccess_log = false\n')
+    with silent(tmp_path, "serve", "apps:pid", "--config", "shop.toml") as server:
+        assert "200" in server.ask("/healthz?x")
+        assert "200" in server.ask("/healthz-not")
+        lines = [line for line in server.end() if line["logger"] == "deadlined.access"]
+    assert [(line["event"], line.get("path")) for line in lines] == [("request", "/healthz-not"), ("connection", None)]

@@ -76,4 +76,4 @@ def _text(routes: tuple[Route, ...]) -> str:
 
 
 def _route(found: Mapping[str, Any]) -> Route:
-    return Route(found["path"], frozenset(found["methods"]), found["overrides"])
+    return Route(found["path"], frozenset(found["methods"]), found["overrides"], found["observed"])

@@ -84,7 +84,7 @@ _ROUTES = """
 ## Routes
 
 A table `[[route]]` of the file overrides deadlines and limits for requests by their path and, if `methods` is there,
-their method:
+their method, and can leave them out of the access log:
 
 ```toml
 [[route]]
@@ -96,13 +96,19 @@ max_body = "2g"
 [[route]]
 path = "/events"
 handler = "off"
+
+[[route]]
+path = "/healthz"
+access_log = false
 ```
 
 A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. The path is the
 one that the application sees, percent-decoded and without `root_path` and the query. Of several routes that match, the
 one with the longest path counts; of two for the same path, the one with the method. They are not combined. Two for the
 same path and method are a mistake. What a route does not override is as for the whole server. `idle` of a route holds
-after the response to its request.
+after the response to its request. `access_log = false` leaves out the lines of its requests, failures included, and
+those of connections that had no others; metrics count them as before. The whole server's `access_log = false` holds for
+all routes.
 
 All deadlines and limits can be overridden except these:
 

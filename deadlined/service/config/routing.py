@@ -1,4 +1,4 @@
-"""The tables `[[route]]` of the file: timeouts and limits of some requests."""
+"""The tables `[[route]]` of the file: timeouts and limits of some requests, and whether they are logged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .settings import SETTINGS, nearest
 # the key of the tables
 TABLE: Final = "route"
 
-_KEYS: Final = dict.fromkeys(("path", "methods", *PER_ROUTE))
+# what a table may have beside timeouts and limits
+ACCESS_LOG: Final = "access_log"
+_OTHERS: Final = ("path", "methods", ACCESS_LOG)
+_KEYS: Final = dict.fromkeys((*_OTHERS, *PER_ROUTE))
 
 
 def read_routes(value: Any, path: str, at: Mapping[Key, int], problems: list[str]) -> tuple[Route, ...]:
@@ -38,7 +41,7 @@ def read_routes(value: Any, path: str, at: Mapping[Key, int], problems: list[str
                 problems.append(f"{place if line is None else f'{path}:{line}'}: {TABLE}: {key}: {error}")
         try:
             if len(problems) == found:
-                routes.append(Route(_path(table), _methods(table.get("methods", [])), overrides))
+                routes.append(Route(_path(table), _methods(table.get("methods", [])), overrides, _is_logged(table)))
         except ValueError as error:
             problems.append(f"{place}: {TABLE}: {error}")
     try:
@@ -56,6 +59,8 @@ def as_toml(routes: tuple[Route, ...]) -> str:
         if route.methods:
             lines.append(f"methods = [{', '.join(map(quoted, sorted(route.methods)))}]")
         lines += [f"{name} = {SETTINGS[name].kind.toml(value)}" for name, value in route.overrides.items()]
+        if not route.observed:
+            lines.append(f"{ACCESS_LOG} = false")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -65,13 +70,16 @@ def as_dictionaries(routes: tuple[Route, ...]) -> list[dict[str, Any]]:
     return [
         {"path": route.path, "methods": sorted(route.methods)}
         | {name: SETTINGS[name].kind.text(value) for name, value in route.overrides.items()}
+        | ({} if route.observed else {ACCESS_LOG: "false"})
         for route in routes
     ]
 
 
 def _override(key: str, value: Any) -> float | None:
     """Return the value of a timeout or a limit, None for another key of a table. ValueError if it is wrong."""
-    if key in ("path", "methods"):
+    if key == ACCESS_LOG:
+        SETTINGS[key].accept(value)
+    if key in _OTHERS:
         return None
     if key in NOT_PER_ROUTE:
         raise ValueError(f"cannot be set for a route: {NOT_PER_ROUTE[key]}")
@@ -89,6 +97,11 @@ def _path(table: Mapping[str, Any]) -> str:
     if not isinstance(path, str):
         raise ValueError(f'path: {shown(path)} is not text: write one such as "/upload"')
     return path
+
+
+def _is_logged(table: Mapping[str, Any]) -> bool:
+    found: bool = SETTINGS[ACCESS_LOG].accept(table.get(ACCESS_LOG, True))
+    return found
 
 
 def _methods(value: Any) -> frozenset[str]:

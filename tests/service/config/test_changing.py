@@ -13,6 +13,7 @@ from deadlined.service.config import SETTINGS, ServeConfig
 from deadlined.service.config.changing import apply, changes, encode, merged
 
 ROUTE = Route("/upload", frozenset({"POST"}), {"body_grace": math.inf, "max_body": 5.0})
+HIDDEN = Route("/healthz", frozenset(), {}, observed=False)
 
 
 def test_deadlines_limits_and_routes_change() -> None:
@@ -87,7 +88,7 @@ def test_what_can_change_goes_to_another_process_and_nothing_else() -> None:
         port=81,
         timeouts=Timeouts(idle=math.inf, body_grace=0.5),
         limits=Limits(max_requests=9),
-        routes=(ROUTE,),
+        routes=(ROUTE, HIDDEN),
         certfile="c",
         tls_min="1.3",
     )

@@ -28,6 +28,14 @@ handler = "off"
 [[route]]
 path = "/"
 body_min_rate = 100
+
+[[route]]
+path = "/healthz"
+access_log = false
+
+[[route]]
+path = "/livez"
+access_log = true
 """
 
 
@@ -44,11 +52,14 @@ def test_routes_are_read_and_shown(file: Path) -> None:
         Route("/upload", frozenset({"POST", "PUT"}), {"body_grace": 300.0, "max_body": float(2 << 30)}),
         Route("/events", frozenset({"GET"}), {"handler": math.inf}),
         Route("/", frozenset(), {"body_min_rate": 100.0}),
+        Route("/healthz", frozenset(), {}, observed=False),
+        Route("/livez", frozenset(), {}),
     )
     assert as_dictionary(resolution)["route"][:2] == [
         {"path": "/upload", "methods": ["POST", "PUT"], "body_grace": "300s", "max_body": "2147483648"},
         {"path": "/events", "methods": ["GET"], "handler": "off"},
     ]
+    assert as_dictionary(resolution)["route"][3] == {"path": "/healthz", "methods": [], "access_log": "false"}
     file.write_text(as_toml(resolution))
     assert resolve(Sources(file=str(file))).config == resolution.config
 
@@ -65,6 +76,7 @@ def test_routes_are_read_and_shown(file: Path) -> None:
         ("[[route]]\npath = '/'\nhandler = -1", "F:3: route: handler: -1 is not a duration"),
         ("[[route]]\npath = '/'\nmax_body = 0", "F:3: route: max_body: max_body must be at least 1"),
         ("[[route]]\npath = '/'\n\nbody_grac = 1", "F:4: route: body_grac: unknown key; did you mean body_grace?"),
+        ("[[route]]\npath = '/'\naccess_log = 1", "F:3: route: access_log: 1 is neither true nor false: write true or"),
         ("[[route]]\npath = '/'\nport = 1", "F:3: route: port: unknown key; port is a setting of the whole server"),
         ("[[route]]\npath = '/'\nx = 'hunter2'", "F:3: route: x: unknown key"),
         (
