@@ -27,6 +27,7 @@ from .listening import with_chosen_ports
 from .logs import Log, open_log, reaches
 from .notify import Notifier, notifier
 from .output import guard_standard_streams
+from .queries import WithoutQueries, leave_out_queries
 from .rereading import Configuration, context_of
 from .running import Parent, Service, Voice, is_first
 from .signals import ignore_stops
@@ -66,6 +67,9 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         config, inherited = reloaded, reloader.admin
         configuration.config = config
         layout, unordered = open_log(config.log_format, config.log_level, out)
+    if not config.log_query:
+        leave_out_queries()
+        layout = WithoutQueries(layout)
     access = _access_log(config, out, layout)
     log = _after(access, unordered)
     supervised = link is not None or config.reload

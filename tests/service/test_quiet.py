@@ -142,3 +142,21 @@ def test_the_lines_of_a_route_can_be_left_out(tmp_path: Path) -> None:
         assert "200" in server.ask("/healthz-not")
         lines = [line for line in server.end() if line["logger"] == "deadlined.access"]
     assert [(line["event"], line.get("path")) for line in lines] == [("request", "/healthz-not"), ("connection", None)]
+
+
+def test_no_line_has_the_query(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    with silent(tmp_path, "serve", "shop:app", "--no-log-query") as server:
+        assert "500" in server.ask("/bad?token=hunter2")
+        lines = server.end()
+    assert "hunter2" not in json.dumps(lines)
+    assert [line["path"] for line in lines if line["event"] == "request"] == ["/bad"]
+    assert [line["event"] for line in lines if line["logger"] == "deadlined.http"] == ["GET /bad failed"]
+
+
+def test_no_line_of_a_proxy_has_the_query(tmp_path: Path) -> None:
+    with silent(tmp_path, "proxy", "--upstream", "unix:none", "--no-log-query") as server:
+        assert "502" in server.ask("/?token=hunter2")
+        lines = server.end()
+    assert "hunter2" not in json.dumps(lines)
+    assert [line["event"].split(":")[0] for line in lines if line["logger"] == "deadlined.proxy"] == ["GET /"]

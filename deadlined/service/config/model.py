@@ -332,6 +332,9 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             choices=ACCESS_LOG_LINES,
         ),
     ] = "all"
+    log_query: Annotated[
+        bool, about(LOGS, "Log requests with the queries of their URLs, in which there may be tokens.")
+    ] = True
     stall_log: Annotated[
         float,
         about(
