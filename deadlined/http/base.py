@@ -19,7 +19,7 @@ from .errors import BadRequest
 from .exchange import Exchange
 from .output import Output
 from .policy import Action, Rule
-from .records import ConnectionInfo, ConnectionRecord, RequestRecord
+from .records import ConnectionInfo, ConnectionRecord, RequestRecord, recorded
 from .reporting import notify
 from .routes import Choice
 from .seams import ExchangeHost, Responder, Upgraded
@@ -317,6 +317,7 @@ class ConnectionBase(ExchangeHost):
     def _request_record(self, exchange: Exchange) -> RequestRecord:
         request = exchange.request
         forwarded = exchange.forwarded_client
+        names = self.settings.recorded_fields
         return RequestRecord(
             peer=self.peer if forwarded is None else peer_name(forwarded),
             method=request.method,
@@ -328,6 +329,7 @@ class ConnectionBase(ExchangeHost):
             head=exchange.head_done - exchange.start_time,
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,
+            fields=recorded(request.headers, names) if names else (),
         )
 
     def _record(self) -> ConnectionRecord:

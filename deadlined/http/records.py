@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from .state import Phase, Reason
+
+# bytes of a header field in a record; the user agents of browsers have up to 200
+LONGEST_VALUE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,7 @@ class RequestRecord:
     `sent`: bytes of HTTP of this request and of its response. `head`: seconds from the beginning of the request to the
     end of its head. `handled`: seconds from there until the connection was done with the request; what a detached
     handler does later does not count. `reason`: why the connection ended with this request, None if it goes on.
+    `fields`: name and value of the header fields that `HttpServer(recorded_fields=...)` names and the request has.
     """
 
     peer: str
@@ -28,6 +33,7 @@ class RequestRecord:
     head: float
     handled: float
     reason: Reason | None
+    fields: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,19 @@ class Observer(Protocol):
 
     def connection(self, record: ConnectionRecord) -> None:
         """Take the record of a connection that has ended."""
+
+
+def recorded(headers: Sequence[tuple[bytes, bytes]], names: Iterable[bytes]) -> tuple[tuple[str, str], ...]:
+    """Return the header fields of these names, which are in lower case, without those that are absent.
+
+    The values of a field that is given several times are joined. A value that is longer than LONGEST_VALUE is cut, and
+    ends with `...`.
+    """
+    found = []
+    for name in names:
+        values = [value for given, value in headers if given == name]
+        if values:
+            value = b", ".join(values)
+            text = value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + b"..."
+            found.append((name.decode("latin-1"), text.decode("latin-1")))
+    return tuple(found)

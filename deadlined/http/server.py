@@ -47,9 +47,10 @@ class HttpServer(ConnectionOwner):
     Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
 
     `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
-    the server speak TLS. `observer` is told of every request and connection that is over. `parser` names the parser of
-    request heads: "h11", "httptools" (ImportError if it is not installed), or "auto" for httptools if it is installed,
-    else h11. Raises ValueError for another name.
+    the server speak TLS. `observer` is told of every request and connection that is over, with the header fields
+    that `recorded_fields` names, up to 256 bytes of each. `parser` names the parser of request heads: "h11",
+    "httptools" (ImportError if it is not installed), or "auto" for httptools if it is installed, else h11. Raises
+    ValueError for another name.
 
     A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
     once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
@@ -74,6 +75,7 @@ class HttpServer(ConnectionOwner):
         routes: Iterable[Route] = (),
         ssl_context: ssl.SSLContext | None = None,
         observer: Observer | None = None,
+        recorded_fields: Iterable[str] = (),
         parser: str = "auto",
         cancel_on_disconnect: bool = True,
         ws_compression: bool = True,
@@ -93,6 +95,7 @@ class HttpServer(ConnectionOwner):
             parse_head=head_parser(parser),
             ssl_context=ssl_context,
             observer=observer,
+            recorded_fields=tuple(dict.fromkeys(name.lower().encode("ascii") for name in recorded_fields)),
             loop=self._host,
             cancel_on_disconnect=cancel_on_disconnect,
             ws_compression=ws_compression,

@@ -27,8 +27,8 @@ Respond = Callable[[Exchange], Responder | None]
 class Settings:
     """The options of a server. `respond` is asked before `handler`, unless it is None. `overrides` are for some
     requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
-    `ssl_context` is None for plain HTTP, `observer` None for no observer. `keep_alive_line` is the header line that
-    advertises `timeouts.idle`, b"" if that is off.
+    `ssl_context` is None for plain HTTP, `observer` None for no observer. `recorded_fields` are names of header fields,
+    in lower case. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off.
 
     Raises ValueError if two overrides are for the same requests."""
 
@@ -40,6 +40,7 @@ class Settings:
     parse_head: HeadParser
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
+    recorded_fields: tuple[bytes, ...]
     loop: Host
     # a client that leaves cancels its handler
     cancel_on_disconnect: bool

@@ -68,12 +68,14 @@ class JsonLines:
 
     def request(self, at: float, record: RequestRecord) -> str:
         """Return the line of a request."""
-        reason = f', "reason": "{record.reason}"' if record.reason else ""
+        more = f', "reason": "{record.reason}"' if record.reason else ""
+        if record.fields:
+            more += f', "fields": {json.dumps(dict(record.fields))}'
         return (
             f'{{"timestamp": "{self._time(at)}{self._request[request_failed(record)]}{quoted(record.peer)}, '
             f'"method": {quoted(record.method)}, "path": {quoted(record.target)}, '
             f'"version": "{record.version}", "status": {record.status}, "received": {record.received}, '
-            f'"sent": {record.sent}, "head": {record.head:.6f}, "handled": {record.handled:.6f}{reason}}}\n'
+            f'"sent": {record.sent}, "head": {record.head:.6f}, "handled": {record.handled:.6f}{more}}}\n'
         )
 
     def connection(self, at: float, record: ConnectionRecord) -> str:

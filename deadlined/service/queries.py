@@ -17,12 +17,15 @@ from .greeting import Facts
 # the loggers whose lines may begin with the line of a request
 _LOGGERS = ("deadlined.http", "deadlined.asgi", "deadlined.proxy")
 
+# a path or a URL in a header field, Referer for example
+_URL = re.compile(r"((?:^/|://)[^\s?]*)\?\S*")
+
 # method and target, as `Request.line` has them
 _REQUEST_LINE = re.compile(r"(\S+ [^\s?]*)\?\S*")
 
 
 class WithoutQueries:
-    """A layout that leaves out the queries of requests."""
+    """A layout that leaves out the queries of requests, and of URLs in their header fields."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -37,7 +40,8 @@ class WithoutQueries:
 
     def request(self, at: float, record: RequestRecord) -> str:
         """Lay out the line of a request."""
-        return self._layout.request(at, replace(record, target=record.target.partition("?")[0]))
+        fields = tuple((name, _URL.sub(r"\1", value)) for name, value in record.fields)
+        return self._layout.request(at, replace(record, target=record.target.partition("?")[0], fields=fields))
 
     def connection(self, at: float, record: ConnectionRecord) -> str:
         """Lay out the line of a connection."""

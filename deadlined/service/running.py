@@ -148,6 +148,7 @@ class Service:
             routes=self._config.routes,
             ssl_context=context,
             observer=self._voice.access,
+            recorded_fields=self._config.access_log_fields,
             parser=self._config.http,
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,

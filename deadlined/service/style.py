@@ -53,5 +53,10 @@ def harmless(text: str) -> str:
     return "".join(char if char.isprintable() or char in _HARMLESS else _escaped(char) for char in text)
 
 
+def value_text(text: str) -> str:
+    """Return a value of a field: in quotes if it has blanks, or characters that are shown as escapes."""
+    return harmless(text if text and text.isprintable() and " " not in text else repr(text))
+
+
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..http import RULES, ConnectionRecord, Reason, RequestRecord
 from .figures import size_text, time_text
 from .severity import is_raw, is_silent, told_by_request
-from .style import Style, harmless
+from .style import Style, harmless, value_text
 
 # columns; a longer value moves the rest of its line
 _CLIENT = 21  # 255.255.255.255:65535
@@ -62,7 +62,7 @@ _UNREMARKABLE = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
 
 def request_text(record: RequestRecord, style: Style) -> str:
-    """Return client, method, path, status, duration, bytes, and why its connection ended with it."""
+    """Return client, method, path, status, duration, bytes, why its connection ended with it, and header fields."""
     status = record.status
     kind = "bad" if status >= 500 or not status else "warn" if status >= 400 else "note" if status >= 300 else "good"
     line = (
@@ -71,7 +71,8 @@ def request_text(record: RequestRecord, style: Style) -> str:
         f"  {time_text(record.handled):>{_FIGURE}}  {size_text(record.sent):>{_FIGURE}}"
     )
     why = "" if record.reason is None else _why(record.reason, record.handled, websocket=status == 101)
-    return f"{line}  {style.paint('warn', why)}" if why else line
+    fields = "".join(f"  {style.paint('dim', f'{name}=')}{value_text(value)}" for name, value in record.fields)
+    return (f"{line}  {style.paint('warn', why)}" if why else line) + fields
 
 
 def connection_text(record: ConnectionRecord, style: Style) -> str:

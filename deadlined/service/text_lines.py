@@ -9,7 +9,7 @@ from contextlib import suppress
 from ..http import ConnectionRecord, RequestRecord
 from .entries import OURS, Entry, repr_of
 from .greeting import Facts, screen
-from .style import Style, harmless
+from .style import Style, harmless, value_text
 from .text_access import connection_text, request_text
 from .text_events import sentence
 from .tracebacks import full
@@ -78,8 +78,7 @@ class TextLines:
             if isinstance(value, str) and "\n" in text.strip():
                 blocks += [f"{_INDENT}{label}", *_indented(self._style.traceback(text.strip("\n")))]
             else:
-                bare = isinstance(value, str) and text and text.isprintable() and " " not in text
-                short += f"  {label}{harmless(text if bare or not isinstance(value, str) else repr(text))}"
+                short += f"  {label}{value_text(text) if isinstance(value, str) else harmless(text)}"
         return short, blocks
 
 

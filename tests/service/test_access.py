@@ -102,6 +102,13 @@ def test_a_request_that_ended_its_connection_says_why() -> None:
     assert line_of(changed(reason=Reason.DONE))["reason"] == "done"
 
 
+@pytest.mark.parametrize("value", ["curl/8", "", 'a"b', "\\", "\n", "\x85", '"}\n{"event": "x'])
+def test_header_fields_are_an_object_whatever_is_in_them(value: str) -> None:
+    line = line_of(changed(reason=Reason.DONE, fields=(("user-agent", value), ("status", "5"))))
+    assert (line["status"], line["fields"]) == (200, {"user-agent": value, "status": "5"})
+    assert "fields" not in line_of(REQUEST)
+
+
 def test_a_connection_is_a_line() -> None:
     assert line_of(CONNECTION) == SAME | {
         "process": os.getpid(),
@@ -170,7 +177,7 @@ def test_nothing_that_a_client_sends_can_make_a_line_of_its_own(text: str) -> No
 def test_the_document_names_every_field_in_its_order() -> None:
     document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     first = re.findall(r"^\| `(\w+)` \|", document[document.index("| field |") :], re.MULTILINE)[:6]
-    for record in (changed(reason=Reason.DONE), CONNECTION):
+    for record in (changed(reason=Reason.DONE, fields=(("referer", "x"),)), CONNECTION):
         line = json.loads(lines_of(record))
         (row,) = re.findall(rf"^\| `{line['event']}` \| (.*) \|$", document, re.MULTILINE)
         assert list(line) == [*first, *re.findall(r"`(\w+)`", row)]

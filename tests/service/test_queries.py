@@ -40,6 +40,13 @@ def test_the_line_of_a_request_has_its_path_only(target: str, shown: str) -> Non
     assert WithoutQueries(TextLines(Style(colour=False))).request(0.0, record).split()[3] == shown
 
 
+def test_urls_in_header_fields_lose_their_queries() -> None:
+    given = {"referer": "https://x/a?b#c", "x-original-uri": "/a?b", "user-agent": "bot (+http://x/?y) why?"}
+    record = dataclasses.replace(REQUEST, fields=tuple(given.items()))
+    shown = json.loads(WithoutQueries(JsonLines()).request(0.0, record))["fields"]
+    assert shown == {"referer": "https://x/a", "x-original-uri": "/a", "user-agent": "bot (+http://x/ why?"}
+
+
 @pytest.mark.usefixtures("_left_out")
 @pytest.mark.parametrize("name", _LOGGERS)
 def test_the_servers_loggers_name_requests_without_queries(name: str, caplog: pytest.LogCaptureFixture) -> None:

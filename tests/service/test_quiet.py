@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import APPS, COMMAND, PATIENCE, environment, kill_all, read_all, rest_of
+from tests.support.command import (
+    APPS,
+    COMMAND,
+    PATIENCE,
+    assert_one_line,
+    environment,
+    kill_all,
+    read_all,
+    rest_of,
+    run,
+)
 
 SHOP = """
 from apps import answer
@@ -160,3 +170,21 @@ def test_no_line_of_a_proxy_has_the_query(tmp_path: Path) -> None:
         lines = server.end()
     assert "hunter2" not in json.dumps(lines)
     assert [line["event"].split(":")[0] for line in lines if line["logger"] == "deadlined.proxy"] == ["GET /"]
+
+
+@pytest.mark.parametrize("command", [("serve", "apps:pid"), ("proxy", "--upstream", "unix:none")])
+def test_header_fields_are_added_to_the_lines_of_requests(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with silent(tmp_path, *command, "--access-log-fields", "User-Agent,x-request-id") as server:
+        server.ask("/", "X-Request-Id: 7", "x-request-id: caf\u00e9", "user-agent: " + "a" * 300, "cookie: secret")
+        server.ask("/")
+        lines = server.end()
+    first, second = (line for line in lines if line["event"] == "request")
+    assert list(first["fields"].items()) == [("user-agent", "a" * 256 + "..."), ("x-request-id", "7, caf\u00e9")]
+    assert "fields" not in second
+    assert "secret" not in json.dumps(lines)
+
+
+@pytest.mark.parametrize("name", ["authorization", "Cookie", "proxy-authorization", "x-api-key", "x-auth-token"])
+def test_a_field_that_is_a_secret_is_refused_by_its_name(name: str) -> None:
+    completed = run("serve", "--access-log-fields", f"user-agent,{name}")
+    assert_one_line(completed, 2, "--access-log-fields", f"{name} is never logged")

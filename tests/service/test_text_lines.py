@@ -154,6 +154,12 @@ def test_a_request_that_was_cut_says_why_in_words(changes: dict[str, Any], why: 
     assert line.endswith(f" B  {why}" if why else " B")
 
 
+def test_header_fields_come_last_and_cannot_look_like_others() -> None:
+    fields = (("user-agent", "curl/8"), ("referer", "x  status=500"), ("x-id", ""), ("x-odd", "\x1b[2J\n"))
+    line = request(reason=Reason.CLIENT_CLOSED, fields=fields)
+    assert line.endswith(r"client left  user-agent=curl/8  referer='x  status=500'  x-id=''  x-odd='\x1b[2J\n'")
+
+
 def test_a_head_that_did_not_come_is_a_408() -> None:
     line = connection(elapsed=10.0003)
     assert line.split("  ")[-1].strip() == "408 read_header: head not complete after 10 s"

@@ -46,7 +46,7 @@ def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
 OF_HTTP: Final = (
     *("read_header", "read", "body_grace", "body_min_rate", "write", "handler"),
     *("max_head", "max_headers", "max_body", "max_requests"),
-    *("upstream_first_byte", "upstream_per_try", "upstream_reuse", "trusted_proxies", "http"),
+    *("upstream_first_byte", "upstream_per_try", "upstream_reuse", "trusted_proxies", "access_log_fields", "http"),
 )
 
 

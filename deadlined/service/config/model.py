@@ -17,7 +17,7 @@ from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import VERSIONS
 from ..logs import ACCESS_LOG_LINES, FORMATS, LEVELS
-from . import binds
+from . import binds, fields
 from .kinds import Checked, Mode, Program, Words, duration_kind
 
 # the commands that have these options
@@ -332,6 +332,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             choices=ACCESS_LOG_LINES,
         ),
     ] = "all"
+    access_log_fields: Annotated[
+        tuple[str, ...],
+        about(
+            LOGS,
+            "Header fields of requests that are added to their lines, such as user-agent, referer and x-request-id; "
+            "never authorization or cookie.",
+            kind=Words("fields", fields.ALLOWED, fields.check_field),
+        ),
+    ] = ()
     log_query: Annotated[
         bool, about(LOGS, "Log requests with the queries of their URLs, in which there may be tokens.")
     ] = True

@@ -49,6 +49,7 @@ def test_deadlines_and_limits_of_upstreams_change() -> None:
         *(("upstream", ("a:1",)), ("command", ("x", "{uds}"))),
         *(("admin", ":1"), ("log_level", "debug"), ("trusted_proxies", ("unix",))),
         *(("access_log", False), ("access_log_lines", "errors"), ("log_query", False)),
+        ("access_log_fields", ("referer",)),
     ],
 )
 def test_what_needs_a_restart_is_named_and_stays(name: str, value: object) -> None:

@@ -185,6 +185,8 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
         ("port = 65536", "F:1: port: 65536 is not allowed: write 0 to 65535"),
         ("port = true", "F:1: port: true is not allowed"),
         ("workers = 0", "F:1: workers: 0 is not allowed: write a whole number of 1 or more"),
+        ("access_log_fields = ['a b']", "F:1: access_log_fields: 'a b' is not the name of a header field: write names"),
+        ("access_log_fields = 'X-API-Key'", "F:1: access_log_fields: X-API-Key is never logged, because whoever reads"),
         ("access_log = 1", "F:1: access_log: 1 is neither true nor false"),
         ("access_log_lines = 'bad'", "F:1: access_log_lines: 'bad' is not known: choose one of all, errors"),
         ("loop = 'gevent'", "F:1: loop: 'gevent' is not known: choose one of trio, asyncio, uvloop"),
