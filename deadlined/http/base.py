@@ -42,6 +42,9 @@ from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of, peer_name, server_address_of
 from .wire import RequestParser, canned
 
+# reasons that may be those of a head, whose route is not known
+_WITHOUT_ROUTE: Final = (Reason.HEADER_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.HEADER_TOO_LARGE)
+
 
 class ConnectionBase(ExchangeHost):
     """Facts, state and end of one connection. An abstract base class; `peer.py` derives from it."""
@@ -230,8 +233,8 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def _is_unobserved(self) -> bool:
-        """True if no request was observed, and none was begun whose route is not known."""
-        return 0 < self._unobserved == self.requests and self.phase is not Phase.HEADER
+        """True if all requests are of routes that are not observed, and none ended it whose route is not known."""
+        return 0 < self._unobserved == self.requests and self.reason not in _WITHOUT_ROUTE
 
     def _advance(self, event: int) -> None:
         """Change the state as the table says for `event`."""

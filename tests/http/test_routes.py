@@ -271,6 +271,7 @@ async def test_requests_of_a_route_that_is_not_observed_are_counted_and_not_reco
         (request("/shop", last=True).decode(), [Reason.DONE]),
         ("GET /h", [Reason.HEADER_TIMEOUT]),
         ("no HTTP\r\n\r\n", [Reason.PROTOCOL_ERROR]),
+        (f"GET / HTTP/1.1\r\nhost: x\r\na: {'b' * 70000}\r\n\r\n", [Reason.HEADER_TOO_LARGE]),
     ],
 )
 async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_further_head_ends_it(
@@ -280,7 +281,7 @@ async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_f
         client = await site.connect()
         assert (await client.get(request("/healthz"))).status == 200
         if last:
-            await client.send(last.encode())
+            await client.send_what_is_taken(last.encode())
             await client.end()
         client.conn.close()
         await trio.sleep(1)

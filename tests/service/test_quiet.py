@@ -169,7 +169,8 @@ def test_no_line_of_a_proxy_has_the_query(tmp_path: Path) -> None:
         assert "502" in server.ask("/?token=hunter2")
         lines = server.end()
     assert "hunter2" not in json.dumps(lines)
-    assert [line["event"].split(":")[0] for line in lines if line["logger"] == "deadlined.proxy"] == ["GET /"]
+    # more than one try
+    assert {line["event"].split(":")[0] for line in lines if line["logger"] == "deadlined.proxy"} == {"GET /"}
 
 
 @pytest.mark.parametrize("command", [("serve", "apps:pid"), ("proxy", "--upstream", "unix:none")])

@@ -317,8 +317,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         about(
             LOGS,
-            "Lowest level of all lines: of the server's, the application's records, and the access log, whose lines "
-            "have info, and warning for what has failed or was cut.",
+            "Lowest level of what is logged: the server's lines, the application's records, and the access log, in "
+            "which failures and cuts are warnings, and all else is info.",
             choices=LEVELS,
         ),
     ] = "info"
