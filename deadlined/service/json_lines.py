@@ -40,8 +40,9 @@ class JsonLines:
         rest = f'"process": {os.getpid()}{which}, "peer": '
         request = f'"logger": "{OURS}.access", "event": "request", {rest}'
         connection = f'"logger": "{OURS}.access", "event": "connection", {rest}'
-        # after the time, by whether it has failed
-        self._request = [f'Z", "level": "{level}", {request}' for level in ("info", "warning")]
+        # what follows the time
+        self._request, self._failed_request = (f'Z", "level": "{level}", {request}' for level in ("info", "warning"))
+        # by whether it has failed
         self._connection = [f'Z", "level": "{level}", {connection}' for level in ("info", "warning")]
         # the second that was written last, and its text: one object, because threads log as well
         self._stamp = (-1, "")
@@ -68,11 +69,14 @@ class JsonLines:
 
     def request(self, at: float, record: RequestRecord) -> str:
         """Return the line of a request."""
-        more = f', "reason": "{record.reason}"' if record.reason else ""
+        begin, more = self._request, f', "reason": "{record.reason}"' if record.reason else ""
+        # most requests need not be asked
+        if (more or record.status >= 500) and request_failed(record):
+            begin = self._failed_request
         if record.fields:
             more += f', "fields": {json.dumps(dict(record.fields))}'
         return (
-            f'{{"timestamp": "{self._time(at)}{self._request[request_failed(record)]}{quoted(record.peer)}, '
+            f'{{"timestamp": "{self._time(at)}{begin}{quoted(record.peer)}, '
             f'"method": {quoted(record.method)}, "path": {quoted(record.target)}, '
             f'"version": "{record.version}", "status": {record.status}, "received": {record.received}, '
             f'"sent": {record.sent}, "head": {record.head:.6f}, "handled": {record.handled:.6f}{more}}}\n'

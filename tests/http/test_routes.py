@@ -18,8 +18,12 @@ from tests.support.http import answer, chunk, echo, hello, only, serving
 pytestmark = pytest.mark.usefixtures("parser")
 
 
-def route(path: str, *methods: str, observed: bool = True, **overrides: float) -> Route:
-    return Route(path, frozenset(methods), overrides, observed)
+def route(path: str, *methods: str, **overrides: float) -> Route:
+    return Route(path, frozenset(methods), overrides)
+
+
+def unobserved(path: str) -> Route:
+    return Route(path, frozenset(), {}, observed=False)
 
 
 def request(path: str = "/", method: str = "GET", *fields: str, last: bool = False) -> bytes:
@@ -245,7 +249,7 @@ async def test_new_timeouts_of_a_server_keep_the_overrides_also_of_a_request_tha
 
 
 async def test_requests_of_a_route_that_is_not_observed_are_counted_and_not_recorded(autojump_clock: MockClock) -> None:
-    routes = [route("/healthz", observed=False), route("/healthz", "POST", handler=9)]
+    routes = [unobserved("/healthz"), route("/healthz", "POST", handler=9)]
     async with serving(routes=routes) as site:
         client = await site.connect()
         # two in one packet, and one more
@@ -277,7 +281,7 @@ async def test_requests_of_a_route_that_is_not_observed_are_counted_and_not_reco
 async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_further_head_ends_it(
     autojump_clock: MockClock, last: str, recorded: list[Reason]
 ) -> None:
-    async with serving(timeouts=only(read_header=5), routes=[route("/healthz", observed=False)]) as site:
+    async with serving(timeouts=only(read_header=5), routes=[unobserved("/healthz")]) as site:
         client = await site.connect()
         assert (await client.get(request("/healthz"))).status == 200
         if last:
@@ -298,7 +302,7 @@ async def test_a_reload_can_hide_a_request_that_runs(autojump_clock: MockClock) 
         client = await site.connect()
         await client.send(request("/healthz"))
         await trio.sleep(1)
-        site.server.configure(routes=[route("/healthz", observed=False)])
+        site.server.configure(routes=[unobserved("/healthz")])
         assert (await client.response()).status == 200
         site.server.configure(routes=())
         assert (await client.get(request("/healthz", last=True))).status == 200
