@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,26 @@ def test_json_can_be_had_on_a_terminal(tmp_path: Path) -> None:
         assert terminal.end() == 0
     events = [json.loads(line.removeprefix("^C"))["event"] for line in terminal.lines]
     assert events == ["listening", "draining", "stopped"]
+
+
+def test_a_terminal_shows_no_screen_below_the_level(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    socket_path = tmp_path / "s"
+    with on_terminal(tmp_path, "serve", "shop:app", "--uds", "s", "--log-level", "warning") as terminal:
+        with socket.socket(socket.AF_UNIX) as client:
+            until = time.monotonic() + PATIENCE
+            while client.connect_ex(str(socket_path)):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\nGET /fail HTTP/1.1\r\nhost: a\r\n\r\n")
+            read_all(client)
+        terminal.wait_for(r"the application failed$")
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+    told = [line for line in terminal.lines if re.search(TIME, line)]
+    assert len(told) == 2, told
+    assert terminal.lines[0] == told[0]
+    assert told[0].endswith("deadlined.http: GET /fail failed")
 
 
 def test_text_can_be_had_in_a_pipe_and_colours_be_forced(tmp_path: Path) -> None:
