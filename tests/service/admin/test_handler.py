@@ -114,7 +114,8 @@ async def test_the_routes_of_the_configuration_are_shown(autojump_clock: MockClo
     config = ServeConfig(routes=(Route("/events", frozenset(), {"handler": float("inf"), "max_body": 5.0}),))
     async with asking(Still(picture(answer(1))), **msgspec.structs.asdict(config)) as admin:
         shown = (await admin.get("/config")).json
-    assert shown["routes"] == [{"path": "/events", "methods": [], "overrides": {"handler": "off", "max_body": 5.0}}]
+    overrides = {"handler": "off", "max_body": 5.0}
+    assert shown["routes"] == [{"path": "/events", "methods": [], "overrides": overrides, "observed": True}]
     assert (shown["admin"], shown["timeouts"]["handler"]) == (None, "off")
 
 
