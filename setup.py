@@ -61,6 +61,8 @@ COMPILED = [
     "net/conn.py",
     "net/tls.py",
     "net/tls_core.py",
+    "http/admission.py",
+    "http/admitting.py",
     "http/base.py",
     "http/closing.py",
     "http/connection.py",

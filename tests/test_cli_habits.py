@@ -32,7 +32,7 @@ def command(*arguments: str, **variables: str) -> Result:
         (["--timeout-keep-alive", "5"], "there is no --timeout-keep-alive: here it is --idle"),
         (["--timeout-keep-alive=5"], "there is no --timeout-keep-alive: here it is --idle"),
         (["a:b", "--keep-alive", "5"], "there is no --keep-alive: here it is --idle"),
-        (["--limit-concurrency", "5"], "there is no --limit-concurrency: neither connections nor requests are limited"),
+        (["--limit-concurrency", "5"], "there is no --limit-concurrency: here it is --max-running, which counts"),
         (["--ssl-keyfile", "k.pem"], "there is no --ssl-keyfile: here it is --keyfile"),
         (["--ssl-certfile", "c.pem"], "there is no --ssl-certfile: here it is --certfile"),
         (["--proxy-headers"], "there is no --proxy-headers: here it is --trusted-proxies, and nobody is believed"),

@@ -181,6 +181,12 @@ class AsgiHandler:
         exchange.ends_receives = True
         return self._app(self._scope(exchange), channel.receive, channel)
 
+    def before_wait(self, exchange: Exchange) -> None:
+        """Set the deadline of a request that must wait for its turn: its client's time runs already. For
+        `HttpServer(before_wait=...)`."""
+        if self._trust_deadline_headers and not exchange.request.upgrade:
+            _shorten(exchange)
+
     def _scope(self, exchange: Exchange) -> Scope:
         request = exchange.request
         scope = self._template.copy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .admission import AdmissionStatistics
+from .admitting import answer_problem
 from .counts import HistogramCounts, HttpStatistics
 from .draining import Draining
 from .errors import BadRequest, BadResponse, Disconnected, ResponseCut, ResponseError, TruncatedResponse, UpgradeRefused
@@ -11,7 +13,7 @@ from .records import ConnectionInfo, ConnectionRecord, Observer, RequestRecord
 from .routes import Route
 from .seams import ExchangeHost, Responder, Upgraded
 from .server import HttpServer
-from .state import Phase, Reason
+from .state import Phase, Reason, Refusal
 from .survey import Survey
 from .timeouts import Limits, Timeouts
 from .websocket import WebSocket, open_frames
@@ -34,6 +36,7 @@ __all__ = [
     "REUSE_GRACE",
     "RULES",
     "Action",
+    "AdmissionStatistics",
     "BadRequest",
     "BadResponse",
     "ConnectionInfo",
@@ -49,6 +52,7 @@ __all__ = [
     "Observer",
     "Phase",
     "Reason",
+    "Refusal",
     "Request",
     "RequestRecord",
     "Responder",
@@ -64,6 +68,7 @@ __all__ = [
     "UpgradeRefused",
     "Upgraded",
     "WebSocket",
+    "answer_problem",
     "chunk",
     "field_lines",
     "head_parser",

@@ -65,6 +65,7 @@ class ConnectionBase(ExchangeHost):
         self.deadline: float = INF
         self.draining = False
         self.reason: Reason | None = None
+        self.refusal = None
         self.requests = 0
         self.client = address_of(conn.socket.getpeername)
         self.server_address = server_address_of(conn.socket.getsockname)
@@ -321,6 +322,9 @@ class ConnectionBase(ExchangeHost):
         request = exchange.request
         forwarded = exchange.forwarded_client
         names = self.settings.recorded_fields
+        refused = self.refusal
+        if refused is not None:
+            self.refusal = None
         return RequestRecord(
             peer=self.peer if forwarded is None else peer_name(forwarded),
             method=request.method,
@@ -333,6 +337,7 @@ class ConnectionBase(ExchangeHost):
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,
             fields=recorded(request.headers, names) if names else (),
+            refused=refused,
         )
 
     def _record(self) -> ConnectionRecord:

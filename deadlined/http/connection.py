@@ -264,7 +264,7 @@ class Connection(UpgradedConnection):
             return
         exchange = self._begin_exchange(request, self._came_at)
         if not self._begin_responder(exchange):
-            await self._run_handler(task, exchange, self.settings.handler)
+            await self._run_handler(task, exchange, self.settings.serve)
 
     async def _run_handler(self, task: ConnectionTask, exchange: Exchange, handler: Handler) -> None:
         """Run the handler, and finish the exchange. Return early if the connection has gone on in another task."""

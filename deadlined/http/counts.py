@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .admission import AdmissionStatistics
 from .state import Phase, Reason
 
 # RFC 9110, section 9, and RFC 5789
@@ -150,7 +151,8 @@ class HttpStatistics:
     `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
     that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
     connection was done with it, of those that were handled. `expired`: deadlines that have ended a connection, by their
-    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP."""
+    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP. `admission`: requests that
+    run and that wait for their turn, None if their number is not limited."""
 
     open: int
     phases: Mapping[Phase, int]
@@ -165,3 +167,4 @@ class HttpStatistics:
     lateness: HistogramCounts
     received: int
     sent: int
+    admission: AdmissionStatistics | None

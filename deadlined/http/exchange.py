@@ -13,8 +13,8 @@ from .output import LIMIT
 from .policy import RULES, Rule, stall_deadline, write_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
-from .state import DEAD, DONE, EXPECT_100, LIVE, SENT
-from .timeouts import INF, Limits
+from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
+from .timeouts import INF, Limits, Timeouts
 from .wire import CONTINUE, Headers
 
 
@@ -54,6 +54,17 @@ class Exchange(ReceivingExchange):
         return self._host.limits
 
     @property
+    def timeouts(self) -> Timeouts:
+        """The timeouts that hold for the request."""
+        return self._host.timeouts
+
+    @property
+    def client_has_left(self) -> bool:
+        """True once the kernel has reported that the peer has ended its side, or the connection is broken, even if
+        bytes of the peer are still unread."""
+        return self._host.transport.conn.peer_has_left
+
+    @property
     def ws_compression(self) -> bool:
         """True if a websocket may compress its messages."""
         return self._host.ws_compression
@@ -68,6 +79,11 @@ class Exchange(ReceivingExchange):
             self.writer.must_close = True
         if self.task is not None:
             self.task.response_started()
+
+    def note_refusal(self, refusal: Refusal) -> None:
+        """Record why the request is answered with 503 in place of its handler, for its record."""
+        if self._link == LIVE:
+            self._host.refusal = refusal
 
     @property
     def holds_head(self) -> bool:

@@ -107,11 +107,9 @@ class RawConnection(Connection):
         self._perform(Action(self.reason or Reason.SERVER_ERROR, reset=True), detail)
 
 
-def new_connection(
-    raw: bool, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine
-) -> Connection:
-    """Make a connection, which is another protocol's if `raw`."""
+def new_connection(settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> Connection:
+    """Make a connection, which is another protocol's if `settings.raw`."""
     # not by way of a variable: compiled code calls a class that it knows without Python's calling convention
-    if raw:
+    if settings.raw:
         return RawConnection(settings, conn, number, owner, dates)
     return Connection(settings, conn, number, owner, dates)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from .state import Phase, Reason
+from .state import Phase, Reason, Refusal
 
 # bytes of a header field in a record; the user agents of browsers have up to 200
 LONGEST_VALUE: Final = 256
@@ -21,6 +21,7 @@ class RequestRecord:
     end of its head. `handled`: seconds from there until the connection was done with the request; what a detached
     handler does later does not count. `reason`: why the connection ended with this request, None if it goes on.
     `fields`: name and value of the header fields that `HttpServer(recorded_fields=...)` names and the request has.
+    `refused`: why it was answered with 503 in place of its handler, None if it was not.
     """
 
     peer: str
@@ -34,6 +35,7 @@ class RequestRecord:
     handled: float
     reason: Reason | None
     fields: tuple[tuple[str, str], ...] = ()
+    refused: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)

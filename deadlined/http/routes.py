@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 from urllib.parse import unquote
 
-from .timeouts import Limits, Timeouts, keep_alive_line
+from .timeouts import INF, Limits, Timeouts, keep_alive_line
 
 # why a field cannot be overridden
 NOT_PER_ROUTE: Final = {
@@ -26,6 +26,7 @@ NOT_PER_ROUTE: Final = {
     "max_head": "it is checked before the path is known",
     "max_headers": "it is checked before the path is known",
     "max_requests": "it is for the whole connection",
+    "max_waiting": "it is for all requests of a process",
 }
 
 _TIMEOUTS: Final = tuple(field.name for field in fields(Timeouts))
@@ -38,8 +39,8 @@ PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in 
 @dataclass(frozen=True)
 class Route:
     """What holds for requests whose path is `path` or lies below it, and whose method is one of `methods`, empty for
-    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE. `observed`: the server's
-    observer is given records of them.
+    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE; `max_running` only as `inf`, for
+    requests that are handled at once and do not count. `observed`: the server's observer is given records of them.
 
     Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and a field that cannot
     be overridden.
@@ -61,6 +62,8 @@ class Route:
                 raise ValueError(f"{name} cannot be set for a route: {NOT_PER_ROUTE[name]}")
             if name not in PER_ROUTE:
                 raise ValueError(f"{name} is neither a timeout nor a limit")
+        if self.overrides.get("max_running", INF) != INF:
+            raise ValueError("max_running can only be off for a route: a number is for all requests of a process")
         self.applied(Timeouts(), Limits())
 
     def applied(self, timeouts: Timeouts, limits: Limits) -> Choice:

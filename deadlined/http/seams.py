@@ -15,7 +15,7 @@ from .draining import Draining
 from .errors import BadRequest
 from .output import Output, OutputOwner
 from .policy import Rule
-from .state import Phase, Reason
+from .state import Phase, Reason, Refusal
 from .timeouts import Limits
 from .wire import RequestParser
 
@@ -155,6 +155,8 @@ class ExchangeHost(OutputOwner):
     ws_compression: bool
     # when the connection becomes too old for anything new
     close_after: float
+    # why the current request was refused, for its record; None unless it was
+    refusal: Refusal | None
 
     def enter(self, phase: Phase, deadline: float) -> None:
         """Record that the connection is in `phase` and that its deadline is `deadline`. Arms nothing."""

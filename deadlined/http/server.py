@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, Final
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
 from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, within
 from ..runtime.forking import Inherited
+from .admission import Admission
 from .base import ConnectionBase
 from .connection import Connection
 from .counts import Counts, HttpStatistics
@@ -29,7 +29,7 @@ from .reporting import report
 from .routes import Route
 from .settings import Handler, Respond, Settings
 from .state import Phase, Reason
-from .survey import Survey
+from .survey import Survey, statistics_of
 from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import Worker
@@ -62,8 +62,12 @@ class HttpServer(ConnectionOwner):
     task; if None, the handler does. It must not wait, and must not raise.
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.
+    `limits.max_running` requests are handled at once. Others wait, first come first served, for
+    `timeouts.request_queue` at most, and are answered with 503 then. One is handled until the handler has returned, or
+    has upgraded its connection. What a Responder answers is not limited. `before_wait(exchange)` is called for each
+    request that must wait, and may set its deadlines; it must not raise.
     `raw`: connections are another protocol's from their first byte. The handler is called once for each, before a byte
-    is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted or recorded.
+    is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted, limited or recorded.
     """
 
     def __init__(
@@ -81,9 +85,11 @@ class HttpServer(ConnectionOwner):
         ws_compression: bool = True,
         on_cut: Callable[[], object] | None = None,
         respond: Respond | None = None,
+        before_wait: Callable[[Exchange], object] | None = None,
         raw: bool = False,
     ) -> None:
         self._host: Final = current_host()
+        self._admission: Final = Admission(self._host.clock, limits or Limits())
         self._drain: Final = Drain()
         self._counts: Final = Counts()
         self._settings = Settings(
@@ -101,10 +107,12 @@ class HttpServer(ConnectionOwner):
             ws_compression=ws_compression,
             drain=self._drain,
             counts=self._counts,
+            admission=self._admission,
+            before_wait=before_wait,
+            raw=raw,
         )
         self._dates: Final = DateLine(self._host.clock)
         self._on_cut: Final = on_cut
-        self._raw: Final = raw
         self._pool: WorkerPool | None = None
         self._connections: set[ConnectionBase] = set()
         self._background = 0
@@ -148,18 +156,14 @@ class HttpServer(ConnectionOwner):
         )
         for connection in self._connections:
             connection.configure(self._settings)
+        self._admission.configure(self._settings.limits)
 
     @property
     def draining(self) -> bool:
         """True once `shutdown` was called."""
         return self._drain.began.is_set()
 
-    async def serve(
-        self,
-        listeners: Iterable[Listener],
-        *,
-        task_status: Any = None,
-    ) -> None:
+    async def serve(self, listeners: Iterable[Listener], *, task_status: Any = None) -> None:
         """Serve until `shutdown`, and then until all connections and handlers are done or the drain's deadline has cut
         them.
 
@@ -205,6 +209,7 @@ class HttpServer(ConnectionOwner):
             raise ValueError("reuse_grace must not be NaN")
         now = self._host.clock.now()
         if self._drain.begin(now + self.timeouts.drain, reuse_grace):
+            self._admission.end_waits((now + self._drain.until) / 2)
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):
                 connection.drain(now)
@@ -254,22 +259,7 @@ class HttpServer(ConnectionOwner):
         if survey is None:
             survey = self.survey()
             survey.advance(survey.left)
-        counts = self._counts
-        return HttpStatistics(
-            open=sum(survey.phases.values()),
-            phases=Counter(survey.phases),
-            background=self._background,
-            accepted=counts.accepted,
-            requests=counts.handled,
-            reasons=Counter(counts.reasons),
-            worst_lateness=counts.worst_lateness,
-            answered=counts.requests(),
-            durations=counts.durations.snapshot(),
-            expired=dict(counts.expired),
-            lateness=counts.lateness.snapshot(),
-            received=survey.received,
-            sent=survey.sent,
-        )
+        return statistics_of(self._counts, survey, self._background, self._admission)
 
     # implements ConnectionOwner: called by the connections
 
@@ -388,7 +378,7 @@ class HttpServer(ConnectionOwner):
     def _begin(self, conn: Conn) -> None:
         """Start a connection on an accepted `conn`."""
         self._counts.accepted += 1
-        connection = new_connection(self._raw, self._settings, conn, self._counts.accepted, self, self._dates)
+        connection = new_connection(self._settings, conn, self._counts.accepted, self, self._dates)
         self._connections.add(connection)
         connection.start()
         if self.draining:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 from ..poll import Clock
 from ..runtime import Host
+from .admission import Admission
+from .admitting import AdmittingHandler
 from .counts import Counts
 from .draining import Drain
 from .exchange import Exchange
 from .records import Observer
 from .routes import Route, Routes
 from .seams import Responder
-from .timeouts import Limits, Timeouts, keep_alive_line
+from .timeouts import INF, Limits, Timeouts, keep_alive_line
 from .wire import HeadParser
 
 Handler = Callable[[Exchange], Awaitable[object]]
@@ -25,8 +27,9 @@ Respond = Callable[[Exchange], Responder | None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of a server. `respond` is asked before `handler`, unless it is None. `overrides` are for some
-    requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
+    """The options of a server. `serve` is `handler`, or what lets its requests wait for their turn if their number is
+    limited; `before_wait` is called for those. `respond` is asked before it, unless it is None. `overrides` are for
+    some requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
     `ssl_context` is None for plain HTTP, `observer` None for no observer. `recorded_fields` are names of header fields,
     in lower case. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off.
 
@@ -49,12 +52,21 @@ class Settings:
     drain: Drain
     # what the connections count
     counts: Counts
+    # how many requests are handled at once
+    admission: Admission
+    before_wait: Callable[[Exchange], object] | None
+    # connections are another protocol's
+    raw: bool
+    serve: Handler = field(init=False)
     routes: Routes | None = field(init=False)
     keep_alive_line: bytes = field(init=False)
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
         routes = Routes(self.overrides, self.timeouts, self.limits) if self.overrides else None
+        is_limited = self.limits.max_running < INF and not self.raw
+        serve = AdmittingHandler(self.handler, self.admission, self.before_wait) if is_limited else self.handler
+        object.__setattr__(self, "serve", serve)
         object.__setattr__(self, "routes", routes)
         object.__setattr__(self, "clock", self.loop.clock)
         object.__setattr__(self, "keep_alive_line", keep_alive_line(self.timeouts))

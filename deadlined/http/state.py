@@ -58,6 +58,14 @@ class Reason(StrEnum):
     DONE = "done"
 
 
+class Refusal(StrEnum):
+    """Why a request was answered with 503 in place of its handler. Logs and metrics use these names."""
+
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    CLIENT_LEFT = "client_left"
+
+
 # States of a connection, in this order: in CLOSING and CLOSED no further request is served.
 HANDSHAKE: Final = 0  # the TLS handshake is under way
 HEAD: Final = 1  # waits for a head: all of it on a new connection, the rest of it on one that was idle

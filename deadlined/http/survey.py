@@ -14,12 +14,14 @@ Nothing here waits: the caller lets other tasks run between two pieces.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from ..poll import Clock
+from .admission import Admission
 from .base import ConnectionBase
-from .counts import Counts
+from .counts import Counts, HttpStatistics
 from .records import ConnectionInfo
 from .state import CLOSED, Phase
 
@@ -104,6 +106,26 @@ class Survey:
 
     def _is_wanted(self, connection: ConnectionBase) -> bool:
         return connection.state != CLOSED and (self._phase is None or connection.phase is self._phase)
+
+
+def statistics_of(counts: Counts, survey: Survey, background: int, admission: Admission) -> HttpStatistics:
+    """Return a snapshot of what a server has counted. `survey` must have visited all its connections."""
+    return HttpStatistics(
+        open=sum(survey.phases.values()),
+        phases=Counter(survey.phases),
+        background=background,
+        accepted=counts.accepted,
+        requests=counts.handled,
+        reasons=Counter(counts.reasons),
+        worst_lateness=counts.worst_lateness,
+        answered=counts.requests(),
+        durations=counts.durations.snapshot(),
+        expired=dict(counts.expired),
+        lateness=counts.lateness.snapshot(),
+        received=survey.received,
+        sent=survey.sent,
+        admission=admission.statistics(),
+    )
 
 
 def _rank_of(connection: ConnectionBase, sort: str) -> float:

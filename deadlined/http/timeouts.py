@@ -39,6 +39,9 @@ class Timeouts:
     idle: float = 75.0
     # from the end of the head until the handler has returned; off, because only the application knows a bound
     handler: float = INF
+    # from when a request must wait for its turn, because `Limits.max_running` are handled, until it is answered with
+    # 503. What waits longer than that is most often asked again, or not wanted any more
+    request_queue: float = 5.0
     # from accept; responses after it say `Connection: close`. Off; useful where load is balanced by connection
     connection_age: float = INF
     # from the start of a shutdown until the connections that are left are reset; Kubernetes'
@@ -80,6 +83,11 @@ class Limits:
     max_body: float = INF
     # requests of one connection; the response to the last one says `Connection: close`. Off
     max_requests: float = INF
+    # requests that are handled at once, by all connections together; more wait for `request_queue`. Off, because only
+    # the application knows a bound
+    max_running: float = INF
+    # requests that wait at most; more are answered with 503 at once. Each holds a connection and a task, some 20 KB
+    max_waiting: float = 1000
     # bytes of a websocket's message, after it was inflated; closed with 1009 beyond. The 16 MiB of uvicorn
     max_message: float = 16 * 1024 * 1024
     # bytes of one frame of it

@@ -68,6 +68,9 @@ class UpgradedConnection(WaitingConnection):
         self.unwatch_peer()
         self._advance(PROTOCOL_SWITCHED)
         self._upgraded = protocol
+        if self._exchange is not None:
+            # what follows is a session, which the limit of requests would let nobody else have
+            self.settings.admission.leave(self._exchange)
         self.conn.set_read_deadline(INF)
         if head:
             self.output.append(head)

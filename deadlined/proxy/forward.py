@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ..http import Disconnected, Exchange, Responder, ResponseCut, problem, request_head
+from ..http import Disconnected, Exchange, Responder, ResponseCut, answer_problem, request_head
 from ..timing import sleep
 from .attempt import Attempt
 from .errors import PAUSE, Failure, Overloaded, UpstreamError, may_repeat
@@ -22,9 +22,6 @@ from .shared import Shared
 from .upstream import Upstream
 
 _log: Final = logging.getLogger("deadlined.proxy")
-
-# seconds after which a client that got 503 is asked to come again
-_RETRY_AFTER: Final = b"5"
 
 
 class Forwarder(Responder):
@@ -136,15 +133,11 @@ class Forwarder(Responder):
 
     async def _answer(self, status: int, reason: str, detail: str) -> None:
         """Answer in the proxy's own name. `reason` and `detail` are only for a failure."""
-        exchange = self._exchange
-        body = b"" if status == 200 else problem(status, reason, detail)
-        fields = [(b"content-length", b"%d" % len(body))]
-        if body:
-            fields.append((b"content-type", b"application/problem+json"))
-        if status == 503:
-            fields.append((b"retry-after", _RETRY_AFTER))
+        if status != 200:
+            await answer_problem(self._exchange, status, reason, detail)
+            return
         try:
-            exchange.start(status, fields)
-            await exchange.send(body, False)
+            self._exchange.start(status, [(b"content-length", b"0")])
+            await self._exchange.send(b"", False)
         except Disconnected:
             return

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..asgi.handler import Receive, Scope, Send
-from ..http import HttpServer
+from ..http import Exchange, HttpServer
 from ..http.settings import Handler
 from ..runtime import current_time, protected_from_interrupts
 from .config import ServeConfig
@@ -26,6 +26,9 @@ from .tracebacks import cut, last_error, place, shown
 
 class Application(Content):
     """The application of a configuration, or the live page if it names none. StartupError if it cannot be imported."""
+
+    # from `__aenter__` on
+    _handler: AsgiHandler
 
     def __init__(self, config: ServeConfig, log: Log) -> None:
         self._config = config
@@ -49,13 +52,14 @@ class Application(Content):
             if self._lifespan.error is not None:
                 hint.search(self._lifespan.error)
             self._ending = stack.pop_all()
-        return AsgiHandler(
+        self._handler = AsgiHandler(
             self._app,
             state,
             root_path=self._config.root_path,
             trusted_proxies=trusted_proxies(self._config),
             trust_deadline_headers=self._config.trust_deadline_headers,
         )
+        return self._handler
 
     @protected_from_interrupts
     async def __aexit__(
@@ -63,6 +67,10 @@ class Application(Content):
     ) -> bool | None:
         with self._ending:
             return await self._lifespan.__aexit__(kind, error, traceback)
+
+    def before_wait(self, exchange: Exchange) -> None:
+        """Apply the deadline headers of the request, if they are trusted."""
+        self._handler.before_wait(exchange)
 
     def served_by(self, server: HttpServer) -> None:
         """Let the live page show the connections of `server`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..http import HttpServer
+from ..http import Exchange, HttpServer
 from ..http.settings import Handler, Respond
 from .config import ServeConfig
 
@@ -44,6 +44,9 @@ class Content(ABC):
     def respond(self) -> Respond | None:
         """Return what answers requests without a task, if it can; None if nothing does."""
         return None
+
+    def before_wait(self, exchange: Exchange) -> None:  # noqa: B027, as above
+        """Set the deadlines of a request that must wait for its turn."""
 
     def configure(self, config: ServeConfig) -> None:  # noqa: B027, as above
         """Use what can change in a running process from now on."""

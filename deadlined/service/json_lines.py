@@ -73,6 +73,8 @@ class JsonLines:
         # most requests need not be asked
         if (more or record.status >= 500) and request_failed(record):
             begin = self._failed_request
+        if record.refused:
+            more = f', "refused": "{record.refused}"{more}'
         if record.fields:
             more += f', "fields": {json.dumps(dict(record.fields))}'
         return (

@@ -153,6 +153,7 @@ class Service:
             cancel_on_disconnect=self._config.cancel_on_disconnect,
             ws_compression=self._config.ws_compression,
             on_cut=garbage.note_cut,
+            before_wait=self._content.before_wait,
             raw=self._config.tcp,
         )
 

@@ -3,7 +3,7 @@ request."""
 
 from __future__ import annotations
 
-from ..http import RULES, ConnectionRecord, Reason, RequestRecord
+from ..http import RULES, ConnectionRecord, Reason, Refusal, RequestRecord
 from .figures import size_text, time_text
 from .severity import is_raw, is_silent, told_by_request
 from .style import Style, harmless, value_text
@@ -50,6 +50,13 @@ _WEBSOCKET_CUT = {
 }
 _WEBSOCKET_ENDED = {Reason.PROTOCOL_ERROR: "closed: not valid websocket frames or text"}
 
+# requests that got no turn
+_REFUSED = {
+    Refusal.QUEUE_FULL: "max_waiting: too many requests wait",
+    Refusal.QUEUE_TIMEOUT: "request_queue: no turn",
+    Refusal.CLIENT_LEFT: "client left before its turn",
+}
+
 # of raw connections
 _RAW_ENDED = {
     Reason.IDLE_TIMEOUT: "idle: no byte came from either end",
@@ -71,6 +78,8 @@ def request_text(record: RequestRecord, style: Style) -> str:
         f"  {time_text(record.handled):>{_FIGURE}}  {size_text(record.sent):>{_FIGURE}}"
     )
     why = "" if record.reason is None else _why(record.reason, record.handled, websocket=status == 101)
+    if record.refused is not None:
+        why = _REFUSED[record.refused]
     fields = "".join(f"  {style.paint('dim', f'{name}=')}{value_text(value)}" for name, value in record.fields)
     return (f"{line}  {style.paint('warn', why)}" if why else line) + fields
 

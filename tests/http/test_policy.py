@@ -56,8 +56,8 @@ CODES = {"read": 1008, "body_grace": 1008, "handler": 1011, "connection_age": 10
 
 def test_the_table_has_a_rule_for_each_timeout_that_ends_a_connection() -> None:
     timeouts = {field.name for field in fields(Timeouts) if not field.name.endswith("_rate")}
-    # after `ws_ping` the peer is sent a ping
-    assert set(RULES) == set(TABLE) == timeouts - {"ws_ping"}
+    # after `ws_ping` the peer is sent a ping, and what waits for `request_queue` is answered
+    assert set(RULES) == set(TABLE) == timeouts - {"ws_ping", "request_queue"}
 
 
 def test_each_code_of_a_close_is_as_designed() -> None:
@@ -272,6 +272,7 @@ DEFAULTS = {
     "write": INF,
     "idle": 75.0,
     "handler": INF,
+    "request_queue": 5.0,
     "connection_age": INF,
     "drain": 30.0,
     "ws_ping": 20.0,
@@ -290,6 +291,8 @@ def test_the_limits_defaults_are_as_designed() -> None:
         "max_headers": 100,
         "max_body": INF,
         "max_requests": INF,
+        "max_running": INF,
+        "max_waiting": 1000,
         "max_message": 16 * 1024 * 1024,
         "max_frame": 16 * 1024 * 1024,
     }

@@ -119,7 +119,8 @@ def test_what_passes_before_the_path_is_known_cannot_be_overridden(name: str) ->
 
 @pytest.mark.parametrize("name", PER_ROUTE)
 def test_all_else_can_be_overridden(name: str) -> None:
-    assert Routes([route("/", **{name: 5})], Timeouts(), Limits()).choose("GET", b"/") is not None
+    value = math.inf if name == "max_running" else 5
+    assert Routes([route("/", **{name: value})], Timeouts(), Limits()).choose("GET", b"/") is not None
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,7 @@ def test_all_else_can_be_overridden(name: str) -> None:
         (lambda: route("upload"), "'upload' is not a path for a route"),
         (lambda: route("/a?b"), "'/a\\?b' is not a path for a route"),
         (lambda: route("/", "get"), "'get' is not a method: write it in capitals"),
+        (lambda: route("/", max_running=5), "max_running can only be off for a route"),
         (lambda: route("/", idel=1), "idel is neither a timeout nor a limit"),
         (lambda: route("/", handler=-1), "handler must be 0 or more"),
         (lambda: route("/", handler=math.nan), "handler must be 0 or more"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deadlined.http import ConnectionRecord, Phase, Reason, RequestRecord
+from deadlined.http import ConnectionRecord, Phase, Reason, Refusal, RequestRecord
 from deadlined.service.access import DELAY, MANY, AccessLog, FailureLog
 from deadlined.service.entries import Layout
 from deadlined.service.json_lines import JsonLines
@@ -109,6 +109,11 @@ def test_header_fields_are_an_object_whatever_is_in_them(value: str) -> None:
     assert "fields" not in line_of(REQUEST)
 
 
+def test_a_request_that_got_no_turn_says_why() -> None:
+    assert line_of(changed(status=503, refused=Refusal.QUEUE_TIMEOUT))["refused"] == "queue_timeout"
+    assert "refused" not in line_of(REQUEST)
+
+
 def test_a_connection_is_a_line() -> None:
     assert line_of(CONNECTION) == SAME | {
         "process": os.getpid(),
@@ -177,7 +182,8 @@ def test_nothing_that_a_client_sends_can_make_a_line_of_its_own(text: str) -> No
 def test_the_document_names_every_field_in_its_order() -> None:
     document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     first = re.findall(r"^\| `(\w+)` \|", document[document.index("| field |") :], re.MULTILINE)[:6]
-    for record in (changed(reason=Reason.DONE, fields=(("referer", "x"),)), CONNECTION):
+    request = changed(reason=Reason.DONE, refused=Refusal.QUEUE_FULL, fields=(("referer", "x"),))
+    for record in (request, CONNECTION):
         line = json.loads(lines_of(record))
         (row,) = re.findall(rf"^\| `{line['event']}` \| (.*) \|$", document, re.MULTILINE)
         assert list(line) == [*first, *re.findall(r"`(\w+)`", row)]

@@ -149,7 +149,7 @@ def counters(number: int = 0, **changes: Any) -> Counters:
     table = {"idle": number}
     fields: dict[str, Any] = dict.fromkeys(("accepted", "received", "sent", "fired", "resets", "stalls"), number)
     fields |= {"closed": table, "expired": table, "requests": {"GET": {"200": number}}, "cpu": float(number)}
-    fields |= {"retries": number, "overloaded": number}
+    fields |= {"retries": number, "overloaded": number, "refused": {"queue_full": number}}
     fields["upstreams"] = {"unix:/a": UpstreamCounters(tries=number, connects=number, failures={"reset": number})}
     return Counters(**fields | {"durations": histogram, "lateness": histogram} | changes)
 
@@ -167,6 +167,8 @@ def gauges(open_: int = 0) -> Gauges:
         took=0.0,
         upstreams={"unix:/a": UpstreamGauges(active=open_, idle=open_, up=True)},
         waiting=open_,
+        running=open_,
+        queued=open_,
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from deadlined import Conn, open_tcp_listeners
-from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Timeouts
+from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Route, Timeouts
 from deadlined.http.settings import Respond
 from tests.support.conformance import Loop, Running, Tasks
 from tests.support.http import OFF, Client, dialed
@@ -73,12 +73,15 @@ async def site_of(
     respond: Respond | None = None,
     raw: bool = False,
     ssl_context: ssl.SSLContext | None = None,
+    routes: Sequence[Route] = (),
+    cancel_on_disconnect: bool = True,
+    before_wait: Callable[[Exchange], object] | None = None,
     **timeouts: float,
 ) -> AsyncIterator[tuple[Site, Tasks]]:
     """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test.
 
     `respond`: who is asked before `handle`. `send_buffer`: bytes that the kernel takes for a client that does not
-    read, about. `raw`, `ssl_context` as for `HttpServer`.
+    read, about. The others as for `HttpServer`.
     """
     scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
@@ -96,6 +99,9 @@ async def site_of(
         parser=Choice.name,
         raw=raw,
         respond=respond,
+        routes=routes,
+        cancel_on_disconnect=cancel_on_disconnect,
+        before_wait=before_wait,
     )
     async with loop.tasks() as tasks:
         site.serving = tasks.start(site.server.serve, [listener])

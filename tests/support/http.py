@@ -44,6 +44,7 @@ OFF = {
     "body_grace": math.inf,
     "write_grace": math.inf,
     "idle": math.inf,
+    "request_queue": math.inf,
     "drain": math.inf,
     "ws_ping": math.inf,
     "ws_pong": math.inf,

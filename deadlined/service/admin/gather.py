@@ -107,6 +107,7 @@ class Serving:
             },
             retries=proxied.retries,
             overloaded=proxied.overloaded,
+            refused={} if found.admission is None else {why.value: n for why, n in found.admission.refused.items()},
         )
 
     def _gauges(self, found: HttpStatistics, proxied: ProxyStatistics, work: Pieces) -> Gauges:
@@ -126,6 +127,8 @@ class Serving:
                 for one in proxied.upstreams
             },
             waiting=proxied.waiting,
+            running=0 if found.admission is None else found.admission.running,
+            queued=0 if found.admission is None else found.admission.waiting,
         )
 
 

@@ -63,6 +63,8 @@ class Exposition(Collector):
             gauges = [worker.answer.gauges for worker in self._picture.workers if worker.up and worker.answer]
             yield from _state(gauges)
             yield from _process(totals, gauges)
+            if totals.refused:
+                yield from _turns(totals, gauges)
             if totals.upstreams:
                 yield from _upstreams(totals, gauges)
 
@@ -157,6 +159,16 @@ def _process(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
     yield _gauge("process_resident_memory_bytes", "Resident memory of the processes that serve.", resident)
     files = sum(one.open_files for one in gauges)
     yield _gauge("process_open_fds", "Open file descriptors of the processes that serve.", files)
+
+
+def _turns(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:
+    """Make the metrics of a limit of requests."""
+    running = sum(one.running for one in gauges)
+    yield _gauge("deadlined_requests_running", "Requests that are handled, of which there are --max-running.", running)
+    waiting = sum(one.queued for one in gauges)
+    yield _gauge("deadlined_requests_waiting", "Requests that wait for their turn to be handled.", waiting)
+    text = "Requests that were answered with 503 because they got no turn, by reason."
+    yield _counters("deadlined_requests_refused", text, "reason", totals.refused)
 
 
 def _upstreams(totals: Counters, gauges: list[Gauges]) -> Iterator[Metric]:

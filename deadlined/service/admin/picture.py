@@ -44,7 +44,8 @@ class UpstreamGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """Totals of one or more processes since their start: none ever gets smaller. `cpu` is in seconds. `upstreams`: by
-    their addresses, of a proxy; `retries` and `overloaded`: requests that it has sent once more, and refused."""
+    their addresses, of a proxy; `retries` and `overloaded`: requests that it has sent once more, and refused.
+    `refused`: requests that got no turn, by why; empty unless the number of running ones is limited."""
 
     accepted: int
     closed: dict[str, int]
@@ -61,12 +62,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: dict[str, UpstreamCounters] = {}
     retries: int = 0
     overloaded: int = 0
+    refused: dict[str, int] = {}
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
     `took`: seconds of processor time for counting all this. `upstreams`: by their addresses, of a proxy; `waiting`:
-    requests that wait for one."""
+    requests that wait for one. `running`, `queued`: requests that are handled and that wait for their turn, if their
+    number is limited."""
 
     phases: dict[str, int]
     background: int
@@ -78,6 +81,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     took: float
     upstreams: dict[str, UpstreamGauges] = {}
     waiting: int = 0
+    running: int = 0
+    queued: int = 0
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +183,7 @@ def add(*counters: Counters | None) -> Counters | None:
         upstreams=_upstreams([one.upstreams for one in found]),
         retries=sum(one.retries for one in found),
         overloaded=sum(one.overloaded for one in found),
+        refused=sums(one.refused for one in found),
     )
 
 

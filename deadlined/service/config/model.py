@@ -60,8 +60,14 @@ PARTS: Final = {
     "proxy_limits": Part(ProxyLimits, UPSTREAM, (PROXY, RUN)),
 }
 
-# the settings of PARTS that are of no use without an application, because a proxy does not read websockets
-OF_APPLICATIONS: Final = frozenset({"ws_ping", "ws_pong", "ws_close", "max_message", "max_frame"})
+# the settings of PARTS that are of no use without an application: a proxy does not read websockets, and has a queue for
+# each upstream
+OF_APPLICATIONS: Final = frozenset(
+    {
+        *("ws_ping", "ws_pong", "ws_close", "max_message", "max_frame"),
+        *("request_queue", "max_running", "max_waiting"),
+    }
+)
 
 
 def about(group: str, help_: str, *commands: str, **more: Any) -> msgspec.Meta:
@@ -386,6 +392,7 @@ HELP = {
     "write": "Time for the whole response, from the end of the request's head.",
     "idle": "Time that a connection may wait for the next request, or be silent after an upgrade and with --tcp.",
     "handler": "Time for the application, or the upstream; then it is cancelled and the response is 504.",
+    "request_queue": "Time that a request may wait while --max-running are handled; then the response is 503.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
     "ws_ping": "Silence of a websocket's client after which it is sent a ping.",
@@ -402,6 +409,8 @@ HELP = {
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",
     "max_requests": "Requests after which a connection is closed.",
+    "max_running": "Requests that the application handles at once, in each process; others wait.",
+    "max_waiting": "Requests that wait at most; more are answered with 503 at once.",
     "max_message": "Bytes of a websocket's message, inflated; more close it with 1009.",
     "max_frame": "Bytes of one frame of such a message.",
 }

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
+from trio.testing import MockClock
 
-from deadlined.http import Phase, Reason
+from deadlined.http import Exchange, Limits, Phase, Reason
 from deadlined.http.counts import METHODS, OTHER
+from deadlined.runtime import current_host
+from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture, UpstreamGauges
 from tests.support.admin import BUILD, answer, checked_by_promtool, counters, picture, samples
+from tests.support.http import GET, only, serving
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -119,9 +124,34 @@ def test_the_help_of_what_is_counted_at_upstreams_holds_for_raw_connections() ->
 
 
 def test_without_a_proxy_there_is_nothing_of_upstreams() -> None:
-    serving = answer(3)
-    serving.counters.upstreams.clear()
-    assert "upstream" not in rendered(picture(serving)).decode()
+    one = answer(3)
+    one.counters.upstreams.clear()
+    assert "upstream" not in rendered(picture(one)).decode()
+
+
+def test_requests_that_run_wait_and_were_refused_are_summed() -> None:
+    found = samples(rendered(picture(answer(3, open_=5), answer(4, open_=6), retired=counters(10))))
+    assert (found["deadlined_requests_running"], found["deadlined_requests_waiting"]) == (11, 11)
+    assert found['deadlined_requests_refused_total{reason="queue_full"}'] == 17
+
+
+async def test_a_process_tells_what_its_limit_of_requests_does(autojump_clock: MockClock) -> None:
+    async def held(_: Exchange) -> None:
+        await trio.sleep_forever()
+
+    async with serving(held, only(request_queue=0), Limits(max_running=1)) as site:
+        await (await site.connect()).send(GET)
+        await trio.sleep(1)
+        assert (await (await site.connect()).get()).status == 503
+        found = Serving(site.server, current_host().poller, lambda: 0).last_answer(1)
+    assert (found.gauges.running, found.gauges.queued) == (1, 0)
+    assert found.counters.refused == {"queue_full": 0, "queue_timeout": 1, "client_left": 0}
+
+
+def test_without_a_limit_of_requests_there_is_nothing_of_turns() -> None:
+    one = answer(3)
+    one.counters.refused.clear()
+    assert not re.search("requests_(running|waiting|refused)", rendered(picture(one)).decode())
 
 
 def test_one_that_did_not_answer_is_down_and_no_counter_goes_back() -> None:
