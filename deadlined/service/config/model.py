@@ -44,7 +44,6 @@ GROUPS = (LISTEN, APPLICATION, UPSTREAM, DEADLINES, LIMITS, TLS, PROCESSES, ADMI
 LIFESPANS = ("auto", "on", "off")
 
 
-
 class Part(NamedTuple):
     """The class of a field of `ServeConfig` whose own fields are settings, their group, and their commands."""
 
