@@ -105,6 +105,14 @@ class Group:
         """Cancel all tasks of the group. The caller is the block, which must not wait for anything after this."""
         raise NotImplementedError
 
+    def shield(self) -> None:
+        """Let no cancellation from around the block reach the block and the tasks of the group from now on.
+
+        Trio cancels everything below a scope, at each wait. Asyncio cancels a task, once: there is nothing to hold
+        back, and the task of the block gets that cancellation, as it gets Ctrl-C on trio.
+        """
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class RuntimeStatistics:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from deadlined import Conn, Ticker, Timer, after_func, current_time, open_tcp_stream, open_udp, sleep, statistics
-from deadlined.runtime import Event, checkpoint
+from deadlined.runtime import Event, checkpoint, open_group
 from tests.conformance.test_deadlines import clog_on
 from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each_loop
 from tests.support.net import LOCALHOST, full_listener, local_listener, receive_exactly, tcp_pair, unix_pair
@@ -331,3 +331,42 @@ async def test_a_dial_is_cancelled_at_any_step(loop: Loop) -> None:
                     await dialing.wait()
                     if dialing.result is not None:
                         dialing.result.close()
+
+
+@on_each_loop
+async def test_a_shielded_group_hides_its_tasks_from_a_cancellation_around_it_until_it_is_cancelled(loop: Loop) -> None:
+    release, done, cancelled = Event(), Event(), Event()
+
+    async def works() -> None:
+        await release.wait()
+        done.set()
+
+    async def waits_for_ever() -> None:
+        try:
+            await loop.forever()
+        finally:
+            cancelled.set()
+
+    async def block() -> None:
+        async with open_group() as group:
+            group.shield()
+            group.start_soon(works)
+            group.start_soon(waits_for_ever)
+            # the task of asyncio that is cancelled gets it; of trio, nobody does
+            while not done.is_set():
+                try:
+                    await done.wait()
+                except asyncio.CancelledError:
+                    assert not loop.is_trio
+            assert not cancelled.is_set()
+            group.cancel()
+
+    async with loop.tasks() as tasks:
+        running = tasks.start(block)
+        await loop.settle()
+        running.cancel()
+        await loop.settle()
+        assert running.pending
+        release.set()
+        await running.wait()
+        assert cancelled.is_set()

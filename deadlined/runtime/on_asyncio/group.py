@@ -40,6 +40,9 @@ class AsyncioGroup(Group):
         for task in self._tasks:
             task.cancel()
 
+    def shield(self) -> None:
+        return None
+
 
 async def _run(function: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
     # create_task takes coroutines only, and compiled functions may return other awaitables

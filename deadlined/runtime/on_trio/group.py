@@ -33,3 +33,7 @@ class TrioGroup(Group):
     def cancel(self) -> None:
         assert self._nursery is not None
         self._nursery.cancel_scope.cancel()
+
+    def shield(self) -> None:
+        assert self._nursery is not None
+        self._nursery.cancel_scope.shield = True
