@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from .handler import App, AsgiHandler, DeadlinesExtension, check_root_path
 from .lifespan import Lifespan, LifespanFailed
+from .server import AsgiServer, ServerOptions, serve
 
 __all__ = [
     "App",
     "AsgiHandler",
+    "AsgiServer",
     "DeadlinesExtension",
     "Lifespan",
     "LifespanFailed",
+    "ServerOptions",
     "check_root_path",
+    "serve",
 ]

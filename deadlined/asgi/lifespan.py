@@ -12,6 +12,9 @@ from .handler import App, Message
 
 _log = logging.getLogger("deadlined.asgi")
 
+# seconds that an application's shutdown may take even if the drain before it has used up its time
+LEAST_GRACE = 1.0
+
 # seconds between two looks at a deadline that may move
 _INTERVAL = 0.05
 
@@ -30,7 +33,8 @@ class Lifespan:
     requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
     unless `shut_down` has done that; then it is cancelled.
 
-    `error` is what the application raised before it had started, None if nothing.
+    `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
+    if nothing.
     """
 
     def __init__(self, app: App, grace: float = 5.0, *, required: bool = False) -> None:
@@ -38,7 +42,7 @@ class Lifespan:
         self.grace = grace
         self._required = required
         self.error: BaseException | None = None
-        self._state: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
         self._group: Group | None = None
         # what the application receives next
         self._next = ["lifespan.startup", "lifespan.shutdown"]
@@ -65,7 +69,7 @@ class Lifespan:
         if self._failure is not None:
             await self._cancel(group, None)
             raise LifespanFailed(self._failure) from self.error
-        return self._state
+        return self.state
 
     @protected_from_interrupts
     async def __aexit__(
@@ -83,15 +87,16 @@ class Lifespan:
             return None
         return await self._cancel(self._group, error)
 
-    async def shut_down(self, deadline: Callable[[], float]) -> None:
-        """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move.
-        Call it in the block, once; it does nothing if the application has not started. Does not cancel it."""
+    async def shut_down(self, deadline: Callable[[], float], least: float = 0.0) -> None:
+        """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move,
+        but not in the first `least` seconds. Call it in the block, once; it does nothing if the application has not
+        started. Does not cancel it."""
         if not self._complete or self._shutdown.is_set():
             return
         self._shutdown.set()
         begun = current_time()
-        while not await self._stopped.wait_until(min(deadline(), current_time() + _INTERVAL)):
-            if (ends := deadline()) <= current_time():
+        while not await self._stopped.wait_until(min(max(deadline(), begun + least), current_time() + _INTERVAL)):
+            if (ends := max(deadline(), begun + least)) <= current_time():
                 seconds = round(ends - begun, 3)
                 _log.error("the application did not finish its lifespan shutdown within %g s", seconds)
                 return
@@ -103,7 +108,7 @@ class Lifespan:
         return await group.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _run(self) -> None:
-        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
         try:
             await self._app(scope, self._receive, self._send)
             self._note_return()

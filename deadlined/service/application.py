@@ -10,11 +10,12 @@ from types import TracebackType
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
 from ..asgi.handler import Receive, Scope, Send
+from ..asgi.lifespan import LEAST_GRACE
 from ..http import Exchange, HttpServer
 from ..http.settings import Handler
-from ..runtime import current_time, protected_from_interrupts
+from ..runtime import protected_from_interrupts
 from .config import ServeConfig
-from .content import LEAST_GRACE, Content, trusted_proxies
+from .content import Content, trusted_proxies
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .hints import LoopHint, hinting
 from .loading import load_app
@@ -78,8 +79,7 @@ class Application(Content):
 
     async def close(self, deadline: Callable[[], float]) -> None:
         """End the application's lifespan."""
-        least = current_time() + LEAST_GRACE
-        await self._lifespan.shut_down(lambda: max(deadline(), least))
+        await self._lifespan.shut_down(deadline, LEAST_GRACE)
 
 
 async def _without_lifespan(scope: Scope, receive: Receive, send: Send) -> None:

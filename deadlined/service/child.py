@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 
+from ..asgi.lifespan import LEAST_GRACE
 from ..runtime import current_time
 from ..timing import sleep
 from .backoff import Backoff
-from .content import LEAST_GRACE
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .last_resort import before_exit, forget
 from .logs import Log

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ..http.forwarded import TrustedProxies
     from ..proxy import ProxyStatistics
 
-# seconds that the end of a content may take even if the drain has used up its time
-LEAST_GRACE = 1.0
-
 
 class Content(ABC):
     """What is served: `async with content as handler`, once, in a run. An abstract base class. The block raises

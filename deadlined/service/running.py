@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
@@ -201,7 +201,7 @@ class Service:
                         group.start_soon(link.follow, orders)
 
                 group.start_soon(self._content.attend)
-                await server.serve(listeners, task_status=_Status(started))
+                await server.serve(listeners, task_status=SimpleNamespace(started=started))
                 report.end()
                 await self._content.close(lambda: ends)
                 if link is not None:
@@ -304,14 +304,3 @@ class Service:
     def _last_reply(self, link: Link) -> bytes:
         """Return the last counts of a worker process; b"" if there is no admin listener."""
         return b"" if self._local is None else self._local.last_reply(link.number)
-
-
-class _Status:
-    """A `task_status` for `HttpServer.serve`, which calls `function()` once connections are accepted."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
-
-    def started(self, value: object = None) -> None:
-        """Called once by the server."""
-        self._function()

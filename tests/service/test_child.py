@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from deadlined.asgi.lifespan import LEAST_GRACE
 from deadlined.runtime import LOOPS, Event, current_time, open_group
 from deadlined.runtime import run as run_loop
 from deadlined.service.child import TRIES, Child
-from deadlined.service.content import LEAST_GRACE
 from deadlined.service.errors import StartupError
 from deadlined.service.place import Place, place_in
 from tests.service.guards import ending

@@ -1,0 +1,302 @@
+"""An ASGI application that is served in a program's own event loop.
+
+Facts      A program ends what runs in it by a cancellation. Trio cancels all tasks below a scope, and each of their
+           waits; asyncio one task, once.
+Hazard     A cancellation that reaches the requests cuts them. One that reaches the application's lifespan ends what the
+           requests still need.
+Answer     The server has a task of its own. From the end of the startup on no cancellation reaches it: the first one
+           begins the drain, the next one ends it. The lifespan is shut down after the drain.
+Cost       A task per server, and two groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from ssl import SSLContext
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+from ..http import REUSE_GRACE, HttpServer, Limits, Observer, Route, Timeouts
+from ..http.transport import server_address_of
+from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..runtime import Event, Group, current_time, open_group, protected_from_interrupts
+from .handler import App, AsgiHandler
+from .lifespan import LEAST_GRACE, Lifespan, LifespanFailed
+
+if TYPE_CHECKING:
+    # loaded only where proxies are trusted
+    from ..http.forwarded import TrustedProxies
+
+# the options that say where to listen, and those of the handler; all others are the HTTP server's
+_PLACE: Final = ("host", "port", "uds", "listeners")
+_HANDLER: Final = ("root_path", "trust_deadline_headers")
+
+
+class ServerOptions(TypedDict, total=False):
+    """The options of `AsgiServer` and `serve`, all by keyword. They mean what the same options of `deadlined serve` do.
+
+    Where to listen: `host` ("127.0.0.1"; an empty one is all interfaces) and `port` (8000; 0 lets the system choose);
+    or `uds`, the path of a unix socket; or `listeners`, which the server closes at its end.
+
+    Of the application: `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
+    whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `trust_deadline_headers`
+    (False).
+
+    Of the HTTP server, as `HttpServer` takes them: `timeouts`, `limits`, `routes`, `ssl_context`, `observer`, `parser`,
+    `cancel_on_disconnect`, `ws_compression`.
+    """
+
+    host: str
+    port: int
+    uds: str | Path
+    listeners: Iterable[Listener]
+    root_path: str
+    trusted_proxies: Iterable[str]
+    trust_deadline_headers: bool
+    timeouts: Timeouts
+    limits: Limits
+    routes: Iterable[Route]
+    ssl_context: SSLContext
+    observer: Observer
+    parser: str
+    cancel_on_disconnect: bool
+    ws_compression: bool
+
+
+class AsgiServer:
+    """`async with AsgiServer(app, port=0) as server`: serve `app` beside the block, in the running event loop.
+
+    The options are those of `ServerOptions`. The block begins when the application has started (`lifespan.startup`) and
+    connections are accepted; clients that connect earlier wait. Raises LifespanFailed if the application reports that
+    it cannot start, OSError if the address cannot be used, TypeError and ValueError for wrong options.
+
+    The end of the block drains, also if an error or a cancellation has ended it: requests that have begun are served,
+    for `timeouts.drain` seconds at most, which must not be `inf`; idle connections are closed; then the application
+    shuts down (`lifespan.shutdown`), in what is left of that time, or a second if that is more. A cancellation that
+    comes meanwhile ends the drain at once; on trio, where a scope cancels once, only Ctrl-C can. It is raised again at
+    the end. An application that ignores its own cancellation at the end of the drain holds the block up.
+
+    An error of the block passes unchanged. If the server fails, the block is cancelled, and an ExceptionGroup raised.
+    Signals, the standard streams, the configuration of logging and the garbage collector are left alone. Several
+    servers may run in one event loop. One object serves once.
+    """
+
+    def __init__(self, app: App, **options: Unpack[ServerOptions]) -> None:
+        rest: dict[str, Any] = dict(options)
+        if unknown := sorted(rest.keys() - ServerOptions.__annotations__):
+            raise TypeError(f"there is no option {unknown[0]!r}: choose of {', '.join(ServerOptions.__annotations__)}")
+        self._app = app
+        self._place = _taken(rest, _PLACE)
+        self._trusted_proxies: Iterable[str] = rest.pop("trusted_proxies", ())
+        self._of_handler = _taken(rest, _HANDLER)
+        self._of_http = rest
+        self._lifespan = Lifespan(app)
+        self._http: HttpServer | None = None
+        self._group: Group | None = None
+        self._addresses: tuple[tuple[str, int | None], ...] = ()
+        self._failure: LifespanFailed | None = None
+        # the application has started: no cancellation reaches the server any more
+        self._shielded = False
+        # connections are accepted, or will never be
+        self._begun = Event()
+        self._ended = Event()
+        # when the application must have shut down, absolute
+        self._ends = math.inf
+
+    @property
+    def http(self) -> HttpServer:
+        """The HTTP server: its statistics, its connections, and `configure`. RuntimeError before the block."""
+        if self._http is None:
+            raise RuntimeError("the server has not begun: enter it by `async with`")
+        return self._http
+
+    @property
+    def addresses(self) -> Sequence[tuple[str, int | None]]:
+        """Where it listens: host and port, or path and None of a unix socket. Empty before the block."""
+        return self._addresses
+
+    @property
+    def port(self) -> int:
+        """The first TCP port on which it listens. RuntimeError if there is none."""
+        for _, port in self._addresses:
+            if port is not None:
+                return port
+        raise RuntimeError("the server listens on no TCP port" if self._addresses else "the server has not begun")
+
+    def shutdown(self, reuse_grace: float = REUSE_GRACE) -> None:
+        """Begin the drain, without waiting for its end; `wait_closed` does. `reuse_grace` is how long idle connections
+        are kept, as in `HttpServer.shutdown`. Another call can only make that shorter. RuntimeError before the block.
+        """
+        http = self.http
+        if not http.draining:
+            self._ends = current_time() + http.timeouts.drain
+        http.shutdown(reuse_grace)
+
+    async def wait_closed(self) -> None:
+        """Wait until the drain has ended and the application has shut down. A checkpoint."""
+        await self._ended.wait()
+
+    # Ctrl-C comes where these wait: it must not leave the group open
+    @protected_from_interrupts
+    async def __aenter__(self) -> AsgiServer:
+        if self._group is not None:
+            raise RuntimeError("an AsgiServer serves once: make another one")
+        self._group = open_group()
+        self._http = self._made()
+        listeners = await _listen(**self._place)
+        self._addresses = tuple(filter(None, (server_address_of(each.socket.getsockname) for each in listeners)))
+        await self._group.__aenter__()
+        self._group.start_soon(self._run, listeners, self._http)
+        try:
+            await self._begun.wait()
+        except BaseException:
+            # `__aexit__` will not be called
+            await self._leave()
+            raise
+        if self._failure is not None:
+            await self._leave()
+            raise self._failure
+        return self
+
+    @protected_from_interrupts
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._leave()
+
+    def _made(self) -> HttpServer:
+        """Make the HTTP server. TypeError and ValueError for wrong options."""
+        handler = AsgiHandler(
+            self._app, self._lifespan.state, trusted_proxies=_proxies(self._trusted_proxies), **self._of_handler
+        )
+        http = HttpServer(handler, **self._of_http)
+        if http.timeouts.drain == math.inf:
+            raise ValueError(
+                "timeouts.drain is inf: the end of the server waits for it, so give it a number of seconds"
+            )
+        return http
+
+    async def _run(self, listeners: Sequence[Listener], http: HttpServer) -> None:
+        """Serve from the startup to the shutdown, in a task of its own."""
+        with ExitStack() as stack:
+            stack.callback(self._ended.set)
+            stack.callback(self._begun.set)
+            for listener in listeners:
+                stack.callback(listener.close)
+            async with open_group() as scope:
+                try:
+                    async with self._lifespan:
+                        scope.shield()
+                        self._shielded = True
+                        await self._serve(listeners, http)
+                except LifespanFailed as error:
+                    self._failure = error
+
+    async def _serve(self, listeners: Sequence[Listener], http: HttpServer) -> None:
+        await http.serve(listeners, task_status=SimpleNamespace(started=self._begun.set))
+        # `shutdown` of the HTTP server itself has set no end
+        self._ends = min(self._ends, current_time() + http.timeouts.drain)
+        await self._lifespan.shut_down(lambda: self._ends, LEAST_GRACE)
+
+    async def _leave(self) -> None:
+        """End the server, and leave the group. Raise what has interrupted that."""
+        assert self._group is not None
+        interruption = None
+        if not self._shielded:
+            self._group.cancel()
+        # after a startup, too, that has come to its end in spite of the cancellation
+        self.shutdown(reuse_grace=0.0)
+        async with open_group() as waiting:
+            waiting.shield()
+            while not self._ended.is_set():
+                try:
+                    await self._ended.wait()
+                except GeneratorExit:
+                    # the event loop is gone
+                    raise
+                except BaseException as error:
+                    interruption = error
+                    self._hurry()
+        # without the error of the block, which would come back in a group
+        await self._group.__aexit__(None, None, None)
+        if interruption is not None:
+            raise interruption
+
+    def _hurry(self) -> None:
+        """End the drain and the application's shutdown now, or the startup."""
+        assert self._group is not None
+        if self._shielded:
+            self._ends = min(self._ends, current_time())
+            self.http.cut()
+        else:
+            self._group.cancel()
+
+
+async def serve(
+    app: App,
+    *,
+    shutdown: Callable[[], Awaitable[object]] | None = None,
+    task_status: Any = None,
+    **options: Unpack[ServerOptions],
+) -> None:
+    """Serve `app` in the running event loop until this is cancelled, or until `await shutdown()` returns; then drain.
+
+    `shutdown` is a function, for example the `wait` of an event. `task_status.started` receives the `AsgiServer` once
+    connections are accepted: trio and anyio pass it when this is started with `start`. Everything else is as in `async
+    with AsgiServer(app, **options)`: the options (`ServerOptions`), the lifespan, the errors and the drain. Returns,
+    too, when `AsgiServer.shutdown` has ended the server.
+    """
+    if shutdown is not None and not callable(shutdown):
+        raise TypeError(f"shutdown must be a function to await, as event.wait is, not {type(shutdown).__name__}")
+    async with AsgiServer(app, **options) as server:
+        if task_status is not None:
+            task_status.started(server)
+        if shutdown is None:
+            await server.wait_closed()
+            return
+        async with open_group() as group:
+            group.start_soon(_shut_down_after, shutdown, server)
+            await server.wait_closed()
+            group.cancel()
+
+
+async def _shut_down_after(shutdown: Callable[[], Awaitable[object]], server: AsgiServer) -> None:
+    await shutdown()
+    server.shutdown()
+
+
+def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Take the options of these names out of `options`."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def _proxies(texts: Iterable[str]) -> TrustedProxies | None:
+    trusted = tuple(texts)
+    if not trusted:
+        return None
+    from ..http.forwarded import TrustedProxies
+
+    return TrustedProxies(trusted)
+
+
+async def _listen(
+    host: str | None = None,
+    port: int | None = None,
+    uds: str | Path | None = None,
+    listeners: Iterable[Listener] | None = None,
+) -> list[Listener]:
+    """Listen where the options say. ValueError if they say it in two ways, or `listeners` are none."""
+    ways = [host is not None or port is not None, uds is not None, listeners is not None]
+    if sum(ways) > 1:
+        raise ValueError("host and port, uds, and listeners are three ways to say where to listen: give one of them")
+    if listeners is not None:
+        found = list(listeners)
+        if not found:
+            raise ValueError("listeners is empty, so that nobody could connect: give at least one")
+        return found
+    if uds is not None:
+        return [await open_unix_listener(uds)]
+    return await open_tcp_listeners(8000 if port is None else port, host="127.0.0.1" if host is None else host or None)
