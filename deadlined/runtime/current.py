@@ -29,6 +29,11 @@ def _on_asyncio() -> ModuleType:
     return on_asyncio
 
 
+def event_loop_runs() -> bool:
+    """Return True if the caller runs in an event loop, of trio or asyncio."""
+    return trio_runs() or asyncio_runs()
+
+
 def current_host() -> Host:
     """Return the host of the event loop that runs in this thread; the first call in a loop starts its pump.
 

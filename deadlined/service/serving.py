@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import resource
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from ..http import head_parser
-from ..runtime import require_loop, run
+from ..runtime import event_loop_runs, require_loop, run
 from ..terminal import START
 from ..timing import after_func
 from . import validity
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
+    _require_main_thread()
     if problems := conflicts(config):
         raise StartupError("; ".join(problems), WRONG_ARGUMENTS)
     # before the application is imported: what it registers is called before, and may take long
@@ -91,6 +93,20 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
         details = {"exception": error.details} if error.details else {}
         log("startup failed", level="error", why=str(error), exit_code=error.exit_code, **details)
         raise
+
+
+def _require_main_thread() -> None:
+    """Raise RuntimeError where an event loop runs, or signals cannot be handled."""
+    if event_loop_runs():
+        raise RuntimeError(
+            "deadlined.service.serve runs an event loop of its own, and one runs here already: "
+            "await deadlined.asgi.serve(app) in that one"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            "deadlined.service.serve handles signals, which Python allows in the main thread only: "
+            "run deadlined.asgi.serve(app) in an event loop of this thread"
+        )
 
 
 def _load_websockets() -> None:

@@ -378,6 +378,14 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         about(RARE, "Meet deadlines within a fraction of a millisecond instead of one or two milliseconds (Linux)."),
     ] = False
 
+    def __post_init__(self) -> None:
+        # worker processes and a reload import it again
+        if not isinstance(self.app, str | None):
+            raise TypeError(
+                f"app must be a name, 'package.module:attribute', not an object of type {type(self.app).__name__}: "
+                "await deadlined.asgi.serve(app) serves an object"
+            )
+
 
 # the help of each field of PARTS
 HELP = {
