@@ -20,9 +20,7 @@ import signal
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import deadlined
-from deadlined.asgi import AsgiHandler
-from deadlined.http import HttpServer
+from deadlined.asgi import AsgiServer
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -72,12 +70,11 @@ async def never() -> None:
 
 async def serve(port: int) -> None:
     """Serve on the loopback interface, and print the port. SIGTERM and Ctrl-C begin the drain."""
-    listeners = await deadlined.open_tcp_listeners(port, host="127.0.0.1")
-    server = HttpServer(AsgiHandler(app))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.shutdown)
-    print(f"listening on http://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
-    await server.serve(listeners)
+    async with AsgiServer(app, port=port) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.shutdown)
+        print(f"listening on http://127.0.0.1:{server.port}", flush=True)
+        await server.wait_closed()
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from typing import Any
 import trio
 
 import deadlined
-from deadlined.asgi import AsgiHandler
-from deadlined.http import HttpServer, Timeouts
+from deadlined.asgi import AsgiServer
+from deadlined.http import Timeouts
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -59,11 +59,10 @@ async def answer(send: Send, text: str) -> None:
 
 async def serve(port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
     """Serve on the loopback interface until cancelled. The port goes to `task_status` and to stdout."""
-    listeners = await deadlined.open_tcp_listeners(port, host="127.0.0.1")
-    bound = listeners[0].socket.getsockname()[1]
-    print(f"listening on http://127.0.0.1:{bound}", flush=True)
-    task_status.started(bound)
-    await HttpServer(AsgiHandler(app), timeouts=Timeouts(handler=HANDLER)).serve(listeners)
+    async with AsgiServer(app, port=port, timeouts=Timeouts(handler=HANDLER)) as server:
+        print(f"listening on http://127.0.0.1:{server.port}", flush=True)
+        task_status.started(server.port)
+        await server.wait_closed()
 
 
 def main() -> None:

@@ -24,9 +24,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-import deadlined
-from deadlined.asgi import AsgiHandler
-from deadlined.http import HttpServer, Timeouts
+from deadlined.asgi import AsgiServer
+from deadlined.http import Timeouts
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -109,13 +108,12 @@ async def deliver(inbox: Inbox, send: Send) -> None:
 
 async def serve(port: int) -> None:
     """Serve on the loopback interface, and print the port. SIGTERM and Ctrl-C begin the drain."""
-    listeners = await deadlined.open_tcp_listeners(port, host="127.0.0.1")
     timeouts = Timeouts(write_grace=WRITE_GRACE, write_min_rate=WRITE_MIN_RATE)
-    server = HttpServer(AsgiHandler(app), timeouts=timeouts)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.shutdown)
-    print(f"listening on http://127.0.0.1:{listeners[0].socket.getsockname()[1]}", flush=True)
-    await server.serve(listeners)
+    async with AsgiServer(app, port=port, timeouts=timeouts) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.shutdown)
+        print(f"listening on http://127.0.0.1:{server.port}", flush=True)
+        await server.wait_closed()
 
 
 def main() -> None:

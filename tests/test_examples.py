@@ -22,11 +22,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
 from deadlined import Conn, current_time
+from deadlined.asgi import AsgiServer
 from tests.support.net import Attempt, certificates, full_listener, tcp_pair
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,9 +53,21 @@ def load(name: str) -> Any:
     return module
 
 
+def ask(port: int, method: str = "GET", body: str | None = None) -> tuple[int, str]:
+    """Status and text of a response."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(method, "/", body)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
 @contextmanager
-def started(name: str, *arguments: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """An example as a program on a free port: the port that it tells, and the process."""
+def started(name: str, *arguments: str, first: str = "") -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """An example as a program on a free port, which says `first` before it tells the port: that port, and the
+    process."""
     command = [sys.executable, *WARNINGS, str(EXAMPLES / f"{name}.py"), "--port", "0", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True)
     # a program that says nothing must not hold up the tests
@@ -61,6 +75,7 @@ def started(name: str, *arguments: str) -> Iterator[tuple[int, subprocess.Popen[
     guard.start()
     try:
         assert process.stdout is not None
+        assert not first or process.stdout.readline() == first
         found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert found is not None, "the example does not say where it listens"
         yield int(found[1]), process
@@ -128,8 +143,9 @@ def on_asyncio(main: Coroutine[Any, Any, T]) -> T:
 
 def test_every_example_is_tested_here() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    on_trio = {"echo_idle", "line_total", "asgi_extend", "ticker", "tls_server"}
-    assert names == on_trio | {"echo_asyncio", "batches_asyncio", "asgi_events"} | {"timer_thread", "chat"}
+    on_trio = {"echo_idle", "line_total", "asgi_extend", "embed_trio", "ticker", "tls_server"}
+    on_asyncio = {"echo_asyncio", "batches_asyncio", "asgi_events", "embed_asyncio"}
+    assert names == on_trio | on_asyncio | {"timer_thread", "chat"}
 
 
 # the echo server
@@ -344,6 +360,40 @@ async def test_asgi_extend_gets_the_time_that_it_asks_for(
         assert answer.split()[1] == status
         assert trio.current_time() - began == pytest.approx(seconds)
     nursery.cancel_scope.cancel()
+
+
+# servers within a program
+
+
+def test_embed_trio_counts_what_was_handed_in_before_it_ends() -> None:
+    with started("embed_trio", first="the application has started\n") as (port, process):
+        for text in ("three short words", "and two"):
+            assert ask(port, "POST", text) == (202, "")
+        process.send_signal(signal.SIGTERM)
+        assert said(process) == "5 words were counted\n"
+        assert process.wait(PATIENCE) == 0
+
+
+def test_embed_asyncio_serves_a_site_and_its_operator() -> None:
+    with started("embed_asyncio", first="the site has started\n") as (port, process):
+        assert ask(port) == (200, "up for 0 seconds\n")
+        process.send_signal(signal.SIGTERM)
+        assert said(process) == "the site has ended\n"
+        assert process.wait(PATIENCE) == 0
+
+
+def test_the_operator_of_embed_asyncio_sees_the_site() -> None:
+    example = load("embed_asyncio")
+
+    async def main() -> object:
+        site = AsgiServer(example.site(example.Clock()), port=0)
+        page = AsgiServer(example.operators_page(site), port=0)
+        async with page, site, httpx.AsyncClient(trust_env=False) as client:
+            await client.get(f"http://127.0.0.1:{site.port}/")
+            found: object = (await client.get(f"http://127.0.0.1:{page.port}/")).json()
+            return found
+
+    assert asyncio.run(main()) == {"open": 1, "requests": 1, "draining": False}
 
 
 # the application that streams events
