@@ -73,7 +73,7 @@ def stated(name: str, value: float) -> str:
 
 PROGRAMS = [
     pair
-    for page in (README, (ROOT / "docs" / "library.md").read_text())
+    for page in (README, *((ROOT / "docs" / name).read_text() for name in ("asgi.md", "library.md")))
     for pair in zip(blocks(page, "python"), blocks(page, "text"), strict=True)
 ]
 

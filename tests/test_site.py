@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 import deadlined
+import deadlined.asgi
+import deadlined.http
 import deadlined.threads
 import deadlined.timers
 from deadlined.http import state
@@ -19,7 +21,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("module", [deadlined, deadlined.timers, deadlined.threads], ids=lambda module: module.__name__)
+REFERENCE = [deadlined, deadlined.asgi, deadlined.http, deadlined.timers, deadlined.threads]
+
+
+@pytest.mark.parametrize("module", REFERENCE, ids=lambda module: module.__name__)
 def test_the_reference_has_every_public_name_once(module: ModuleType) -> None:
     page = DOCS / "api" / f"{module.__name__.rpartition('.')[2]}.md"
     entries = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", page.read_text(), re.MULTILINE)

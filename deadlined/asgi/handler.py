@@ -121,13 +121,15 @@ class DeadlinesExtension:
         return self[name] if name in self._NAMES else default
 
     def keys(self) -> KeysView[str]:
-        """Return the keys, as any mapping does; `values` and `items` likewise."""
+        """Return the keys, as any mapping does."""
         return self._as_dict().keys()
 
     def values(self) -> ValuesView[Any]:
+        """Return the values."""
         return self._as_dict().values()
 
     def items(self) -> ItemsView[str, Any]:
+        """Return the keys with their values."""
         return self._as_dict().items()
 
     def _as_dict(self) -> dict[str, Any]:
