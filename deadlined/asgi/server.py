@@ -152,12 +152,12 @@ class AsgiServer:
         self._group.start_soon(self._run, listeners, self._http)
         try:
             await self._begun.wait()
-        except BaseException:
+        except BaseException as error:
             # `__aexit__` will not be called
-            await self._leave()
+            await self._leave(error)
             raise
         if self._failure is not None:
-            await self._leave()
+            await self._leave(None)
             raise self._failure
         return self
 
@@ -165,7 +165,7 @@ class AsgiServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._leave()
+        await self._leave(error)
 
     def _made(self) -> HttpServer:
         """Make the HTTP server. TypeError and ValueError for wrong options."""
@@ -201,8 +201,8 @@ class AsgiServer:
         self._ends = min(self._ends, current_time() + http.timeouts.drain)
         await self._lifespan.shut_down(lambda: self._ends, LEAST_GRACE)
 
-    async def _leave(self) -> None:
-        """End the server, and leave the group. Raise what has interrupted that."""
+    async def _leave(self, cause: BaseException | None) -> None:
+        """End the server and leave the group. `cause` has ended the block. Raise what has interrupted this."""
         assert self._group is not None
         interruption = None
         if not self._shielded:
@@ -218,8 +218,9 @@ class AsgiServer:
                     # the event loop is gone
                     raise
                 except BaseException as error:
+                    if not _repeats(error, interruption or cause):
+                        self._hurry()
                     interruption = error
-                    self._hurry()
         # without the error of the block, which would come back in a group
         await self._group.__aexit__(None, None, None)
         if interruption is not None:
@@ -266,6 +267,12 @@ async def serve(
 async def _shut_down_after(shutdown: Callable[[], Awaitable[object]], server: AsgiServer) -> None:
     await shutdown()
     server.shutdown()
+
+
+def _repeats(error: BaseException, before: BaseException | None) -> bool:
+    """Return True for a cancellation that comes again by itself: a scope of anyio cancels a task of asyncio in each
+    step of the loop, with a text that names the scope."""
+    return before is not None and type(error) is type(before) and bool(error.args) and error.args == before.args
 
 
 def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

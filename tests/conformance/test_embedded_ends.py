@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 from functools import partial
 
+import anyio
 import pytest
 import trio
 
@@ -42,6 +43,29 @@ async def test_a_cancellation_waits_for_the_requests_that_run_and_then_for_the_s
         await serving.wait()
         assert serving.cancelled
         assert app.events == ["startup", "response", "shutdown"]
+
+
+@on_each_loop
+async def test_a_cancellation_by_anyio_which_comes_in_each_step_of_asyncio_is_one(loop: Loop) -> None:
+    app = App(holds=True)
+    async with loop.tasks() as tasks:
+        with anyio.CancelScope() as scope:
+            async with AsgiServer(app, port=0) as server:
+                asking = tasks.start(ask, server.port)
+                await app.came.wait()
+                tasks.start(cancelled_then_released, loop, scope, app)
+                await loop.forever()
+        assert scope.cancelled_caught
+        assert body(await asking.succeeds()) == b"hello"
+    assert app.events == ["startup", "response", "shutdown"]
+
+
+async def cancelled_then_released(loop: Loop, scope: anyio.CancelScope, app: App) -> None:
+    await loop.settle()
+    scope.cancel()
+    for _ in range(20):
+        await loop.step()
+    app.release.set()
 
 
 @on_each_loop
