@@ -38,10 +38,6 @@ _log: Final = logging.getLogger("deadlined.proxy")
 _STALE: Final = frozenset((Failure.CLOSED, Failure.RESET))
 _STALE_WITHIN: Final = 1.0
 
-# pieces of a body that are passed on in one call: who sends small ones must let others run, for which it needs a
-# task
-_MANY: Final = 64
-
 
 class Attempt(ConnectionUser):
     """Sends `head` and the body of `exchange` to `upstream`, once, and the response to the client. `upgrade`: the
@@ -154,18 +150,16 @@ class Attempt(ConnectionUser):
             if response is None:
                 return self._await_more(connection)
             self._start(response)
-        for _ in range(_MANY):
-            piece = connection.next_piece()
-            if piece is None:
-                return self._await_more(connection)
+        # no more than was received at once
+        while (piece := connection.next_piece()) is not None:
             more = not connection.reader.at_end
             self._send_waits = not exchange.try_send(piece, more)
             if not more:
                 # whatever waits for the client has its deadline, and is not more than was received at once
                 self._succeed()
             if not more or self._send_waits:
-                break
-        return False
+                return False
+        return self._await_more(connection)
 
     def _await_more(self, connection: UpstreamConnection) -> bool:
         assert self._progress is not None
@@ -306,11 +300,11 @@ class Attempt(ConnectionUser):
         self._progress = Progress(connection.conn, self._shared.clock, timeouts, deadline)
 
     def _collect(self) -> bool:
-        """Collect what has come of the body, up to _MANY pieces. Return True if that is all of it."""
+        """Collect what has come of the body. Return True if that is all of it."""
         exchange = self._exchange
         chunked = exchange.request.chunked
         while not exchange.body_done:
-            piece = exchange.try_receive() if len(self._parts) < _MANY else None
+            piece = exchange.try_receive()
             if piece is None:
                 return False
             self._parts.append(framed(piece, chunked, exchange.body_done))

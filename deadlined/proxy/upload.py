@@ -10,9 +10,8 @@ from .connection import UpstreamConnection
 from .errors import UpstreamError
 from .progress import Progress
 
-# pieces that have come already are joined until there are so many bytes or pieces: a client may send small ones
+# pieces that have come already are joined until there are so many bytes
 _JOINED: Final = 64 * 1024
-_MANY: Final = 256
 
 
 class Upload:
@@ -60,7 +59,7 @@ class Upload:
         chunked = exchange.request.chunked
         pieces = [framed(await exchange.receive(), chunked, exchange.body_done)]
         size = len(pieces[0])
-        while size < _JOINED and len(pieces) < _MANY and not exchange.body_done:
+        while size < _JOINED and not exchange.body_done:
             piece = exchange.try_receive()
             if piece is None:
                 break
