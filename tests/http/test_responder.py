@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -104,8 +105,8 @@ async def answering(
     loop: Loop, *, begin: Callable[[Played], None] = _nothing, in_task: Run = _answers, **timeouts: float
 ) -> AsyncIterator[Asked]:
     asked = Asked(begin, in_task)
-    served = site_of(loop, asked.handle, None, None, respond=asked.respond, raw=False, ssl_context=None, **timeouts)
-    async with served as (asked.site, _):
+    options: dict[str, Any] = {"respond": asked.respond, **timeouts}
+    async with site_of(loop, asked.handle, **options) as (asked.site, _):
         yield asked
 
 

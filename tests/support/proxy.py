@@ -168,9 +168,8 @@ async def guarding(
     else:
         proxy = Proxy(addresses, timeouts=waits, limits=bounds, trusted=trusted)
     try:
-        respond, seconds = proxy.respond, server or {}
-        served = site_of(loop, proxy, limits, send_buffer, respond=respond, raw=raw, ssl_context=ssl_context, **seconds)
-        async with served as (site, tasks):
+        options: dict[str, Any] = {"respond": proxy.respond, "raw": raw, "ssl_context": ssl_context, **(server or {})}
+        async with site_of(loop, proxy, limits, send_buffer, **options) as (site, tasks):
             yield Guarded(loop, proxy, upstreams, site, tasks)
     finally:
         proxy.close()
