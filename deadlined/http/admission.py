@@ -42,9 +42,9 @@ class Ticket:
 
     def __init__(self, exchange: Exchange, deadline: float) -> None:
         self.exchange: Final = exchange
-        self.deadline = deadline
-        self.event = Event()
-        self.decided = False
+        self.deadline: float = deadline
+        self.event: Event = Event()
+        self.decided: bool = False
         self.refusal: Refusal | None = None
 
 

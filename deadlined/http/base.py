@@ -36,6 +36,7 @@ from .state import (
     TRANSPORT_CLOSED,
     Phase,
     Reason,
+    Refusal,
     next_state,
 )
 from .timeouts import INF, Limits, Timeouts
@@ -102,6 +103,7 @@ class ConnectionBase(ExchangeHost):
             self.drain_began: Draining
             self.phase: Phase
             self.draining: bool
+            self.refusal: Refusal | None
             self.client: tuple[str, int] | None
             self.server_address: tuple[str, int | None] | None
 

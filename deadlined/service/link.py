@@ -66,7 +66,7 @@ class Link:
         self.number = number
         self.first = first
         self.urls = urls
-        self.block = block or LastBlock()
+        self.block: LastBlock = block or LastBlock()
         # descriptors that have arrived, and whose frame is not complete yet
         self._descriptors: list[int] = []
         # questions that were not answered yet
