@@ -239,8 +239,9 @@ def test_an_upstream_that_is_not_there_resets_the_client(guard: Guard, listening
         with pytest.raises(ConnectionResetError):
             assert client.recv(10) == b"no byte"
     process.wait_for_all("connection")
-    (line,) = [line for line in process.lines if line["level"] == "warning"]
+    line, access = [line for line in process.lines if line["level"] == "warning"]
     assert line["event"].endswith("(upstream_connect_failed): the client was reset")
+    assert access["event"] == "connection"
     assert process.events("connection")[0]["reason"] == "upstream_failed"
     process.signal()
     assert process.end() == (0, "")
