@@ -407,7 +407,7 @@ def test_a_server_writes_a_line_for_each_request_where_it_is_asked_to(name: str)
     found = web_servers.ENTRIES[name]
     if (why := found.contestant().missing) is not None and not name.startswith(builds.INSTALLED):
         pytest.skip(why)
-    asked = Case("loadtest.frameworks:starlette", "/json", access_log=True)
+    asked = Case(path="/json", access_log=True)
     with web_servers.serving(found, asked) as server:
         for _ in range(100):
             web_servers.ask(server.port, asked)
