@@ -78,9 +78,15 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     hangup = Hangup(supervised=supervised)
     starting = Starting(hangup.before, supervised=supervised)
     parent = Parent(link, hangup, manager, starting)
+    return _begin(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
+
+
+def _begin(configuration: Configuration, voice: Voice, parent: Parent, inherited: AdminSockets | None) -> int:
+    """Serve, and return the exit code. If it does not come to that, the log says why."""
+    starting, log = parent.starting, voice.log
     try:
         START.release()
-        return _serve(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
+        return _serve(configuration, voice, parent, inherited)
     except KeyboardInterrupt:
         if starting.has_served:
             raise

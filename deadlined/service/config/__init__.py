@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .model import COMMANDS, GROUPS, PROXY, RUN, SERVE, ServeConfig
+from .groups import COMMANDS, GROUPS, PROXY, RUN, SERVE
+from .model import ServeConfig
 from .resolving import ConfigurationError, Resolution, Sources, resolve
 from .settings import SETTINGS, Setting
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from ...http import Route
-from .model import PARTS, ServeConfig
+from .model import ServeConfig
+from .parts import PARTS
 from .routing import TABLE, as_dictionaries
 from .settings import SETTINGS
 

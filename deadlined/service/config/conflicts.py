@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from .binds import parse_bind
-from .model import PROXY, RUN, ServeConfig
+from .groups import PROXY, RUN
+from .model import ServeConfig
 from .settings import SETTINGS
 
 

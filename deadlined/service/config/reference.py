@@ -5,8 +5,8 @@ a test fails when it is out of date.
 from __future__ import annotations
 
 from ...http.routes import NOT_PER_ROUTE
+from .groups import COMMANDS, GROUPS
 from .kinds import Flag, Words
-from .model import COMMANDS, GROUPS
 from .settings import SETTINGS, Setting
 
 _BEGIN = """\

@@ -11,8 +11,10 @@ import msgspec
 
 from ...http import Limits, Route
 from ...proxy import ProxyLimits
+from .groups import GROUPS, SERVE
 from .kinds import Flag, Kind, Plain, amount_kind, duration_kind
-from .model import GROUPS, HELP, OF_APPLICATIONS, PARTS, SERVE, Part, ServeConfig
+from .model import ServeConfig
+from .parts import HELP, OF_APPLICATIONS, PARTS, Part
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import routing
-from .model import COMMANDS, GROUPS
+from .groups import COMMANDS, GROUPS
 from .resolving import Resolution
 from .settings import SETTINGS, Setting
 

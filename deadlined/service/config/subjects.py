@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from .conflicts import Layer
-from .model import PROXY, RUN, SERVE
+from .groups import PROXY, RUN, SERVE
 from .settings import SETTINGS
 
 # the setting that says what is served, by the command that uses it

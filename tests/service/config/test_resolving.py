@@ -18,6 +18,7 @@ from deadlined.proxy import ProxyLimits, ProxyTimeouts
 from deadlined.service.config import (
     COMMANDS,
     GROUPS,
+    SERVE,
     SETTINGS,
     ConfigurationError,
     ServeConfig,
@@ -25,7 +26,7 @@ from deadlined.service.config import (
     resolve,
 )
 from deadlined.service.config.kinds import Flag
-from deadlined.service.config.model import PARTS, SERVE
+from deadlined.service.config.parts import PARTS
 from deadlined.service.config.reference import page
 from deadlined.service.config.showing import as_dictionary, as_toml
 from tests.support.examples import examples
