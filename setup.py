@@ -30,6 +30,8 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 CLOCK = ROOT / "deadlined/poll/clock.h"
 DOCSTRINGS = ROOT / "deadlined/docstrings.h"
+THROWING = ROOT / "deadlined/throwing.h"
+HEADERS = [CLOCK, DOCSTRINGS, THROWING]
 
 # which sources the compiled modules of an editable install were made of; deadlined/freshness.py compares it
 RECORD = ROOT / "deadlined/compiled.sha256"
@@ -127,7 +129,7 @@ def sources() -> list[str]:
 
 def digests() -> str:
     """What is compiled, as lines of `sha256sum`."""
-    files = [*sources(), *(str(header.relative_to(ROOT)) for header in (CLOCK, DOCSTRINGS))]
+    files = [*sources(), *(str(header.relative_to(ROOT)) for header in HEADERS)]
     return "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in files)
 
 
@@ -151,7 +153,7 @@ def extensions() -> list[Extension]:
         for extension in made:
             # mypyc indents by up to 700 columns, and gcc takes longer to look at that than to compile
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation", *flags]
-            extension.depends += [str(CLOCK), str(DOCSTRINGS)]
+            extension.depends += [str(header) for header in HEADERS]
             for source in extension.sources:
                 complete(ROOT / source)
         return made
@@ -195,10 +197,11 @@ def read_the_clock_natively() -> list[str]:
 
 
 def complete(generated: Path) -> None:
-    """Add to a C file of mypyc's the sources' docstrings, of which it has signatures at best, and what is cold in it.
-    Idempotent.
+    """Add to a C file of mypyc's the sources' docstrings, of which it has signatures at best, how an error is thrown
+    into what is awaited, and what is cold. Idempotent.
 
-    What has no place, because mypyc has changed, is left out; tests/test_docstrings.py would tell.
+    What has no place, because mypyc has changed, is left out; tests/test_docstrings.py would tell, and
+    tests/runtime/test_throwing.py.
     """
     docs = docstrings()
 
@@ -221,8 +224,10 @@ def complete(generated: Path) -> None:
     wrapper = "#include <function_wrapper.c>\n"
     if str(DOCSTRINGS) not in text:
         text = text.replace("CPyFunction_New(", "deadlined_function(")
+        text = text.replace("CPy_YieldFromErrorHandle(", "deadlined_throw_into(")
         cold = [f"extern __typeof__({name}) {name} __attribute__((cold));\n" for name in COLD if f" {name}(" in text]
-        text = text.replace(wrapper, "".join([f'{wrapper}#include "{DOCSTRINGS}"\n', *cold]))
+        headers = [f'#include "{header}"\n' for header in (DOCSTRINGS, THROWING)]
+        text = text.replace(wrapper, "".join([wrapper, *headers, *cold]))
     generated.write_text(text, encoding="utf-8")
 
 

@@ -34,9 +34,6 @@ from tests.support.net import Attempt, certificates, full_listener, tcp_pair
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
-# errors, but for that of compiled code, which throws by a form of `throw` that Python deprecates since 3.12
-WARNINGS = ["-W", "error", "-W", "ignore:the (type:DeprecationWarning"]
-
 # seconds; for what must happen, and never waited for in full
 PATIENCE = 30.0
 
@@ -68,7 +65,7 @@ def ask(port: int, method: str = "GET", body: str | None = None) -> tuple[int, s
 def started(name: str, *arguments: str, first: str = "") -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """An example as a program on a free port, which says `first` before it tells the port: that port, and the
     process."""
-    command = [sys.executable, *WARNINGS, str(EXAMPLES / f"{name}.py"), "--port", "0", *arguments]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), "--port", "0", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True)
     # a program that says nothing must not hold up the tests
     guard = threading.Timer(PATIENCE, process.kill)
@@ -102,7 +99,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def ended(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example until it ends by itself."""
-    command = [sys.executable, *WARNINGS, str(EXAMPLES / f"{name}.py"), *arguments]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )

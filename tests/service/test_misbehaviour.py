@@ -322,9 +322,7 @@ def test_a_startup_that_exits_is_an_error(tmp_path: Path, loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_debug_modes_and_warnings_as_errors_change_nothing(start: Starter, loop: str) -> None:
-    # compiled code throws into what it awaits by a form of `throw` that Python deprecates since 3.12
-    warnings = "error,ignore:the (type:DeprecationWarning"
-    modes = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": warnings}
+    modes = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}
     process = start("bad:app", "--loop", loop, "--no-access-log", **modes)
     assert body(process, "busy") == "fine"
     process.wait_until_busy()

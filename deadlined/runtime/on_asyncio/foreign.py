@@ -1,10 +1,8 @@
 """Awaiting foreign code from compiled code, in a context of its own.
 
-Facts      A task of asyncio has one context for its whole life. A compiled coroutine throws into what it awaits by
-           `throw(type, value, traceback)`, which Python deprecates since 3.12.
-Hazard     A variable set by one request would be visible to the next one in the task. With warnings as errors
-           (`-W error`) a cancelled application would get a DeprecationWarning in place of its cancellation.
-Answer     This object drives the coroutine by hand, every step in one copy of a context, and throws the error alone.
+Facts      A task of asyncio has one context for its whole life.
+Hazard     A variable set by one request would be visible to the next one in the task.
+Answer     This object drives the coroutine by hand, every step in one copy of a context.
 Cost       A copy, which is O(1), and two calls per step. A coroutine that does not suspend is run by `for`, which makes
            no StopIteration.
 """
