@@ -10,13 +10,13 @@ import math
 import socket as stdlib
 import ssl
 from pathlib import Path
-from typing import Any
 
 from ..errors import DeadlineExceeded
-from ..runtime import Event, checkpoint, current_host, current_time, open_group
+from ..runtime import checkpoint, current_time
 from ..timing import sleep_until
 from .conn import Conn
-from .race import AddressInfo, Race, why_nobody_answered
+from .names import look_up_by
+from .race import Race, why_nobody_answered
 from .tls import TlsConn
 
 # seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
@@ -34,7 +34,7 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
     await _require_time(deadline)
-    race = Race(await _look_up(host, port, deadline), deadline)
+    race = Race(await look_up_by(deadline, host, port), deadline)
     conn = await race.run()
     if conn is None:
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
@@ -110,40 +110,3 @@ async def _require_time(deadline: float) -> None:
 def _require_left(deadline: float) -> None:
     if deadline <= current_time():
         raise DeadlineExceeded("connect", deadline)
-
-
-async def _look_up(host: str | bytes, port: int, deadline: float) -> list[AddressInfo]:
-    """Return the addresses of a name. OSError if there are none; DeadlineExceeded at `deadline`."""
-    look_up = _LookUp(host, port)
-    if deadline == math.inf:
-        await look_up.run()
-    else:
-        async with open_group() as group:
-            group.start_soon(look_up.run)
-            await look_up.done.wait_until(deadline)
-            group.cancel()
-    if look_up.error is not None:
-        raise look_up.error
-    if not look_up.done.is_set():
-        raise DeadlineExceeded("connect", deadline)
-    return look_up.found
-
-
-class _LookUp:
-    """One look-up of a name, whose outcome is kept."""
-
-    def __init__(self, host: str | bytes, port: int) -> None:
-        self._name = (host, port)
-        self.done = Event()
-        self.found: list[Any] = []
-        self.error: Exception | None = None
-
-    async def run(self) -> None:
-        """Look the name up, and set `done`."""
-        host, port = self._name
-        try:
-            self.found = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, 0)
-        except Exception as error:
-            # a group would wrap it
-            self.error = error
-        self.done.set()

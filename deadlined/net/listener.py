@@ -27,7 +27,7 @@ import trio
 from ..runtime import checkpoint, current_host
 from .conn import Conn
 from .errors import broken_error, close_socket
-from .race import AddressInfo
+from .names import AddressInfo, look_up
 from .side import Side, require_open
 from .sockets import require_plain, set_options
 
@@ -202,7 +202,7 @@ async def open_tcp_listeners(
     """
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
-    addresses = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
+    addresses = await look_up(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     listeners: list[Listener] = []
     try:
         for socket, address in sockets_for(addresses):

@@ -13,17 +13,14 @@ import os
 import socket as stdlib
 from collections.abc import Sequence
 from itertools import chain, zip_longest
-from typing import Any
 
 from ..errors import DeadlineExceeded
 from ..runtime import Event, Group, current_time, open_group
 from .conn import Conn
+from .names import AddressInfo
 
 # seconds; the "Connection Attempt Delay" that RFC 8305 recommends
 _DELAY = 0.25
-
-# a result of `getaddrinfo`: family, type, protocol, canonical name, address
-AddressInfo = tuple[int, int, int, str, Any]
 
 
 class Race:

@@ -18,11 +18,13 @@ from deadlined import (
     current_time,
     open_tcp_listeners,
     open_tcp_stream,
+    open_udp,
     open_unix_listener,
     open_unix_stream,
     serve_tcp,
 )
 from deadlined.net import race
+from deadlined.net.names import AddressInfo
 from deadlined.runtime import current_host
 from tests.support.builds import CANNOT_PLAY
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop
@@ -243,7 +245,24 @@ async def test_a_look_up_that_fails_is_an_oserror(loop: Loop, monkeypatch: pytes
                 await open_tcp_stream("nowhere.example", 80, deadline=deadline)
 
 
-def address(port: int) -> race.AddressInfo:
+@on_each_loop
+async def test_an_address_is_not_looked_up(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: int) -> None:
+        raise AssertionError("no thread may be asked for it")
+
+    with monkeypatch.context() as patch:
+        pretend(patch, fail)
+        for listener in await open_tcp_listeners(0, host=LOCALHOST):
+            async with listener:
+                port = listener.socket.getsockname()[1]
+                for host in (LOCALHOST, LOCALHOST.encode()):
+                    (await open_tcp_stream(host, port, deadline=loop.after(3600))).close()
+        for listener in await open_tcp_listeners(0):
+            listener.close()
+        await (await open_udp(LOCALHOST)).aclose()
+
+
+def address(port: int) -> AddressInfo:
     return (socket.AF_INET, socket.SOCK_STREAM, 0, "", (LOCALHOST, port))
 
 

@@ -1,0 +1,77 @@
+"""The addresses of a host. One that is an address already needs no look-up: no thread and no task."""
+
+from __future__ import annotations
+
+import math
+import socket as stdlib
+from typing import Any
+
+from ..errors import DeadlineExceeded
+from ..runtime import Event, checkpoint, current_host, open_group
+
+# a result of `getaddrinfo`: family, type, protocol, canonical name, address
+AddressInfo = tuple[int, int, int, str, Any]
+
+_NUMERIC = stdlib.AI_NUMERICHOST | stdlib.AI_NUMERICSERV
+
+
+async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
+    """Do what `socket.getaddrinfo` does for a type of socket, without blocking. OSError if there is no address. A
+    cancellation abandons the look-up. A checkpoint."""
+    found = _numeric(host, port, kind, flags)
+    if found is None:
+        return await current_host().getaddrinfo(host, port, kind, flags)
+    await checkpoint()
+    return found
+
+
+async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[AddressInfo]:
+    """Return the addresses to connect to. OSError if there are none; DeadlineExceeded at `deadline`. A checkpoint only
+    if `host` is a name."""
+    found = _numeric(host, port, stdlib.SOCK_STREAM, 0)
+    if found is not None:
+        return found
+    looking = _LookUp(host, port)
+    if deadline == math.inf:
+        await looking.run()
+    else:
+        async with open_group() as group:
+            group.start_soon(looking.run)
+            await looking.done.wait_until(deadline)
+            group.cancel()
+    if looking.error is not None:
+        raise looking.error
+    if not looking.done.is_set():
+        raise DeadlineExceeded("connect", deadline)
+    return looking.found
+
+
+class _LookUp:
+    """One look-up of a name, whose outcome is kept."""
+
+    def __init__(self, host: str | bytes, port: int) -> None:
+        self._name = (host, port)
+        self.done = Event()
+        self.found: list[AddressInfo] = []
+        self.error: Exception | None = None
+
+    async def run(self) -> None:
+        """Look the name up, and set `done`."""
+        host, port = self._name
+        try:
+            self.found = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, 0)
+        except Exception as error:
+            # a group would wrap it
+            self.error = error
+        self.done.set()
+
+
+def _numeric(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo] | None:
+    """Return what `getaddrinfo` does for an address, and for None, which is every interface or this machine. None if
+    `host` is a name."""
+    try:
+        return [*stdlib.getaddrinfo(host, port, type=kind, flags=flags | _NUMERIC)]
+    except stdlib.gaierror as error:
+        if error.errno == stdlib.EAI_NONAME:
+            return None
+        raise
