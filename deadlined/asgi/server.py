@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # the options that say where to listen, and those of the handler; all others are the HTTP server's
 _PLACE: Final = ("host", "port", "uds", "listeners")
 _HANDLER: Final = ("root_path", "trust_deadline_headers")
+_PROXIES: Final = ("trusted_proxies", "forwarded_fields")
 
 
 class ServerOptions(TypedDict, total=False):
@@ -42,8 +43,8 @@ class ServerOptions(TypedDict, total=False):
     or `uds`, the path of a unix socket; or `listeners`, which the server closes at its end.
 
     Of the application: `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
-    whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `trust_deadline_headers`
-    (False).
+    whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `forwarded_fields` ("both"), or
+    "forwarded" or "x-forwarded" if they write only these; `trust_deadline_headers` (False).
 
     Of the HTTP server, as `HttpServer` takes them: `timeouts`, `limits`, `routes`, `ssl_context`, `observer`, `parser`,
     `cancel_on_disconnect`, `ws_compression`.
@@ -55,6 +56,7 @@ class ServerOptions(TypedDict, total=False):
     listeners: Iterable[Listener]
     root_path: str
     trusted_proxies: Iterable[str]
+    forwarded_fields: str
     trust_deadline_headers: bool
     timeouts: Timeouts
     limits: Limits
@@ -90,7 +92,7 @@ class AsgiServer:
             raise TypeError(f"there is no option {unknown[0]!r}: choose of {', '.join(ServerOptions.__annotations__)}")
         self._app = app
         self._place = _taken(rest, _PLACE)
-        self._trusted_proxies: Iterable[str] = rest.pop("trusted_proxies", ())
+        self._proxies = _proxies(**_taken(rest, _PROXIES))
         self._of_handler = _taken(rest, _HANDLER)
         self._of_http = rest
         self._lifespan = Lifespan(app)
@@ -169,9 +171,7 @@ class AsgiServer:
 
     def _made(self) -> HttpServer:
         """Make the HTTP server. TypeError and ValueError for wrong options."""
-        handler = AsgiHandler(
-            self._app, self._lifespan.state, trusted_proxies=_proxies(self._trusted_proxies), **self._of_handler
-        )
+        handler = AsgiHandler(self._app, self._lifespan.state, trusted_proxies=self._proxies, **self._of_handler)
         http = HttpServer(handler, **self._of_http)
         if http.timeouts.drain == math.inf:
             raise ValueError(
@@ -280,13 +280,15 @@ def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: options.pop(name) for name in names if name in options}
 
 
-def _proxies(texts: Iterable[str]) -> TrustedProxies | None:
-    trusted = tuple(texts)
+def _proxies(trusted_proxies: Iterable[str] = (), forwarded_fields: str = "both") -> TrustedProxies | None:
+    trusted = tuple(trusted_proxies)
     if not trusted:
+        if forwarded_fields != "both":
+            raise ValueError("forwarded_fields needs trusted_proxies")
         return None
     from ..http.forwarded import TrustedProxies
 
-    return TrustedProxies(trusted)
+    return TrustedProxies(trusted, forwarded_fields)
 
 
 async def _listen(

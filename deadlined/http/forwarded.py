@@ -7,7 +7,8 @@ Answer     Nothing is believed unless the connection comes from a trusted proxy.
            end that the nearest proxy has written, for as long as the address that was read is a trusted proxy's: the
            first other one is the client. What is malformed, unknown or obfuscated ends the walk. Each field line is
            parsed by itself, so that a quote which a client leaves open swallows nothing that a proxy has written.
-           If both fields are there, only what they agree on is believed: one of them may be the client's.
+           If both fields are there, only what they agree on is believed: one of them may be the client's. So a client
+           can hide its address, but not choose it; who says which field the proxies write leaves neither to it.
            The Host field is left as it is: many proxies pass on an X-Forwarded-Host of their client's.
 Cost       None without trusted proxies. With them some microseconds per request.
 """
@@ -27,6 +28,12 @@ ServerAddress = tuple[str, int | None]
 Headers = Sequence[tuple[bytes, bytes]]
 
 UNIX: Final = "unix"
+
+# which fields trusted proxies write
+BOTH: Final = "both"
+FORWARDED: Final = "forwarded"
+X_FORWARDED: Final = "x-forwarded"
+WRITTEN: Final = (BOTH, FORWARDED, X_FORWARDED)
 
 # what is allowed, for error messages
 ALLOWED: Final = "write an address, a network such as 10.0.0.0/8, or unix"
@@ -87,9 +94,16 @@ def proxy(text: str) -> IPv4Network | IPv6Network | str:
 
 
 class TrustedProxies:
-    """The proxies that are believed. `proxies`: what `proxy` accepts; ValueError for others. Immutable."""
+    """The proxies that are believed. Immutable.
 
-    def __init__(self, proxies: Iterable[str]) -> None:
+    `proxies`: what `proxy` accepts. `written`: the fields that they write, one of WRITTEN; the others are as a client
+    has sent them, and so not believed. ValueError for others.
+    """
+
+    def __init__(self, proxies: Iterable[str], written: str = BOTH) -> None:
+        if written not in WRITTEN:
+            raise ValueError(f"{written!r} is not known: choose one of {', '.join(WRITTEN)}")
+        self._written = written
         found = [proxy(text) for text in proxies]
         self._unix = UNIX in found
         self._networks = tuple(network for network in found if not isinstance(network, str))
@@ -98,6 +112,10 @@ class TrustedProxies:
         """Return True if the proxy at `client` is believed. None is a unix socket; a TCP peer that is gone has no
         address either, which `is_gone` tells."""
         return self._unix if client is None else _is_in(client[0], self._networks)
+
+    def believes(self, name: bytes) -> bool:
+        """Return True if a field of this name is one that these proxies write."""
+        return self._written in (BOTH, FORWARDED if name == b"forwarded" else X_FORWARDED)
 
     def origin(
         self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None
@@ -109,7 +127,7 @@ class TrustedProxies:
         here = Origin(client, scheme, server)
         fields: dict[bytes, list[str]] = {}
         for name, value in headers:
-            if name == b"forwarded" or name in _X_FORWARDED:
+            if (name == b"forwarded" or name in _X_FORWARDED) and self.believes(name):
                 fields.setdefault(name, []).append(value.decode("latin-1"))
         lines = fields.pop(b"forwarded", None)
         one = None if lines is None else self._walk(_forwarded_hops(lines), here)

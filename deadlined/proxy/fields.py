@@ -110,14 +110,19 @@ _HTTP11: Final = b"1.1 deadlined"
 # compared by identity, so that it is a fast key
 @dataclass(frozen=True, slots=True, eq=False)
 class Peer:
-    """What upstreams are told of the peer of a connection. `trusted`: it is a proxy that is believed. `address`:
-    without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a Forwarded."""
+    """What upstreams are told of the peer of a connection. `proxies`: whom it belongs to, None if it is not believed.
+    `address`: without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a
+    Forwarded."""
 
-    trusted: bool
+    proxies: TrustedProxies | None
     address: bytes
     scheme: bytes
     port: bytes
     element: bytes
+
+    def is_believed(self, name: bytes) -> bool:
+        """Return True if the peer may say in a field of this name where a request comes from."""
+        return self.proxies is not None and self.proxies.believes(name)
 
 
 # keyed by the client's port, too, so a connection with many requests has one entry
@@ -127,10 +132,11 @@ def peer_of(
 ) -> Peer:
     """Return what upstreams are told of a connection's peer. `client`, `scheme`, `server`: as `TrustedProxies.origin`
     takes them. `proxies`: those that are believed, None for none."""
-    trusted = proxies is not None and proxies.trusts(client) and not is_gone(client, server)
+    if proxies is not None and (is_gone(client, server) or not proxies.trusts(client)):
+        proxies = None
     address, node = _address_and_node(client)
     element = b"for=%s;proto=%s" % (_quoted(node), scheme.encode("ascii"))
-    return Peer(trusted, address, scheme.encode("ascii"), _PORTS[scheme], element)
+    return Peer(proxies, address, scheme.encode("ascii"), _PORTS[scheme], element)
 
 
 def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> bytes:
@@ -159,7 +165,7 @@ def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes
             host = value
         elif kind == _VIA:
             via = _joined(via, value)
-        elif kind == _CLAIM and peer.trusted:
+        elif kind == _CLAIM and peer.is_believed(name):
             _add_claim(claims, name, value)
         elif kind == _HOPS:
             passed += _hops(request.method, value, named)

@@ -67,4 +67,4 @@ def trusted_proxies(config: ServeConfig) -> TrustedProxies | None:
         return None
     from ..http.forwarded import TrustedProxies
 
-    return TrustedProxies(config.trusted_proxies)
+    return TrustedProxies(config.trusted_proxies, config.forwarded_fields)

@@ -238,9 +238,10 @@ async def test_a_port_that_is_taken_is_an_error_and_the_application_does_not_sta
 @on_each_loop
 async def test_its_options_are_those_of_the_handler_and_the_server(loop: Loop) -> None:
     app = App()
-    options: dict[str, Any] = {"root_path": "/shop", "trusted_proxies": [LOCALHOST], "limits": Limits(max_head=200)}
+    options: dict[str, Any] = {"root_path": "/shop", "limits": Limits(max_head=200)}
+    options |= {"trusted_proxies": [LOCALHOST], "forwarded_fields": "x-forwarded"}
     async with AsgiServer(app, port=0, **options) as server:
-        request = GET.replace(b"\r\n\r\n", b"\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")
+        request = GET.replace(b"\r\n\r\n", b"\r\nforwarded: for=192.0.2.6\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")
         assert body(await ask(server.port, request)) == b"hello"
         assert (app.scope["root_path"], app.scope["client"][0]) == ("/shop", "192.0.2.7")
         assert (await ask(server.port, GET.replace(b"host", b"x: " + b"x" * 200 + b"\r\nhost"))).split()[1] == b"431"
@@ -269,6 +270,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"listeners": []}, ValueError, "listeners is empty"),
     ({"root_path": "shop/"}, ValueError, "'shop/'"),
     ({"trusted_proxies": ["*"]}, ValueError, r"'\*' is not a proxy"),
+    ({"trusted_proxies": ["unix"], "forwarded_fields": "x"}, ValueError, "'x' is not known: choose one of both"),
+    ({"forwarded_fields": "forwarded"}, ValueError, "forwarded_fields needs trusted_proxies"),
     ({"parser": "yacc"}, ValueError, "yacc"),
     ({"timeouts": Timeouts(drain=float("inf"))}, ValueError, r"timeouts\.drain is inf"),
     ({"shutdown": Event()}, TypeError, r"event\.wait"),

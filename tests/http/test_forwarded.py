@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.http.forwarded import Address, Origin, TrustedProxies, is_gone, is_well_formed, plain_address, proxy
+from deadlined.http.forwarded import (
+    FORWARDED,
+    WRITTEN,
+    X_FORWARDED,
+    Address,
+    Origin,
+    TrustedProxies,
+    is_gone,
+    is_well_formed,
+    plain_address,
+    proxy,
+)
+from deadlined.service.config.model import FORWARDED_FIELDS
 from tests.support.examples import examples
 
 PROXY = ("10.0.0.1", 1234)
@@ -207,6 +219,25 @@ def test_of_two_fields_only_what_they_agree_on_is_believed(
     found = origin(("Forwarded", forwarded), ("X-Forwarded-For", x_for), ("X-Forwarded-Proto", x_proto))
     assert found.client is not None
     assert (found.client[0], found.scheme) == (client, scheme)
+
+
+@pytest.mark.parametrize(
+    ("written", "client", "scheme"), [(FORWARDED, "192.0.2.1", "https"), (X_FORWARDED, "192.0.2.2", "http")]
+)
+def test_what_the_proxies_do_not_write_is_as_if_it_were_not_there(written: str, client: str, scheme: str) -> None:
+    fields = [("X-Forwarded-For", "192.0.2.2"), ("Forwarded", "for=192.0.2.1;proto=https")]
+    trusted = TrustedProxies(["10.0.0.0/8"], written)
+    assert origin(*fields, trusted=trusted) == ((client, 0), scheme, HERE.server)
+    (own,) = [field for field in fields if field[0].lower().startswith("x-") == (written == X_FORWARDED)]
+    (other,) = [field for field in fields if field is not own]
+    assert origin(own, trusted=trusted).client == (client, 0)
+    assert trusted.origin([(other[0].lower().encode(), other[1].encode())], *HERE) is None
+
+
+def test_what_the_proxies_write_must_be_known() -> None:
+    with pytest.raises(ValueError, match="'x' is not known: choose one of both, forwarded, x-forwarded"):
+        TrustedProxies([], "x")
+    assert WRITTEN == FORWARDED_FIELDS
 
 
 _LIES = st.lists(

@@ -8,45 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.http import BadRequest, Limits, Request
+from deadlined.http import Limits, Request
 from deadlined.http.forwarded import Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, request_lines, required_upgrade, response_fields
+from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, required_upgrade, response_fields
 from tests.support.examples import examples
+from tests.support.proxy_fields import (
+    BEHIND,
+    CLIENT,
+    FRONT,
+    HERE,
+    HOP_BY_HOP,
+    PROXIES,
+    STRANGER,
+    TRUSTED,
+    UPSTREAM,
+    Fields,
+    claims,
+    request_fields,
+    sent,
+)
 from tests.support.requests import get, one
-
-Fields = list[tuple[bytes, bytes]]
-
-CLIENT = ("192.0.2.1", 4711)
-FRONT = ("10.0.0.1", 1234)
-HERE = ("10.0.0.2", 8000)
-PROXIES = TrustedProxies(["10.0.0.0/8"])
-
-# of a client that nobody trusts
-STRANGER = peer_of(CLIENT, "http", HERE, PROXIES)
-TRUSTED = peer_of(FRONT, "http", HERE, PROXIES)
-
-HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"} | {
-    *(b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"proxy", b"http2-settings", b"expect")
-}
-
-
-def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> Fields:
-    """The fields that are sent to the upstream, as they stand on the wire."""
-    empty, *lines = request_lines(request, peer, authority, upgrade).split(b"\r\n")
-    assert empty == b""
-    fields = []
-    for line in lines:
-        name, colon, value = line.partition(b": ")
-        assert colon
-        fields.append((name, value))
-    return fields
-
-
-def sent(*fields: bytes, peer: Peer = STRANGER, line: bytes = b"GET / HTTP/1.1", host: bytes = b"Host: a") -> Fields:
-    """What is sent to the upstream for a request with these fields."""
-    return request_fields(one(get(*fields, line=line, host=host)), peer, b"upstream:8080")
 
 
 def of_client(*fields: bytes) -> Fields:
@@ -60,15 +43,6 @@ def value(fields: Fields, name: bytes) -> bytes | None:
     values = [value for key, value in fields if key == name]
     assert len(values) <= 1
     return values[0] if values else None
-
-
-def claims(fields: Fields) -> dict[str, str]:
-    """What the fields say of where the request comes from."""
-    return {
-        name.decode(): value.decode("latin-1")
-        for name, value in fields
-        if name.startswith(b"x-forwarded") or name in (b"forwarded", b"x-real-ip")
-    }
 
 
 # a plain request
@@ -290,6 +264,22 @@ def test_a_trusted_proxy_that_says_nothing_is_named_as_a_client_is() -> None:
     }
 
 
+def test_what_it_does_not_write_is_left_out() -> None:
+    fields = [b"X-Forwarded-For: 6.6.6.6", b"X-Real-IP: 6.6.6.6", b"Forwarded: for=192.0.2.1"]
+    peer = peer_of(("10.0.0.1", 1234), "http", None, TrustedProxies(["10.0.0.1"], "forwarded"))
+    assert continued(*fields, peer=peer) == {"forwarded": f"for=192.0.2.1, {ELEMENT}"}
+    peer = peer_of(("10.0.0.1", 1234), "http", None, TrustedProxies(["10.0.0.1"], "x-forwarded"))
+    assert continued(*fields, peer=peer) == {
+        "x-forwarded-for": "6.6.6.6, 10.0.0.1",
+        "x-real-ip": "6.6.6.6",
+        "x-forwarded-proto": "http",
+        "x-forwarded-host": "shop.example",
+        "x-forwarded-port": "80",
+    }
+    # as if it had said nothing
+    assert continued(fields[-1], peer=peer) == continued()
+
+
 def test_it_is_added_to_both_lists_and_what_it_says_of_the_rest_is_kept() -> None:
     assert continued(
         *(b"X-Forwarded-For: 6.6.6.6", b"X-Forwarded-Proto: https", b"X-Forwarded-For: 192.0.2.1, 10.0.0.9"),
@@ -373,15 +363,11 @@ def test_a_trusted_proxy_on_a_unix_socket_leaves_no_gap_in_the_lists() -> None:
 def test_who_is_trusted(
     client: Address | None, server: tuple[str, int | None], proxies: list[str], trusted: bool
 ) -> None:
-    assert peer_of(client, "http", server, TrustedProxies(proxies)).trusted is trusted
-    assert not peer_of(client, "http", server).trusted
+    assert (peer_of(client, "http", server, TrustedProxies(proxies)).proxies is not None) is trusted
+    assert peer_of(client, "http", server).proxies is None
 
 
 # as a server of this project reads it behind the proxy
-
-
-BEHIND = TrustedProxies(["10.0.0.0/8"])
-UPSTREAM = Origin(("10.0.0.2", 5555), "http", ("10.0.0.3", 9000))
 
 
 def found(*fields: bytes, peer: Peer) -> Origin | None:
@@ -497,98 +483,6 @@ def test_a_length_beside_a_transfer_encoding_is_none() -> None:
     assert response_fields([(b"content-length", b"3"), (b"transfer-encoding", b"chunked"), (b"a", b"1")]) == [
         (b"a", b"1")
     ]
-
-
-# whatever a client sends
-
-
-_NAMES = st.one_of(
-    st.sampled_from(
-        [
-            *("X-Forwarded-For", "x_forwarded_for", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "Via"),
-            *("Forwarded", "FORWARDED", "X-Real-IP", "X-Forwarded-Ssl", "Connection", "Keep-Alive", "TE", "Trailer"),
-            *("Proxy-Connection", "Proxy-Authorization", "Proxy", "Upgrade", "HTTP2-Settings", "Cookie", "X-Thing"),
-        ]
-    ),
-    st.text("abxX-_.!~", min_size=1, max_size=8),
-)
-_TEXT = st.one_of(
-    st.sampled_from(
-        [
-            *(
-                "6.6.6.6",
-                "for=6.6.6.6",
-                'for="',
-                "https",
-                "close",
-                "keep-alive, X-Forwarded-For",
-                "Host, Via",
-                "upgrade",
-            ),
-            *("forwarded,cookie", "websocket", "h2c", "chunked", "x-forwarded-for ,\tx-forwarded-proto"),
-        ]
-    ),
-    st.text(st.characters(max_codepoint=255), max_size=20),
-)
-_LINES = st.lists(st.tuples(_NAMES, _TEXT).map(": ".join), max_size=8)
-
-
-def asked(lines: list[str]) -> Request | None:
-    """The request that a client sends with these lines, None if the server refuses it."""
-    parser = RequestParser(Limits(), head_parser("httptools"))
-    try:
-        parser.feed(get(*(line.encode("latin-1") for line in lines), host=b"Host: shop.example"))
-        return parser.next_request()
-    except BadRequest:
-        return None
-
-
-@settings(max_examples=examples(500))
-@given(_LINES)
-def test_no_stranger_has_any_influence_on_what_upstreams_are_told_of_it(lines: list[str]) -> None:
-    request = asked(lines)
-    if request is not None:
-        fields = request_fields(request, STRANGER, b"u")
-        assert claims(fields) == claims(sent(host=b"Host: shop.example"))
-        same = [name.replace(b"_", b"-").replace(b".", b"-") for name, _ in fields]
-        assert len([name for name in same if name.startswith(b"x-forwarded")]) == 4
-        assert same.count(b"forwarded") == same.count(b"host") == same.count(b"via") == 1
-        assert b"x-real-ip" not in same
-
-
-@settings(max_examples=examples(500))
-@given(_LINES, st.sampled_from([STRANGER, TRUSTED]))
-def test_no_field_for_one_connection_goes_on(lines: list[str], peer: Peer) -> None:
-    request = asked(lines)
-    if request is not None:
-        names = {name for name, _ in request_fields(request, peer, b"u")}
-        assert names.isdisjoint(HOP_BY_HOP)
-        assert not any(name.startswith(b"proxy-") for name in names)
-        assert b"h2c" not in passed_upgrade(request).lower()
-
-
-@settings(max_examples=examples(500))
-@given(_LINES, st.sampled_from([STRANGER, TRUSTED]), st.booleans())
-def test_what_is_sent_is_one_head_as_any_reader_reads_it(lines: list[str], peer: Peer, upgraded: bool) -> None:
-    request = asked(lines)
-    if request is not None:
-        fields = request_fields(request, peer, b"u", passed_upgrade(request) if upgraded else b"")
-        written = b"GET / HTTP/1.1\r\n" + b"".join(b"%s: %s\r\n" % field for field in fields) + b"\r\n"
-        assert one(written).headers == fields
-
-
-@settings(max_examples=examples(500))
-@given(_LINES)
-def test_no_lie_behind_a_trusted_proxy_hides_what_that_proxy_has_appended(lines: list[str]) -> None:
-    appended = ["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1"]
-    request = asked([*lines, *appended])
-    if request is not None:
-        fields = request_fields(request, TRUSTED, b"u")
-        for name in (b"forwarded", b"x-forwarded-for"):
-            alone = [field for field in fields if field[0] == name]
-            origin = BEHIND.origin(alone, *UPSTREAM)
-            assert origin is not None
-            assert origin.client == ("192.0.2.1", 0)
 
 
 @settings(max_examples=examples(200))

@@ -47,7 +47,8 @@ def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
 OF_HTTP: Final = (
     *("read_header", "read", "body_grace", "body_min_rate", "write", "handler"),
     *("max_head", "max_headers", "max_body", "max_requests"),
-    *("upstream_first_byte", "upstream_per_try", "upstream_reuse", "trusted_proxies", "access_log_fields", "http"),
+    *("upstream_first_byte", "upstream_per_try", "upstream_reuse", "trusted_proxies", "forwarded_fields"),
+    *("access_log_fields", "http"),
 )
 
 
@@ -92,12 +93,11 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
         )
     if config.tcp:
         found += _of_tcp(config, command)
-    if config.factory and config.app is None:
-        found.append("--factory needs APP")
-    if config.lifespan != "auto" and config.app is None:
-        found.append("--lifespan needs APP")
-    if config.reload and config.app is None:
-        found.append("--reload needs APP")
+    if config.forwarded_fields != "both" and not config.trusted_proxies:
+        found.append("--forwarded-fields needs --trusted-proxies")
+    if config.app is None:
+        of_app = {"--factory": config.factory, "--lifespan": config.lifespan != "auto", "--reload": config.reload}
+        found += [f"{flag} needs APP" for flag, given in of_app.items() if given]
     if config.reload and config.workers > 1:
         found.append("--reload is for one process; leave --workers out")
     if config.reload_dir and not config.reload:

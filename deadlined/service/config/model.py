@@ -37,6 +37,9 @@ from .kinds import Checked, Mode, Program, Words, duration_kind
 # whether the application's lifespan is run, and must succeed
 LIFESPANS = ("auto", "on", "off")
 
+# WRITTEN of http/forwarded.py, which is loaded only where proxies are trusted
+FORWARDED_FIELDS = ("both", "forwarded", "x-forwarded")
+
 
 def _check_proxy(text: str) -> None:
     """Raise ValueError for a text that does not name a proxy."""
@@ -96,6 +99,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind=Words("proxies", "write addresses, networks or unix", _check_proxy),
         ),
     ] = ()
+    forwarded_fields: Annotated[
+        str,
+        about(
+            LISTEN,
+            "The fields that your proxies write: forwarded, x-forwarded, or both, of which only what they agree on is "
+            "believed. The other fields may be a client's.",
+            choices=FORWARDED_FIELDS,
+        ),
+    ] = "both"
 
     app: Annotated[
         str | None,

@@ -193,6 +193,11 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
         ("loop = 'gevent'", "F:1: loop: 'gevent' is not known: choose one of trio, asyncio, uvloop"),
         ("lifespan = 'maybe'", "F:1: lifespan: 'maybe' is not known: choose one of auto, on, off"),
         ("lifespan = 'off'", "--lifespan needs APP"),
+        (
+            "forwarded_fields = 'x'",
+            "F:1: forwarded_fields: 'x' is not known: choose one of both, forwarded, x-forwarded",
+        ),
+        ("forwarded_fields = 'x-forwarded'", "--forwarded-fields needs --trusted-proxies"),
         ("uds = ''", "F:1: uds: '' is not allowed: write a text that is not empty"),
         ("uds_mode = 0o660", 'F:1: uds_mode: 432 is a number, and may be octal or not: write a text, such as "660"'),
         ("uds_mode = 'rw'", "F:1: uds_mode: 'rw' is not a mode"),
