@@ -18,6 +18,7 @@ from ..http import Disconnected, Draining, Exchange, ResponseError
 from ..runtime import Event
 from .budget import time_budget
 from .messages import DONE, App, Message, Receive, Scope, Send, Sender, copied, start
+from .tls import tls_extension
 from .websocket import asks_for_websocket, serve_websocket
 
 if TYPE_CHECKING:
@@ -214,6 +215,9 @@ class AsgiHandler:
         scope["server"] = exchange.server_address
         scope["state"] = self._state.copy()
         scope["extensions"] = {"deadlined": DeadlinesExtension(exchange)}
+        tls = exchange.tls
+        if tls is not None:
+            scope["extensions"]["tls"] = tls_extension(tls)
         if self._trusted_proxies is not None:
             self._set_origin(scope, exchange, self._trusted_proxies)
         return scope

@@ -16,6 +16,7 @@ from .server import HttpServer
 from .state import Phase, Reason, Refusal
 from .survey import Survey
 from .timeouts import Limits, Timeouts
+from .tls_facts import TlsFacts
 from .websocket import WebSocket, open_frames
 from .wire import (
     LAST_CHUNK,
@@ -64,6 +65,7 @@ __all__ = [
     "Rule",
     "Survey",
     "Timeouts",
+    "TlsFacts",
     "TruncatedResponse",
     "UpgradeRefused",
     "Upgraded",

@@ -15,6 +15,7 @@ from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
 from .timeouts import INF, Limits, Timeouts
+from .tls_facts import TlsFacts
 from .wire import CONTINUE, Headers
 
 
@@ -42,6 +43,11 @@ class Exchange(ReceivingExchange):
     def scheme(self) -> str:
         """ "http", or "https" over TLS."""
         return self._host.scheme
+
+    @property
+    def tls(self) -> TlsFacts | None:
+        """What TLS has agreed on, and who the client is by its certificate. None without TLS."""
+        return self._host.transport.tls
 
     @property
     def draining(self) -> Draining:

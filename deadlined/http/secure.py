@@ -17,6 +17,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
 from .reporting import report
 from .timeouts import INF
+from .tls_facts import TlsFacts, facts_of
 from .transport import Buffer, Transport, address_of
 
 # the first byte of a TLS handshake
@@ -26,7 +27,7 @@ TLS_HELLO: Final = b"\x16"
 class Tls(Transport):
     """A connection through TLS. `received` are the first bytes, which were read already."""
 
-    __slots__ = ("_tls",)
+    __slots__ = ("_facts", "_tls")
 
     # responses that are encrypted in a row cost less: the code that does it stays in the caches
     most_last: ClassVar[int] = 256 * 1024
@@ -34,6 +35,14 @@ class Tls(Transport):
     def __init__(self, conn: Conn, context: ssl.SSLContext, received: bytes) -> None:
         super().__init__(conn)
         self._tls: TlsConn = TlsConn(conn, context, server_side=True, https_compatible=True, received=received)
+        # None until somebody asks
+        self._facts: TlsFacts | None = None
+
+    @property
+    def tls(self) -> TlsFacts | None:
+        if self._facts is None:
+            self._facts = facts_of(self._tls.ssl_object)
+        return self._facts
 
     @property
     def can_be_unattended(self) -> bool:

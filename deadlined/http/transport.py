@@ -19,6 +19,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from .timeouts import INF
+from .tls_facts import TlsFacts
 
 # after this number of receives in a row that need not wait, a checkpoint lets other tasks run
 _BUDGET: Final = 16
@@ -49,6 +50,11 @@ class Transport(ABC):
         self.ahead = 0
         # receives that may still be done before the next checkpoint
         self._budget: int = _BUDGET
+
+    @property
+    def tls(self) -> TlsFacts | None:
+        """What TLS has agreed on; None without TLS. To be asked after the handshake."""
+        return None
 
     @property
     def can_be_unattended(self) -> bool:

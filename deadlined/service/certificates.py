@@ -17,10 +17,14 @@ _LONGEST_PASSWORD: Final = 1024
 
 # what begins and ends them in PEM
 _CERTIFICATE: Final = b"CERTIFICATE-----"
+_REVOKED: Final = b"X509 CRL-----"
 _PRIVATE_KEY: Final = b"PRIVATE KEY-----"
 
 # the accepted values of --tls-min
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+# the accepted values of --client-certificate
+CLIENT_CERTIFICATES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
 
 
 def server_context(
@@ -29,16 +33,25 @@ def server_context(
     *,
     key_password_file: str | None = None,
     client_ca: str | None = None,
+    client_certificate: str = "required",
+    client_crl: str | None = None,
     ciphers: str | None = None,
     tls_min: str = "1.2",
 ) -> ssl.SSLContext | None:
     """Make the context of a server; None without a certificate. StartupError names the file and says what is wrong.
 
     It offers HTTP/1.1 by ALPN and refuses renegotiation. With `client_ca`, each client must have a certificate that one
-    of these authorities has signed. `ciphers` is OpenSSL's list for TLS 1.2; it does not apply to TLS 1.3.
+    of these authorities has signed, or may do without if `client_certificate` is "optional", and none that is in the
+    lists of `client_crl`. `ciphers` is OpenSSL's list for TLS 1.2; it does not apply to TLS 1.3.
     """
     if certfile is None:
-        _require_no_others(keyfile=keyfile, key_password_file=key_password_file, client_ca=client_ca, ciphers=ciphers)
+        _require_no_others(
+            keyfile=keyfile,
+            key_password_file=key_password_file,
+            client_ca=client_ca,
+            client_crl=client_crl,
+            ciphers=ciphers,
+        )
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = VERSIONS[tls_min]
@@ -47,6 +60,9 @@ def server_context(
     _load_certificate(context, certfile, keyfile, key_password_file)
     if client_ca is not None:
         _load_authorities(context, client_ca)
+        context.verify_mode = CLIENT_CERTIFICATES[client_certificate]
+    if client_crl is not None:
+        _load_revoked(context, client_crl)
     if ciphers is not None:
         _choose_ciphers(context, ciphers)
     return context
@@ -106,7 +122,16 @@ def _load_authorities(context: ssl.SSLContext, client_ca: str) -> None:
         context.load_verify_locations(client_ca)
     except ssl.SSLError:
         raise _wrong(f"--client-ca {client_ca}: a certificate is damaged") from None
-    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _load_revoked(context: ssl.SSLContext, client_crl: str) -> None:
+    if _REVOKED not in _read("--client-crl", client_crl):
+        raise _wrong(f"--client-crl {client_crl}: no list of revoked certificates is in this file, in PEM")
+    try:
+        context.load_verify_locations(client_crl)
+    except ssl.SSLError:
+        raise _wrong(f"--client-crl {client_crl}: a list is damaged") from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _choose_ciphers(context: ssl.SSLContext, ciphers: str) -> None:

@@ -70,6 +70,8 @@ def context_of(config: ServeConfig) -> ssl.SSLContext | None:
         config.keyfile,
         key_password_file=config.key_password_file,
         client_ca=config.client_ca,
+        client_certificate=config.client_certificate,
+        client_crl=config.client_crl,
         ciphers=config.ciphers,
         tls_min=config.tls_min,
     )

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from deadlined.service.certificates import server_context
 from deadlined.service.errors import WRONG_ARGUMENTS, StartupError
 from tests.support.command import run
+from tests.support.revoked import revoked
 
 PASSWORD = b"secret"
 
@@ -30,6 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(PASSWORD),
     )
+    listed = revoked(authority, other)
     contents = {
         "ca.pem": authority.cert_pem.bytes(),
         "cert.pem": chain,
@@ -47,6 +49,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "junk.pem": b"hello",
         "cert.der": ssl.PEM_cert_to_DER_cert(chain.decode()),
         "damaged-cert.pem": chain[:100] + chain[200:],
+        "crl.pem": listed,
+        "damaged-crl.pem": listed[:100] + listed[200:],
         "damaged-key.pem": key[:60] + key[100:],
     }
     for name, content in contents.items():
@@ -109,6 +113,17 @@ MISTAKES: dict[str, tuple[Mapping[str, str], str, str]] = {
         "--client-ca {}/damaged-cert.pem: ",
         "damaged",
     ),
+    "no list": ({"certfile": "both.pem", "client_ca": "ca.pem", "client_crl": "x"}, "--client-crl {}/x: ", "No such"),
+    "no list in it": (
+        {"certfile": "both.pem", "client_ca": "ca.pem", "client_crl": "ca.pem"},
+        "--client-crl {}/ca.pem: ",
+        "no list of revoked certificates",
+    ),
+    "damaged list": (
+        {"certfile": "both.pem", "client_ca": "ca.pem", "client_crl": "damaged-crl.pem"},
+        "--client-crl {}/damaged-crl.pem: ",
+        "damaged",
+    ),
 }
 
 
@@ -131,7 +146,7 @@ def test_each_mistake_is_one_line_that_names_the_file(
     assert raised.value.exit_code == WRONG_ARGUMENTS
 
 
-@pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "ciphers"])
+@pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "client_crl", "ciphers"])
 def test_an_option_of_tls_needs_a_certificate(option: str) -> None:
     with pytest.raises(StartupError, match=f"--{option.replace('_', '-')} needs --certfile"):
         server_context(None, **{option: "x"})
@@ -161,15 +176,24 @@ def test_the_options_reach_the_context(files: Path) -> None:
     context = server_context(
         str(files / "both.pem"),
         client_ca=str(files / "ca.pem"),
+        client_crl=str(files / "crl.pem"),
         ciphers="ECDHE-ECDSA-AES128-GCM-SHA256",
         tls_min="1.3",
     )
     assert context is not None
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
     assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.cert_store_stats()["x509"] == 1
+    assert context.cert_store_stats() == {"x509": 1, "x509_ca": 1, "crl": 1}
+    assert context.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
     old = [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
     assert old == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
+
+
+def test_certificates_of_clients_can_be_optional(files: Path) -> None:
+    context = server_context(str(files / "both.pem"), client_ca=str(files / "ca.pem"), client_certificate="optional")
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_OPTIONAL
+    assert not context.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def test_a_cipher_that_nobody_knows_is_refused(files: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ import trustme
 
 from tests.support.command import PATIENCE, Process, Starter
 from tests.support.parsers import PARSERS
+from tests.support.revoked import revoked
 
 NAME = "server.example"
 ALPN = "ALPN: server accepted http/1.1"
@@ -88,6 +90,40 @@ def test_curl_is_asked_for_a_certificate(http: str, start: Starter, tmp_path: Pa
     assert said.count("the peer's certificate is not accepted: ") == 2
     reasons = [line["reason"] for line in process.events("connection")]
     assert (reasons.count("protocol_error"), reasons.count("client_closed")) == (4, 2)
+
+
+@needs_curl
+@parsers
+def test_curl_may_do_without_a_certificate_where_it_is_optional(
+    http: str, start: Starter, tmp_path: Path, authority: trustme.CA
+) -> None:
+    process = serve(start, "--client-ca", "ca.pem", "--client-certificate", "optional", http=http)
+    assert curl(process, tmp_path).stdout.startswith("200 ")
+    assert curl(process, tmp_path, "--cert", "client.pem").stdout.startswith("200 ")
+    assert curl(process, tmp_path, "--cert", "stranger.pem").returncode != 0
+
+
+@needs_curl
+@pytest.mark.parametrize("which", ["required", "optional"])
+def test_a_certificate_that_is_revoked_is_refused_from_the_next_reload_on(
+    which: str, start: Starter, tmp_path: Path, authority: trustme.CA
+) -> None:
+    other = authority.issue_cert("other.example")
+    other.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "other.pem"))
+    listed = tmp_path / "crl.pem"
+    listed.write_bytes(revoked(authority))
+    process = serve(start, *("--client-ca", "ca.pem", "--client-crl", "crl.pem", "--client-certificate", which))
+    for certificate in ("client.pem", "other.pem"):
+        assert curl(process, tmp_path, "--cert", certificate).stdout.startswith("200 ")
+    listed.write_bytes(revoked(authority, other))
+    process.signal(signal.SIGHUP)
+    process.wait_for("reloaded")
+    assert curl(process, tmp_path, "--cert", "client.pem").stdout.startswith("200 ")
+    assert curl(process, tmp_path, "--cert", "other.pem").returncode != 0
+    process.signal()
+    process.end()
+    said = " ".join(line.get("message", line["event"]) for line in process.lines)
+    assert "the peer's certificate is not accepted: certificate revoked" in said
 
 
 @needs_curl

@@ -14,7 +14,10 @@ from .routing import TABLE, as_dictionaries
 from .settings import SETTINGS
 
 # the files of TLS are read again although their names are the same
-_TLS: Final = ("certfile", "keyfile", "key_password_file", "client_ca", "ciphers", "tls_min")
+_TLS: Final = (
+    *("certfile", "keyfile", "key_password_file", "ciphers", "tls_min"),
+    *("client_ca", "client_certificate", "client_crl"),
+)
 
 # the fields of the model that a running process takes over
 _LIVE: Final = (*PARTS, "routes", *_TLS)

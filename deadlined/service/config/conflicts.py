@@ -105,6 +105,9 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
     if config.certfile is None:
         needing = ("keyfile", "key_password_file", "client_ca", "ciphers")
         found += [f"--{name.replace('_', '-')} needs --certfile" for name in needing if getattr(config, name)]
+    if config.client_ca is None:
+        of_ca = {"--client-certificate": config.client_certificate != "required", "--client-crl": config.client_crl}
+        found += [f"{flag} needs --client-ca" for flag, given in of_ca.items() if given]
     if config.admin_token_file is not None and config.admin is None:
         found.append("--admin-token-file needs --admin")
     found += [f"--upstream: {text} is given twice" for text in sorted(_repeated(config.upstream))]

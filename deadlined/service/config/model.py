@@ -15,7 +15,7 @@ from ...http import PARSERS, Limits, Route, Timeouts
 from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
-from ..certificates import VERSIONS
+from ..certificates import CLIENT_CERTIFICATES, VERSIONS
 from ..logs import ACCESS_LOG_LINES, FORMATS, LEVELS
 from . import binds, fields
 from .groups import (
@@ -206,6 +206,19 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_ca: Annotated[
         str | None,
         about(TLS, "Authorities (PEM); each client must have a certificate of one of them.", name="file"),
+    ] = None
+    client_certificate: Annotated[
+        str,
+        about(
+            TLS,
+            "Whether each client must have a certificate of --client-ca, or may do without. The application is told in "
+            "ASGI's TLS extension.",
+            choices=tuple(CLIENT_CERTIFICATES),
+        ),
+    ] = "required"
+    client_crl: Annotated[
+        str | None,
+        about(TLS, "Lists of revoked certificates (PEM), one of each authority of --client-ca.", name="file"),
     ] = None
     ciphers: Annotated[
         str | None,

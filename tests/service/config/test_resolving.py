@@ -211,6 +211,8 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
         ("[timeouts]\nidle = 1", "F:1: timeouts: unknown key; settings are at the top of the file, in no table"),
         ("certfile = 'c.pem'\nkeyfile = 'k.pem'\nfactory = true", "--factory needs APP"),
         ("keyfile = 'k.pem'", "--keyfile needs --certfile"),
+        ("certfile = 'c.pem'\nclient_crl = 'r.pem'", "--client-crl needs --client-ca"),
+        ("certfile = 'c.pem'\nclient_certificate = 'optional'", "--client-certificate needs --client-ca"),
     ],
 )
 def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, toml: str, told: str) -> None:
