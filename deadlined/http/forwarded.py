@@ -114,8 +114,10 @@ class TrustedProxies:
         return self._unix if client is None else _is_in(client[0], self._networks)
 
     def believes(self, name: bytes) -> bool:
-        """Return True if a field of this name is one that these proxies write."""
-        return self._written in (BOTH, FORWARDED if name == b"forwarded" else X_FORWARDED)
+        """Return True unless a field of this name, which says where a request comes from, is not one that these proxies
+        write."""
+        family = FORWARDED if name == b"forwarded" else X_FORWARDED if name.startswith(b"x-") else BOTH
+        return self._written == BOTH or family in (BOTH, self._written)
 
     def origin(
         self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None

@@ -26,6 +26,7 @@ from typing import Any, Final
 from ..http import Request, field_lines
 from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
 from ..http.wire.remembered import remember
+from .certificates import CLIENT_CERT, CLIENT_CERT_CHAIN
 from .hops import COUNTED, MAX_FORWARDS, counted_down
 
 Fields = list[tuple[bytes, bytes]]
@@ -44,6 +45,9 @@ _X_PORT: Final = b"x-forwarded-port"
 # what the client asked for; a proxy that writes some of them leaves out what the others say already
 _X_ASKED: Final = frozenset((_X_PROTO, _X_HOST, _X_PORT))
 _X_FAMILY: Final = _X_ASKED | {_X_FOR}
+
+# other fields that say where a request comes from
+_CLAIMS: Final = frozenset((_FORWARDED, b"x-real-ip", CLIENT_CERT, CLIENT_CERT_CHAIN))
 
 # for one connection only, as is everything whose name begins with _PROXY_PREFIX
 _HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, _UPGRADE))
@@ -139,9 +143,12 @@ def peer_of(
     return Peer(proxies, address, scheme.encode("ascii"), _PORTS[scheme], element)
 
 
-def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> bytes:
+def request_lines(
+    request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"", certificate: bytes = b""
+) -> bytes:
     """Return the fields of the request to an upstream, written by `field_lines`. `authority`: the value of Host if the
     request has none. `upgrade`: what `passed_upgrade` has returned if the upstream is asked for it, b"" if it is not.
+    `certificate`: the value of Client-Cert, b"" for none; a trusted peer says itself whose it is.
 
     They frame the body as the request did: chunked if it was chunked, else by its length, if it has one.
     """
@@ -171,7 +178,7 @@ def request_lines(request: Request, peer: Peer, authority: bytes, upgrade: bytes
             passed += _hops(request.method, value, named)
     via = _joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
     passed[0] = (_HOST_NAME, authority if host is None else host)
-    added = [(_VIA_NAME, via), *_framing(request)]
+    added = [(_VIA_NAME, via), *_framing(request), *_identity(peer, certificate)]
     if upgrade:
         added += ((_CONNECTION, b"Upgrade"), (_UPGRADE, upgrade))
     return b"".join((field_lines(passed), _forwarding(peer, host or b"", claims), field_lines(added)))
@@ -231,7 +238,7 @@ def _kind_of(name: bytes) -> int:
     same = name.translate(_SAME)
     if same in _NOT_SENT or same.startswith(_PROXY_PREFIX):
         kind = _DROPPED
-    elif same.startswith(b"x-forwarded") or same in (_FORWARDED, b"x-real-ip"):
+    elif same.startswith(b"x-forwarded") or same in _CLAIMS:
         # no proxy writes it otherwise, so another way to write it is a client's
         kind = _CLAIM if same == name else _DROPPED
     else:
@@ -318,6 +325,10 @@ def _framing(request: Request) -> Fields:
     if length or (length == 0 and request.method in _WITH_BODY):
         return [(_LENGTH, b"%d" % length)]
     return []
+
+
+def _identity(peer: Peer, certificate: bytes) -> Fields:
+    return [(CLIENT_CERT, certificate)] if certificate and peer.proxies is None else []
 
 
 def _hops(method: str, value: bytes, named: frozenset[bytes]) -> Fields:

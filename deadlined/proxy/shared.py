@@ -9,6 +9,7 @@ from ..http import Exchange
 from ..poll import Clock
 from .balancer import Balancer
 from .budget import RetryBudget
+from .certificates import certificate_of
 from .fields import passed_upgrade, peer_of, request_lines
 from .options import ProxyLimits, ProxyTimeouts
 from .upstream import Upstream
@@ -51,4 +52,4 @@ class Shared:
                 exchange.forwarded_client = origin.client
         upgrade = passed_upgrade(request) if request.upgrade else b""
         peer = peer_of(client, scheme, server, self._trusted)
-        return upgrade, request_lines(request, peer, self._authority, upgrade)
+        return upgrade, request_lines(request, peer, self._authority, upgrade, certificate_of(exchange.tls))

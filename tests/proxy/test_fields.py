@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import Limits, Request
-from deadlined.http.forwarded import Address, Origin, TrustedProxies
+from deadlined.http.forwarded import WRITTEN, Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, required_upgrade, response_fields
@@ -188,6 +188,7 @@ def head(*fields: bytes, line: bytes = b"GET / HTTP/1.1") -> Request:
         *(b"X-Forwarded-For: 6.6.6.6", b"X-Forwarded-Proto: https", b"X-Forwarded-Host: evil", b"X-Forwarded-Port: 1"),
         *(b"X-Forwarded-Prefix: /evil", b"X-Forwarded-Server: evil", b"X-Forwarded-Ssl: on", b"X-Forwarded-Any: 1"),
         *(b"X-Real-IP: 6.6.6.6", b"Forwarded: for=6.6.6.6;proto=https", b"X-Forwarded: 6.6.6.6"),
+        *(b"Client-Cert: :AAAA:", b"Client_Cert: :AAAA:", b"Client-Cert-Chain: :AAAA:, :BBBB:"),
         *(b"X_Forwarded_For: 6.6.6.6", b"x-forwarded_proto: https", b"X_Real_IP: 6.6.6.6", b"X.Forwarded.For: 6.6.6.6"),
     ],
 )
@@ -365,6 +366,25 @@ def test_who_is_trusted(
 ) -> None:
     assert (peer_of(client, "http", server, TrustedProxies(proxies)).proxies is not None) is trusted
     assert peer_of(client, "http", server).proxies is None
+
+
+# the certificate of a client (RFC 9440)
+
+
+def test_an_upstream_is_told_of_the_certificate_of_a_stranger_and_of_nothing_that_he_says_of_it() -> None:
+    request = one(get(b"Client-Cert: :AAAA:", b"Client-Cert-Chain: :AAAA:", b"Connection: client-cert"))
+    fields = request_fields(request, STRANGER, b"u", certificate=b":BBBB:")
+    assert value(fields, b"client-cert") == b":BBBB:"
+    assert value(fields, b"client-cert-chain") is None
+
+
+def test_a_trusted_proxy_says_itself_whose_certificate_it_was() -> None:
+    said = [b"Client-Cert: :AAAA:", b"Client-Cert-Chain: :AAAA:, :CCCC:"]
+    for peer in (TRUSTED, *(peer_of(FRONT, "http", HERE, TrustedProxies(["10.0.0.1"], each)) for each in WRITTEN)):
+        fields = request_fields(one(get(*said)), peer, b"u", certificate=b":BBBB:")
+        assert value(fields, b"client-cert") == b":AAAA:"
+        assert value(fields, b"client-cert-chain") == b":AAAA:, :CCCC:"
+        assert value(request_fields(one(get()), peer, b"u", certificate=b":BBBB:"), b"client-cert") is None
 
 
 # as a server of this project reads it behind the proxy

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import trustme
 
 from deadlined.runtime import LOOPS
 from tests.service.guards import ON_PORT, ON_SOCKET, Guard, ending, guards, is_there, kill, left_in, pid_of, uvicorn
@@ -35,6 +39,29 @@ def asked(process: Process, path: str = "/") -> dict[str, Any]:
     assert head.startswith("HTTP/1.1 200 "), head
     found: dict[str, Any] = json.loads(body)
     return found
+
+
+def test_an_upstream_is_told_of_the_certificate_of_a_client(guard: Guard, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    own = authority.issue_cert("client.example")
+    tls = ("--certfile", "server.pem", "--client-ca", "ca.pem", "--client-certificate", "optional")
+    process = guard("run", *tls, "--", *ON_SOCKET)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    for certificate in (None, own):
+        if certificate is not None:
+            certificate.configure_cert(context)
+        with httpx.Client(verify=context) as client:
+            headers = client.get(f"https://localhost:{process.port}/", headers={"Client-Cert": ":AAAA:"}).json()[
+                "headers"
+            ]
+        if certificate is None:
+            assert "client-cert" not in headers
+        else:
+            told = base64.b64decode(headers["client-cert"].strip(":"))
+            assert ssl.DER_cert_to_PEM_cert(told).encode() == certificate.cert_chain_pems[0].bytes()
 
 
 # run

@@ -28,9 +28,11 @@ BEHIND = TrustedProxies(["10.0.0.0/8"])
 UPSTREAM = Origin(("10.0.0.2", 5555), "http", ("10.0.0.3", 9000))
 
 
-def request_fields(request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"") -> Fields:
+def request_fields(
+    request: Request, peer: Peer, authority: bytes, upgrade: bytes = b"", certificate: bytes = b""
+) -> Fields:
     """The fields that are sent to the upstream, as they stand on the wire."""
-    empty, *lines = request_lines(request, peer, authority, upgrade).split(b"\r\n")
+    empty, *lines = request_lines(request, peer, authority, upgrade, certificate).split(b"\r\n")
     assert empty == b""
     fields = []
     for line in lines:
@@ -50,5 +52,5 @@ def claims(fields: Fields) -> dict[str, str]:
     return {
         name.decode(): value.decode("latin-1")
         for name, value in fields
-        if name.startswith(b"x-forwarded") or name in (b"forwarded", b"x-real-ip")
+        if name.startswith(b"x-forwarded") or name in (b"forwarded", b"x-real-ip", b"client-cert", b"client-cert-chain")
     }
