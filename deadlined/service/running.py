@@ -21,7 +21,7 @@ from .allocator import keep_freed_memory
 from .config import ServeConfig
 from .config.changing import apply
 from .content import Content
-from .drain_report import DrainReport
+from .drain import Drain
 from .entries import Layout
 from .errors import CUT, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
@@ -160,33 +160,10 @@ class Service:
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:
         """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
-        ends = current_time()
-        report = DrainReport(server, self._log)
+        drain = Drain(server, self._log, self._drain_time, self._begin_drain)
         watchdog = LoopWatchdog(self._notifier)
-
-        def begin(name: str) -> None:
-            nonlocal ends
-            ends = current_time() + self._config.timeouts.drain
-            self._begin_drain(server, name)
-            report.begin(ends)
-
-        def end() -> None:
-            nonlocal ends
-            # a third signal must not give time back
-            ends = min(ends, current_time())
-            server.cut()
-
         async with open_group() as group:
-            # a worker process is ended by its supervisor, and one that is reloaded by its parent
-            alone = link is None and not self._config.reload
-            stopper = Stopper(
-                lambda: self._config.timeouts.drain,
-                begin,
-                end if alone else None,
-                self._hangup,
-                lambda: self._reload("SIGHUP"),
-            )
-            with stopper, self._stall_watch() as stalls:
+            with self._stopper(drain), self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
                 self._starting.has_served = True
@@ -196,18 +173,28 @@ class Service:
                     watchdog.begin()
                     if link is not None:
                         link.report_ready()
-                        accept = Accepting(server).change
-                        orders = Orders(self._note_stop, end, self._reply, accept, self._take_over)
-                        group.start_soon(link.follow, orders)
+                        group.start_soon(link.follow, self._orders(server, drain))
 
                 group.start_soon(self._content.attend)
                 await server.serve(listeners, task_status=SimpleNamespace(started=started))
-                report.end()
-                await self._content.close(lambda: ends)
+                drain.end()
+                await self._content.close(drain.deadline)
                 if link is not None:
                     link.tell(self._last_reply(link))
             watchdog.end()
             group.cancel()
+
+    def _drain_time(self) -> float:
+        """Return the seconds of a drain that begins now."""
+        return self._config.timeouts.drain
+
+    def _stopper(self, drain: Drain) -> Stopper:
+        # a worker process is ended by its supervisor, and one that is reloaded by its parent
+        cut = drain.cut if self._link is None and not self._config.reload else None
+        return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
+
+    def _orders(self, server: HttpServer, drain: Drain) -> Orders:
+        return Orders(self._note_stop, drain.cut, self._reply, Accepting(server).change, self._take_over)
 
     def _stall_watch(self) -> StallWatch:
         threshold, log = self._config.stall_log, self._voice.thread_log
@@ -223,10 +210,8 @@ class Service:
             self._local.begin(server, current_host().poller, stalls, self._content.proxied)
         self._notifier.ready("serving")
 
-    def _begin_drain(self, server: HttpServer, name: str) -> None:
+    def _begin_drain(self, server: HttpServer, name: str, seconds: float | None) -> None:
         """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
-        drain = self._config.timeouts.drain
-        seconds = None if drain == float("inf") else drain
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown(reuse_grace(name, reloads=self._config.reload))

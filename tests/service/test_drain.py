@@ -1,0 +1,62 @@
+"""When a drain must be over, in virtual time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from deadlined.http import HttpServer
+from deadlined.service.drain import Drain
+from tests.support.http import hello
+
+
+def drain_of(seconds: list[float]) -> tuple[Drain, HttpServer, list[tuple[HttpServer, str, float | None]]]:
+    """A drain of as many seconds as the list says at that time, its server, and what `begun` was called with."""
+    told: list[tuple[HttpServer, str, float | None]] = []
+    server = HttpServer(hello)
+    drain = Drain(server, lambda *_, **__: None, lambda: seconds[0], lambda *arguments: told.append(arguments))
+    return drain, server, told
+
+
+async def test_its_time_counts_from_its_beginning_and_is_what_is_configured_then(autojump_clock: MockClock) -> None:
+    seconds = [10.0]
+    drain, server, told = drain_of(seconds)
+    await trio.sleep(5)
+    seconds[0] = 20.0
+    drain.begin("SIGTERM")
+    assert drain.deadline() == trio.current_time() + 20.0
+    assert told == [(server, "SIGTERM", 20.0)]
+    drain.end()
+
+
+async def test_a_second_signal_ends_it_and_a_third_gives_no_time_back(autojump_clock: MockClock) -> None:
+    drain, _, _ = drain_of([10.0])
+    drain.begin("SIGINT")
+    await trio.sleep(3)
+    drain.cut()
+    now = trio.current_time()
+    await trio.sleep(1)
+    drain.cut()
+    assert drain.deadline() == now
+    drain.end()
+
+
+async def test_one_without_a_limit_can_be_ended(autojump_clock: MockClock) -> None:
+    drain, _, told = drain_of([math.inf])
+    drain.begin("SIGTERM")
+    assert (drain.deadline(), told[0][2]) == (math.inf, None)
+    drain.cut()
+    assert drain.deadline() == trio.current_time()
+    drain.end()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 10.0])
+async def test_without_one_nothing_has_time_left(seconds: float, autojump_clock: MockClock) -> None:
+    drain, _, _ = drain_of([seconds])
+    begun = trio.current_time()
+    await trio.sleep(5)
+    drain.end()
+    assert drain.deadline() == begun
