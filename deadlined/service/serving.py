@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -48,45 +49,65 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     configuration = Configuration(config, sources)
     _load_websockets()
     # before the application is imported: its children must not have the variables
-    manager = notifier(os.environ)
+    alone = _Role(notifier(os.environ))
     out = guard_standard_streams()
-    layout, unordered = open_log(config.log_format, config.log_level, out)
+    layout, log = open_log(config.log_format, config.log_level, out)
+    role = _role(configuration, log, alone)
+    if isinstance(role, int):
+        return role
+    config = configuration.config
+    if role is not alone:
+        layout, log = open_log(config.log_format, config.log_level, out, role.link.number if role.link else None)
+    return _begin(configuration, _voice(config, layout, log, out), role)
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What this process is in its service. `notifier`: tells the service manager what it does. `link`: of a worker
+    process. `inherited`: the sockets of the admin listener, if this process need not bind them. `supervised`: another
+    process ends this one."""
+
+    notifier: Notifier
     link: Link | None = None
     inherited: AdminSockets | None = None
+    supervised: bool = False
+
+
+def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
+    """Return the role of this process, `alone` unless the service has several. In the process that has started the
+    others, return the exit code at the end of the service."""
+    config = configuration.config
     if config.workers > 1:
-        role = _supervise(configuration, unordered, manager)
-        if isinstance(role, int):
-            return role
-        link, manager = role, Notifier()
-        layout, unordered = open_log(config.log_format, config.log_level, out, link.number)
-    elif config.reload:
+        link = _supervise(configuration, log, alone.notifier)
+        return link if isinstance(link, int) else _Role(Notifier(), link, supervised=True)
+    if config.reload:
         from .reloading import Reloader
 
-        reloader = Reloader(config, unordered)
+        reloader = Reloader(config, log)
         reloaded = reloader.run()
         if isinstance(reloaded, int):
             return reloaded
-        config, inherited = reloaded, reloader.admin
-        configuration.config = config
-        layout, unordered = open_log(config.log_format, config.log_level, out)
+        configuration.config = reloaded
+        return _Role(alone.notifier, inherited=reloader.admin, supervised=True)
+    return alone
+
+
+def _voice(config: ServeConfig, layout: Layout, log: Log, out: TextIO) -> Voice:
     if not config.log_query:
         leave_out_queries()
         layout = WithoutQueries(layout)
     access = _access_log(config, out, layout)
-    log = _after(access, unordered)
-    supervised = link is not None or config.reload
-    hangup = Hangup(supervised=supervised)
-    starting = Starting(hangup.before, supervised=supervised)
-    parent = Parent(link, hangup, manager, starting)
-    return _begin(configuration, Voice(layout, log, unordered, access, out), parent, inherited)
+    return Voice(layout, _after(access, log), log, access, out)
 
 
-def _begin(configuration: Configuration, voice: Voice, parent: Parent, inherited: AdminSockets | None) -> int:
+def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
     """Serve, and return the exit code. If it does not come to that, the log says why."""
-    starting, log = parent.starting, voice.log
+    hangup = Hangup(supervised=role.supervised)
+    starting = Starting(hangup.before, supervised=role.supervised)
+    log = voice.log
     try:
         START.release()
-        return _serve(configuration, voice, parent, inherited)
+        return _serve(configuration, voice, Parent(role.link, hangup, role.notifier, starting), role.inherited)
     except KeyboardInterrupt:
         if starting.has_served:
             raise
