@@ -1,7 +1,7 @@
 """When the certificates of a file are valid. The `ssl` module shows this only for a peer's certificate.
 
-So the two times are read from the certificate itself (DER, RFC 5280, 4.1). Only files that OpenSSL has accepted are
-read; a certificate that is not as expected is left out.
+So the two times are read from the certificate itself. Only files that OpenSSL has accepted are read; a certificate that
+is not as expected is left out.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from ..http.certificate import VALIDITY, elements, parts_of
+
 # of a certificate that is about to expire; Let's Encrypt renews 30 days before
 SOON: Final = timedelta(days=7)
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 
-# tags of DER
-_SEQUENCE: Final = 0x30
-_VERSION: Final = 0xA0
+# the tag of a time with two digits of the year
 _UTC_TIME: Final = 0x17
 
 
@@ -63,32 +63,8 @@ def validities(pem: str) -> list[Validity]:
 
 def _validity(der: bytes) -> Validity:
     """Return the validity of a certificate. ValueError or IndexError if it is not one."""
-    _, certificate, _ = _element(der)
-    _, content, _ = _element(certificate)
-    tag, _, rest = _element(content)
-    if tag == _VERSION:
-        # the serial number
-        _, _, rest = _element(rest)
-    # the algorithm of the signature, the issuer
-    _, _, rest = _element(rest)
-    _, _, rest = _element(rest)
-    tag, validity, _ = _element(rest)
-    if tag != _SEQUENCE:
-        raise ValueError("no validity")
-    begins_tag, begins, rest = _element(validity)
-    ends_tag, ends, _ = _element(rest)
+    (begins_tag, begins, _), (ends_tag, ends, _) = elements(parts_of(der)[VALIDITY][1])
     return Validity(_time(begins_tag, begins), _time(ends_tag, ends))
-
-
-def _element(der: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the content of the first element, and what follows it."""
-    length, begin = der[1], 2
-    if length & 0x80:
-        begin += length & 0x7F
-        length = int.from_bytes(der[2:begin], "big")
-    if begin + length > len(der):
-        raise ValueError("cut short")
-    return der[0], der[begin : begin + length], der[begin + length :]
 
 
 def _time(tag: int, text: bytes) -> datetime:

@@ -14,6 +14,7 @@ from deadlined.asgi import AsgiServer
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.embedded import GET, App, ask, body, everything
 from tests.support.net import LOCALHOST, SERVER_NAME
+from tests.support.odd import odd_certificate
 
 # a request after which the connection goes on
 KEPT = GET.replace(b"connection: close", b"accept: */*")
@@ -97,6 +98,16 @@ async def test_a_client_is_named_by_its_certificate(loop: Loop, version: ssl.TLS
     own, *others = CLIENT.cert_chain_pems
     sent = [own, *others] if sys.version_info >= (3, 13) else [own]
     assert [pem.encode() for pem in found["client_cert_chain"]] == [blob.bytes() for blob in sent]
+
+
+@pytest.mark.parametrize("part", ["name", "address"])
+@on_each_loop
+async def test_a_client_is_served_whose_certificate_has_parts_that_are_no_text(loop: Loop, part: str) -> None:
+    context = client_context(None)
+    odd_certificate(AUTHORITY, part).configure_cert(context)
+    found = await told(ssl.CERT_REQUIRED, context)
+    assert found["client_cert_name"] == {"name": "x500UniqueIdentifier=#03020001,CN=Ann", "address": "CN=Ann"}[part]
+    assert found["client_cert_chain"]
 
 
 @on_each_loop
