@@ -41,8 +41,9 @@ def server_context(
     """Make the context of a server; None without a certificate. StartupError names the file and says what is wrong.
 
     It offers HTTP/1.1 by ALPN and refuses renegotiation. With `client_ca`, each client must have a certificate that one
-    of these authorities has signed, or may do without if `client_certificate` is "optional", and none that is in the
-    lists of `client_crl`. `ciphers` is OpenSSL's list for TLS 1.2; it does not apply to TLS 1.3.
+    of these authorities has signed, or may do without if `client_certificate` is "optional". Neither that certificate
+    nor one of an authority above it may be in the lists of `client_crl`. `ciphers` is OpenSSL's list for TLS 1.2; it
+    does not apply to TLS 1.3.
     """
     if certfile is None:
         _require_no_others(
@@ -125,13 +126,19 @@ def _load_authorities(context: ssl.SSLContext, client_ca: str) -> None:
 
 
 def _load_revoked(context: ssl.SSLContext, client_crl: str) -> None:
-    if _REVOKED not in _read("--client-crl", client_crl):
+    content = _read("--client-crl", client_crl)
+    if _REVOKED not in content:
         raise _wrong(f"--client-crl {client_crl}: no list of revoked certificates is in this file, in PEM")
+    if _CERTIFICATE in content:
+        # OpenSSL would take it for one more authority
+        raise _wrong(f"--client-crl {client_crl}: a certificate is in this file; give authorities with --client-ca")
     try:
         context.load_verify_locations(client_crl)
     except ssl.SSLError:
         raise _wrong(f"--client-crl {client_crl}: a list is damaged") from None
-    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+    # Python sets it since 3.13. A chain that ends with an authority between has no list of the one that signed it
+    context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _choose_ciphers(context: ssl.SSLContext, ciphers: str) -> None:

@@ -51,6 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "damaged-cert.pem": chain[:100] + chain[200:],
         "crl.pem": listed,
         "damaged-crl.pem": listed[:100] + listed[200:],
+        "crl-and-ca.pem": listed + authority.cert_pem.bytes(),
         "damaged-key.pem": key[:60] + key[100:],
     }
     for name, content in contents.items():
@@ -119,6 +120,11 @@ MISTAKES: dict[str, tuple[Mapping[str, str], str, str]] = {
         "--client-crl {}/ca.pem: ",
         "no list of revoked certificates",
     ),
+    "an authority in it": (
+        {"certfile": "both.pem", "client_ca": "ca.pem", "client_crl": "crl-and-ca.pem"},
+        "--client-crl {}/crl-and-ca.pem: ",
+        "a certificate is in this file",
+    ),
     "damaged list": (
         {"certfile": "both.pem", "client_ca": "ca.pem", "client_crl": "damaged-crl.pem"},
         "--client-crl {}/damaged-crl.pem: ",
@@ -184,7 +190,6 @@ def test_the_options_reach_the_context(files: Path) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.cert_store_stats() == {"x509": 1, "x509_ca": 1, "crl": 1}
-    assert context.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
     old = [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
     assert old == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
 
@@ -193,7 +198,55 @@ def test_certificates_of_clients_can_be_optional(files: Path) -> None:
     context = server_context(str(files / "both.pem"), client_ca=str(files / "ca.pem"), client_certificate="optional")
     assert context is not None
     assert context.verify_mode is ssl.CERT_OPTIONAL
-    assert not context.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
+
+
+ROOT = trustme.CA()
+BETWEEN = ROOT.create_child_ca()
+CLIENT = BETWEEN.issue_cert("client.example")
+OTHER = BETWEEN.issue_cert("other.example")
+
+
+@pytest.mark.parametrize("authorities", [[ROOT], [BETWEEN, ROOT]], ids=["root", "both"])
+@pytest.mark.parametrize(
+    ("lists", "why"),
+    [
+        ([], ""),
+        ([revoked(ROOT), revoked(BETWEEN, OTHER)], ""),
+        ([revoked(ROOT), revoked(BETWEEN, CLIENT)], "certificate revoked"),
+        # the authority that has signed the client's certificate
+        ([revoked(ROOT, BETWEEN), revoked(BETWEEN)], "certificate revoked"),
+        ([revoked(BETWEEN)], "unable to get certificate CRL"),
+        ([revoked(ROOT)], "unable to get certificate CRL"),
+    ],
+    ids=["none", "another", "the client", "its authority", "without the root's", "without the authority's"],
+)
+def test_who_is_refused_by_a_list(
+    lists: list[bytes], why: str, authorities: list[trustme.CA], files: Path, tmp_path: Path
+) -> None:
+    trusted, listed = tmp_path / "ca.pem", tmp_path / "crl.pem"
+    trusted.write_bytes(b"".join(authority.cert_pem.bytes() for authority in authorities))
+    listed.write_bytes(b"".join(lists))
+    crl = {"client_crl": str(listed)} if lists else {}
+    context = server_context(str(files / "both.pem"), client_ca=str(trusted), **crl)
+    assert context is not None
+    assert refusal(context) == why
+
+
+def refusal(context: ssl.SSLContext) -> str:
+    """Why a server does not accept the client's certificate; "" if it does."""
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    CLIENT.configure_cert(asking)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = asking.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    for side in (client, server, client, server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+    return ""
 
 
 def test_a_cipher_that_nobody_knows_is_refused(files: Path) -> None:

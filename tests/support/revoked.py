@@ -9,13 +9,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 
-def revoked(authority: trustme.CA, *certificates: trustme.LeafCert) -> bytes:
+def revoked(authority: trustme.CA, *certificates: trustme.LeafCert | trustme.CA) -> bytes:
     """Return a list in PEM, signed by the authority."""
     issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes()).subject
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder(issuer, now - timedelta(days=1), now + timedelta(days=1))
     for certificate in certificates:
-        number = x509.load_pem_x509_certificate(certificate.cert_chain_pems[0].bytes()).serial_number
+        pem = certificate.cert_pem if isinstance(certificate, trustme.CA) else certificate.cert_chain_pems[0]
+        number = x509.load_pem_x509_certificate(pem.bytes()).serial_number
         entry = x509.RevokedCertificateBuilder(number, now - timedelta(hours=1)).build()
         builder = builder.add_revoked_certificate(entry)
     key = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)

@@ -218,7 +218,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "required"
     client_crl: Annotated[
         str | None,
-        about(TLS, "Lists of revoked certificates (PEM), one of each authority of --client-ca.", name="file"),
+        about(TLS, "Lists of revoked certificates (PEM), one of each authority up to the root.", name="file"),
     ] = None
     ciphers: Annotated[
         str | None,
