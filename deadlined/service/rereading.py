@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from . import validity
 from .certificates import server_context
 from .config import ConfigurationError, ServeConfig, Sources, resolve
 from .config.changing import changes, merged
@@ -75,3 +77,12 @@ def context_of(config: ServeConfig) -> ssl.SSLContext | None:
         ciphers=config.ciphers,
         tls_min=config.tls_min,
     )
+
+
+def warn_of_validity(config: ServeConfig, log: Log) -> None:
+    """Log which certificate, or list of revoked ones, is not valid now, or not for long. The files were accepted."""
+    now = datetime.now(UTC)
+    if config.certfile is not None and (text := validity.warning(config.certfile, now)):
+        log(text, level="warning", file=config.certfile)
+    if config.client_crl is not None and (text := validity.warning_of_lists(config.client_crl, now)):
+        log(text, level="warning", file=config.client_crl)

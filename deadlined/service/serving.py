@@ -8,14 +8,12 @@ import resource
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from ..http import head_parser
 from ..runtime import event_loop_runs, require_loop, run
 from ..terminal import START
 from ..timing import after_func
-from . import validity
 from .access import AccessLog, FailureLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
@@ -30,7 +28,7 @@ from .logs import Log, open_log, reaches
 from .notify import Notifier, notifier
 from .output import guard_standard_streams
 from .queries import WithoutQueries, leave_out_queries
-from .rereading import Configuration, context_of
+from .rereading import Configuration, context_of, warn_of_validity
 from .running import Parent, Service, Voice, is_first
 from .signals import ignore_stops
 from .starting import Starting
@@ -167,10 +165,8 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     config = configuration.config
     content = _content(config, voice.log)
     context = context_of(config)
-    if config.certfile is not None and is_first(parent.link):
-        warning = validity.warning(config.certfile, datetime.now(UTC))
-        if warning:
-            voice.log(warning, level="warning", file=config.certfile)
+    if is_first(parent.link):
+        warn_of_validity(config, voice.log)
     _require_parser(config.http)
     _require_loop(config.loop)
     admin = None

@@ -1,27 +1,28 @@
-"""When the certificates of a file are valid. The `ssl` module shows this only for a peer's certificate.
+"""When the certificates, and the lists of revoked certificates, of a file are valid. The `ssl` module shows this only
+for a peer's certificate.
 
-So the two times are read from the certificate itself. Only files that OpenSSL has accepted are read; a certificate that
-is not as expected is left out.
+So the times are read from them. Only files that OpenSSL has accepted are read; what is not as expected is left out.
 """
 
 from __future__ import annotations
 
-import ssl
+from base64 import b64decode
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from ..http.certificate import VALIDITY, elements, parts_of
+from ..http.certificate import VALIDITY, Element, elements, parts_of
 
 # of a certificate that is about to expire; Let's Encrypt renews 30 days before
 SOON: Final = timedelta(days=7)
 
-_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
-_END: Final = "-----END CERTIFICATE-----"
+_CERTIFICATE: Final = "CERTIFICATE"
+_LIST: Final = "X509 CRL"
 
-# the tag of a time with two digits of the year
+# the tags of a time; the first one has two digits of the year
 _UTC_TIME: Final = 0x17
+_TIMES: Final = (_UTC_TIME, 0x18)
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,74 @@ class Validity:
 
 def warning(certfile: str, now: datetime) -> str:
     """Say which certificate of a PEM file is not valid at `now`, or not for long; "" if all are, or it is not known."""
-    for number, validity in enumerate(validities(Path(certfile).read_text("ascii", "replace"))):
+    for number, validity in enumerate(validities(_text(certfile))):
         if text := validity.warning(now):
             which = "the certificate" if not number else f"certificate {number + 1} of the chain"
             return f"{which} in {certfile} {text}"
     return ""
 
 
+def warning_of_lists(client_crl: str, now: datetime) -> str:
+    """Say that the latest list of an authority in a PEM file is out of date at `now`; "" if none is, or it is not
+    known."""
+    latest: dict[bytes, Validity] = {}
+    for der in _contents(_text(client_crl), _LIST):
+        try:
+            authority, validity = _list(der)
+        except (ValueError, IndexError):
+            continue
+        if authority not in latest or validity.ends > latest[authority].ends:
+            latest[authority] = validity
+    late = [validity.ends for validity in latest.values() if validity.ends <= now]
+    if not late:
+        return ""
+    return f"a list in {client_crl} is out of date since {_date(min(late))}: clients below its authority are refused"
+
+
 def validities(pem: str) -> list[Validity]:
     """Return the validity of each certificate of a text, in its order, without those that cannot be read."""
     found = []
-    for part in pem.split(_BEGIN)[1:]:
+    for der in _contents(pem, _CERTIFICATE):
         try:
-            der = ssl.PEM_cert_to_DER_cert(f"{_BEGIN}{part.partition(_END)[0]}{_END}\n")
-            found.append(_validity(der))
+            found.append(_of(elements(parts_of(der)[VALIDITY][1])))
         except (ValueError, IndexError):
             continue
     return found
 
 
-def _validity(der: bytes) -> Validity:
-    """Return the validity of a certificate. ValueError or IndexError if it is not one."""
-    (begins_tag, begins, _), (ends_tag, ends, _) = elements(parts_of(der)[VALIDITY][1])
-    return Validity(_time(begins_tag, begins), _time(ends_tag, ends))
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text("ascii", "replace")
+    except OSError:
+        # it was there a moment ago
+        return ""
+
+
+def _contents(pem: str, kind: str) -> list[bytes]:
+    """Return the DER of all blocks of a kind; b"" of one that is damaged."""
+    texts = [part.partition(f"-----END {kind}-----")[0] for part in pem.split(f"-----BEGIN {kind}-----")[1:]]
+    return [_decoded(text) for text in texts]
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except ValueError:
+        return b""
+
+
+def _list(der: bytes) -> tuple[bytes, Validity]:
+    """Return the name of the authority of a list, and when the list is valid (RFC 5280, 5.1). ValueError or IndexError
+    if it is not one."""
+    parts = elements(elements(elements(der)[0][1])[0][1])
+    (at, *_) = [place for place, (tag, _, _) in enumerate(parts) if tag in _TIMES]
+    times = [part for part in parts[at : at + 2] if part[0] in _TIMES]
+    return parts[at - 1][1], _of(times)
+
+
+def _of(times: list[Element]) -> Validity:
+    begins, ends = (_time(tag, text) for tag, text, _ in times)
+    return Validity(begins, ends)
 
 
 def _time(tag: int, text: bytes) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deadlined.service.validity import Validity, validities, warning
+from deadlined.service.validity import Validity, validities, warning, warning_of_lists
 from tests.support.command import Starter
+from tests.support.revoked import revoked
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -78,3 +80,50 @@ def test_an_expired_certificate_is_served_with_one_warning(start: Starter, tmp_p
     assert process.end() == (0, "")
     (line,) = [line for line in process.lines if line["level"] == "warning"]
     assert line["event"] == "the certificate in old.pem has expired on 2025-01-02 00:00 UTC: clients will refuse it"
+
+
+ONE, OTHER = trustme.CA(), trustme.CA(organization_name="Other")
+
+
+def until(ends: datetime, authority: trustme.CA = ONE) -> bytes:
+    """Return a list that is valid until then."""
+    return revoked(authority, begins=ends - 9 * DAY, ends=ends)
+
+
+LATE = "is out of date since 2026-05-31 12:00 UTC: clients below its authority are refused"
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        ([until(NOW + DAY)], ""),
+        ([until(NOW)], "is out of date since 2026-06-01 12:00 UTC"),
+        ([until(NOW - DAY)], LATE),
+        # the latest one counts
+        ([until(NOW - DAY), until(NOW + DAY)], ""),
+        ([until(NOW + DAY), until(NOW - DAY)], ""),
+        ([until(NOW + DAY), until(NOW - DAY, OTHER)], LATE),
+        ([b"-----BEGIN X509 CRL-----\nMIIB\n-----END X509 CRL-----\n", until(NOW - DAY)], LATE),
+        ([until(datetime(2050, 1, 1, tzinfo=UTC))], ""),
+        ([], ""),
+    ],
+)
+def test_a_list_that_is_out_of_date_is_a_warning_with_the_date(tmp_path: Path, lists: list[bytes], words: str) -> None:
+    file = tmp_path / "crl.pem"
+    file.write_bytes(b"".join(lists))
+    found = warning_of_lists(str(file), NOW)
+    assert found.startswith(f"a list in {file} {words}" if words else "")
+    assert bool(found) is bool(words)
+
+
+def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "own.pem").write_bytes(certificate(None, datetime.now(UTC) + 99 * DAY))
+    ONE.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "crl.pem").write_bytes(until(datetime(2025, 1, 2, tzinfo=UTC)))
+    process = start("--certfile", "own.pem", "--client-ca", "ca.pem", "--client-crl", "crl.pem")
+    process.signal(signal.SIGHUP)
+    process.wait_for("reloaded")
+    process.signal()
+    assert process.end() == (0, "")
+    said = "a list in crl.pem is out of date since 2025-01-02 00:00 UTC: clients below its authority are refused"
+    assert [line["event"] for line in process.lines if line["level"] == "warning"] == [said, said]

@@ -9,11 +9,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 
-def revoked(authority: trustme.CA, *certificates: trustme.LeafCert | trustme.CA) -> bytes:
-    """Return a list in PEM, signed by the authority."""
+def revoked(
+    authority: trustme.CA,
+    *certificates: trustme.LeafCert | trustme.CA,
+    begins: datetime | None = None,
+    ends: datetime | None = None,
+) -> bytes:
+    """Return a list in PEM, signed by the authority. It is valid from yesterday until tomorrow, or from `begins` until
+    `ends`."""
     issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes()).subject
     now = datetime.now(UTC)
-    builder = x509.CertificateRevocationListBuilder(issuer, now - timedelta(days=1), now + timedelta(days=1))
+    day = timedelta(days=1)
+    builder = x509.CertificateRevocationListBuilder(issuer, begins or now - day, ends or now + day)
     for certificate in certificates:
         pem = certificate.cert_pem if isinstance(certificate, trustme.CA) else certificate.cert_chain_pems[0]
         number = x509.load_pem_x509_certificate(pem.bytes()).serial_number
