@@ -8,8 +8,8 @@ from ..http import TlsFacts
 
 
 def tls_extension(facts: TlsFacts) -> dict[str, Any]:
-    """Return the extension for a request. The server's own certificate is not told: OpenSSL does not say which one of
-    a context it has sent. A client whose certificate is not valid does not get as far as a request."""
+    """Return the extension for a request. The server's own certificate is not told: `ssl` does not say which one of
+    a context was sent. A client whose certificate is not valid does not get as far as a request."""
     return {
         "server_cert": None,
         "client_cert_chain": facts.client_chain,
