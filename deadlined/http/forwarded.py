@@ -114,10 +114,8 @@ class TrustedProxies:
         return self._unix if client is None else _is_in(client[0], self._networks)
 
     def believes(self, name: bytes) -> bool:
-        """Return True unless a field of this name, which says where a request comes from or who its client is, is not
-        one that these proxies write. A field of neither family is one only if that was not said."""
-        family = FORWARDED if name == b"forwarded" else X_FORWARDED if name.startswith(b"x-") else ""
-        return self._written in (BOTH, family)
+        """Return True if a field of this name is one that these proxies write."""
+        return self._written in (BOTH, FORWARDED if name == b"forwarded" else X_FORWARDED)
 
     def origin(
         self, headers: Headers, client: Address | None, scheme: str, server: ServerAddress | None

@@ -15,7 +15,7 @@ from ..errors import DeadlineExceeded
 from ..runtime import checkpoint, current_time
 from ..timing import sleep_until
 from .conn import Conn
-from .names import look_up_by
+from .names import look_up_by, require_port
 from .race import Race, why_nobody_answered
 from .tls import TlsConn
 
@@ -31,8 +31,7 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     DeadlineExceeded (op "connect") at `deadline`, absolute seconds, which includes the name look-up; at or before now
     it is raised at once. OSError if no address can be reached. NaN is a ValueError.
     """
-    if not isinstance(port, int):
-        raise TypeError(f"port must be an int, not {port!r}")
+    require_port(port)
     await _require_time(deadline)
     race = Race(await look_up_by(deadline, host, port), deadline)
     conn = await race.run()

@@ -27,7 +27,7 @@ import trio
 from ..runtime import checkpoint, current_host
 from .conn import Conn
 from .errors import broken_error, close_socket
-from .names import AddressInfo, look_up
+from .names import AddressInfo, look_up, require_port
 from .side import Side, require_open
 from .sockets import require_plain, set_options
 
@@ -200,8 +200,7 @@ async def open_tcp_listeners(
     `backlog` None asks for as much as the kernel allows. `reuse_port` lets several processes share the port
     (SO_REUSEPORT). OSError if an address cannot be bound; all others are closed then.
     """
-    if not isinstance(port, int):
-        raise TypeError(f"port must be an int, not {port!r}")
+    require_port(port)
     addresses = await look_up(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     listeners: list[Listener] = []
     try:

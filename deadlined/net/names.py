@@ -15,6 +15,17 @@ AddressInfo = tuple[int, int, int, str, Any]
 _NUMERIC = stdlib.AI_NUMERICHOST | stdlib.AI_NUMERICSERV
 
 
+_LARGEST_PORT = 65535
+
+
+def require_port(port: int) -> None:
+    """Raise TypeError or ValueError for what is no port. 0 is one: the kernel chooses."""
+    if not isinstance(port, int):
+        raise TypeError(f"port must be an int, not {port!r}")
+    if not 0 <= port <= _LARGEST_PORT:
+        raise ValueError(f"port must be from 0 to {_LARGEST_PORT}, not {port}")
+
+
 async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
     """Do what `socket.getaddrinfo` does for a type of socket, without blocking. OSError if there is no address. A
     cancellation abandons the look-up. A checkpoint."""
@@ -69,6 +80,12 @@ class _LookUp:
 def _numeric(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo] | None:
     """Return what `getaddrinfo` does for an address, and for None, which is every interface or this machine. None if
     `host` is a name."""
+    if host is not None and ("\0" if isinstance(host, str) else b"\0") in host:  # type: ignore[operator]
+        # C would take what is before it for the host
+        raise stdlib.gaierror(stdlib.EAI_NONAME, f"a host has no NUL: {host!r}")
+    if isinstance(host, str) and not host.isascii():
+        # encoding a long one takes time, which it may in a thread
+        return None
     try:
         return [*stdlib.getaddrinfo(host, port, type=kind, flags=flags | _NUMERIC)]
     except stdlib.gaierror as error:

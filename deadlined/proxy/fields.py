@@ -46,16 +46,14 @@ _X_PORT: Final = b"x-forwarded-port"
 _X_ASKED: Final = frozenset((_X_PROTO, _X_HOST, _X_PORT))
 _X_FAMILY: Final = _X_ASKED | {_X_FOR}
 
-# other fields that say where a request comes from
-_CLAIMS: Final = frozenset((_FORWARDED, b"x-real-ip", CLIENT_CERT, CLIENT_CERT_CHAIN))
-
 # for one connection only, as is everything whose name begins with _PROXY_PREFIX
 _HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, _UPGRADE))
 _PROXY_PREFIX: Final = b"proxy-"
 
 # The same of requests. The proxy answers an Expect itself, and frames the body itself. CGI programs read a field Proxy
-# as the variable HTTP_PROXY, and send their own requests there
-_NOT_SENT: Final = _HOP_BY_HOP | {b"http2-settings", b"expect", _LENGTH, b"proxy"}
+# as the variable HTTP_PROXY, and send their own requests there. Proxies pass on a Client-Cert of a client, so that even
+# what a trusted one sends says nothing
+_NOT_SENT: Final = _HOP_BY_HOP | {b"http2-settings", b"expect", _LENGTH, b"proxy", CLIENT_CERT, CLIENT_CERT_CHAIN}
 
 # What Connection cannot take away: fields that say how a body is read, who asks, and who may read or keep the answer. A
 # client can leave out its own, but not what a party between has checked or written
@@ -148,7 +146,7 @@ def request_lines(
 ) -> bytes:
     """Return the fields of the request to an upstream, written by `field_lines`. `authority`: the value of Host if the
     request has none. `upgrade`: what `passed_upgrade` has returned if the upstream is asked for it, b"" if it is not.
-    `certificate`: the value of Client-Cert, b"" for none; a trusted peer says itself whose it is.
+    `certificate`: the value of Client-Cert, b"" for none; that of a trusted proxy is not its client's.
 
     They frame the body as the request did: chunked if it was chunked, else by its length, if it has one.
     """
@@ -238,7 +236,7 @@ def _kind_of(name: bytes) -> int:
     same = name.translate(_SAME)
     if same in _NOT_SENT or same.startswith(_PROXY_PREFIX):
         kind = _DROPPED
-    elif same.startswith(b"x-forwarded") or same in _CLAIMS:
+    elif same.startswith(b"x-forwarded") or same in (_FORWARDED, b"x-real-ip"):
         # no proxy writes it otherwise, so another way to write it is a client's
         kind = _CLAIM if same == name else _DROPPED
     else:

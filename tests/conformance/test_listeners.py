@@ -262,6 +262,41 @@ async def test_an_address_is_not_looked_up(loop: Loop, monkeypatch: pytest.Monke
         await (await open_udp(LOCALHOST)).aclose()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1\0.example", b"127.0.0.1\0.example", "localhost\0"])
+@on_each_loop
+async def test_a_host_ends_where_its_text_does(loop: Loop, host: str | bytes) -> None:
+    with pytest.raises(socket.gaierror, match="NUL"):
+        await open_tcp_stream(host, 80)
+    with pytest.raises(socket.gaierror, match="NUL"):
+        await open_tcp_listeners(0, host=host)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 2**40])
+@on_each_loop
+async def test_a_port_that_cannot_be_is_an_error(loop: Loop, port: int) -> None:
+    with pytest.raises(ValueError, match=f"port must be from 0 to 65535, not {port}"):
+        await open_tcp_stream(LOCALHOST, port)
+    with pytest.raises(ValueError, match=f"port must be from 0 to 65535, not {port}"):
+        await open_tcp_listeners(port)
+
+
+@on_each_loop
+async def test_a_name_that_must_be_encoded_is_looked_up_in_a_thread(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    async def note(port: int) -> None:
+        asked.append(port)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    with monkeypatch.context() as patch:
+        pretend(patch, note)
+        with pytest.raises(socket.gaierror):
+            await open_tcp_stream("ä" * 100_000, 80)
+    assert asked == [80]
+
+
 def address(port: int) -> AddressInfo:
     return (socket.AF_INET, socket.SOCK_STREAM, 0, "", (LOCALHOST, port))
 

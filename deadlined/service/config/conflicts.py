@@ -93,7 +93,7 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
         )
     if config.tcp:
         found += _of_tcp(config, command)
-    if config.forwarded_fields != "both" and not config.trusted_proxies:
+    if config.forwarded_fields != "both" and not config.trusted_proxies and not config.tcp:
         found.append("--forwarded-fields needs --trusted-proxies")
     if config.app is None:
         of_app = {"--factory": config.factory, "--lifespan": config.lifespan != "auto", "--reload": config.reload}
