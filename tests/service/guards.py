@@ -7,12 +7,11 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.support.command import COMMAND, PATIENCE, Process, environment, kill_all
+from tests.support.command import PATIENCE, Process, launched
 
 # an application for uvicorn; `/slow` and `/endless` say on stderr that they have begun
 SITE = """
@@ -46,24 +45,8 @@ def guards(directory: Path) -> Iterator[Guard]:
     with ExitStack() as stack:
 
         def start(*arguments: str, **variables: str) -> Process:
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [*COMMAND, *arguments],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    cwd=directory,
-                    env=environment(DEADLINED_PORT="0", TMPDIR=str(directory), **variables),
-                    start_new_session=True,
-                )
-            )
-            # a test that waits for a line which never comes must end, too
-            guard = threading.Timer(PATIENCE, kill_all, [process])
-            guard.daemon = True
-            guard.start()
-            stack.callback(guard.cancel)
-            stack.callback(kill_all, process)
-            return Process(process)
+            ours = {"DEADLINED_PORT": "0", "TMPDIR": str(directory)}
+            return Process(stack.enter_context(launched(*arguments, cwd=directory, variables=ours | variables)))
 
         yield start
 

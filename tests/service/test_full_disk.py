@@ -19,7 +19,7 @@ import pytest
 
 from deadlined.service.access import DELAY
 from deadlined.service.output import open_stream
-from tests.support.command import APPS, COMMAND, PATIENCE, environment, kill_all
+from tests.support.command import APPS, COMMAND, PATIENCE, launched
 from tests.support.load import Load
 
 # bytes that a file may have, by RLIMIT_FSIZE: a small disk that needs no privilege. Python's bytecode must fit.
@@ -129,24 +129,13 @@ def exists(pid: int) -> bool:
 def service(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "apps.py").write_text(APPS)
     limited = ["sh", "-c", f'ulimit -f {ROOM // 512}; exec "$@"', "sh"]
-    arguments = ("serve", "apps:pid", "--workers", "2", "--uds", "socket")
     (tmp_path / "log").write_text("x" * (BEFORE - 1) + "\n")
+    arguments = ("serve", "apps:pid", "--workers", "2", "--uds", "socket")
     with (
         (tmp_path / "log").open("ab") as log,
-        subprocess.Popen(
-            [*limited, *COMMAND, *arguments],
-            stdout=log,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=environment(),
-            start_new_session=True,
-        ) as process,
+        launched(*arguments, cwd=tmp_path, command=[*limited, *COMMAND], stdout=log) as process,
     ):
-        try:
-            yield Service(process, tmp_path)
-        finally:
-            kill_all(process)
+        yield Service(process, tmp_path)
 
 
 def test_a_rolling_reload_ends_and_no_request_fails_while_nothing_can_be_logged(service: Service) -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ import trustme
 from deadlined.runtime import LOOPS
 from tests.service.guards import ON_PORT, ON_SOCKET, Guard, ending, guards, is_there, kill, left_in, pid_of, uvicorn
 from tests.support.admin import admin_of
-from tests.support.command import COMMAND, Process, assert_one_line, environment, read_all, rest_of, run
+from tests.support.command import Process, assert_one_line, launched, read_all, rest_of, run, wait_until_starting
 
 # uvicorn is a package of that extra
 
@@ -180,15 +179,8 @@ def test_a_guard_that_is_killed_takes_the_command_along(guard: Guard) -> None:
 def test_a_stop_while_the_command_starts_is_no_failure(tmp_path: Path, loop: str, number: signal.Signals) -> None:
     program = "import sys, time; print('starting', file=sys.stderr, flush=True); time.sleep(3600)"
     arguments = ["run", "--port", "0", "--loop", loop, "--", sys.executable, "-c", program, "{uds}"]
-    with subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(TMPDIR=str(tmp_path)),
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "starting\n"
+    with launched(*arguments, variables={"TMPDIR": str(tmp_path)}) as process:
+        wait_until_starting(process)
         process.send_signal(number)
         out, err = rest_of(process)
     assert (process.returncode, err) == (0, "")
@@ -266,9 +258,7 @@ def test_an_upstream_that_is_not_there_is_answered_with_502(guard: Guard, tmp_pa
 
 def test_the_first_screen_says_what_is_guarded(tmp_path: Path) -> None:
     arguments = ["proxy", "--upstream", "127.0.0.1:1", "--upstream", "unix:/x", "--port", "0", "--log-format", "text"]
-    with subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
+    with launched(*arguments) as process:
         assert process.stdout is not None
         (told,) = [line for line in (process.stdout.readline() for _ in range(2)) if "serving" in line]
         assert told == "  serving    proxy to 127.0.0.1:1, unix:/x\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import COMMAND, PATIENCE, Process, environment, kill_all
+from tests.support.command import COMMAND, PATIENCE, Process, launched, wait_until_starting
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 
@@ -37,7 +37,7 @@ ENTRIES = {"module": COMMAND, "script": SCRIPT}
 
 # makes the terminal of the descriptor the controlling one, or lets SIGHUP be pending already, and then runs the rest
 ON_TERMINAL = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
+    "import fcntl, os, sys, termios; fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
     "os.execv(sys.argv[2], sys.argv[2:])"
 )
 HUNG_UP = (
@@ -57,22 +57,12 @@ def directory(tmp_path: Path) -> Path:
 def starting(
     directory: Path, *arguments: str, entry: str = "module", before: str = "", terminal: int = -1
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start the command, in a process group of its own, by way of a program `before` it."""
-    command = [*ENTRIES[entry], "serve", "hesitant:app", "--port", "0", "--config", "shop.toml", *arguments]
-    with subprocess.Popen(
-        [sys.executable, "-c", before, str(terminal), *command] if before else command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        pass_fds=[terminal] if terminal >= 0 else [],
-        process_group=None if terminal >= 0 else 0,
-    ) as running:
-        try:
-            yield running
-        finally:
-            kill_all(running)
+    """Start the command, in a session of its own, by way of a program `before` it."""
+    given = ("serve", "hesitant:app", "--port", "0", "--config", "shop.toml", *arguments)
+    command = [*([sys.executable, "-c", before, str(terminal)] if before else []), *ENTRIES[entry]]
+    inherited = [terminal] if terminal >= 0 else []
+    with launched(*given, cwd=directory, command=command, pass_fds=inherited) as running:
+        yield running
 
 
 def wait_until_held(running: subprocess.Popen[str]) -> None:
@@ -124,8 +114,7 @@ def test_one_that_was_pending_before_python_began_is_done_when_it_serves(directo
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_one_to_all_processes_while_the_application_is_imported_ends_none(directory: Path, workers: str) -> None:
     with starting(directory, "--workers", workers) as running:
-        assert running.stderr is not None
-        assert running.stderr.readline() == "starting\n"
+        wait_until_starting(running)
         for _ in range(3):
             os.killpg(running.pid, signal.SIGHUP)
         (directory / "go").touch()
@@ -146,8 +135,7 @@ def test_a_service_ends_with_its_terminal(directory: Path, arguments: tuple[str,
         os.close(theirs)
         wait_until_held(running)
         if when != "while it is loaded":
-            assert running.stderr is not None
-            assert running.stderr.readline() == "starting\n"
+            wait_until_starting(running)
         if when == "while it serves":
             (directory / "go").touch()
             Process(running)
@@ -158,9 +146,7 @@ def test_a_service_ends_with_its_terminal(directory: Path, arguments: tuple[str,
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_it_outlives_its_terminal_under_nohup(directory: Path, workers: str) -> None:
     ours, theirs = pty.openpty()
-    ignoring = ON_TERMINAL.replace(
-        "os.setsid();", "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.setsid();"
-    )
+    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN);" + ON_TERMINAL
     (directory / "go").touch()
     with starting(directory, "--workers", workers, before=ignoring, terminal=theirs) as running:
         os.close(theirs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from deadlined.runtime import LOOPS
-from tests.support.command import COMMAND, PATIENCE, Process, Starter, assert_error, environment, run
+from tests.support.command import Process, Starter, assert_error, launched, run
 
 APP = """
 import os
@@ -96,15 +95,7 @@ def test_on_an_application_without_a_lifespan_is_refused(tmp_path: Path) -> None
 
 
 def test_on_a_reload_waits_for_the_change_that_mends_the_startup(tmp_path: Path) -> None:
-    command = subprocess.Popen(
-        [*COMMAND, "serve", "told:app", "--reload", "--lifespan", "on", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    try:
+    with launched("serve", "told:app", "--reload", "--lifespan", "on", "--port", "0", cwd=tmp_path) as command:
         assert command.stdout is not None
         assert "startup failed" in command.stdout.readline()
         assert "waiting for a change" in command.stdout.readline()
@@ -115,6 +106,3 @@ def test_on_a_reload_waits_for_the_change_that_mends_the_startup(tmp_path: Path)
         code, err = process.end()
         assert code == 0
         assert FAILED in err
-    finally:
-        command.kill()
-        command.wait(PATIENCE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,7 @@ import pytest
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.listening import listen, url_of, with_chosen_ports
-from tests.support.command import (
-    COMMAND,
-    PATIENCE,
-    Process,
-    Starter,
-    assert_one_line,
-    environment,
-    read_all,
-    run,
-)
+from tests.support.command import Process, Starter, assert_one_line, launched, read_all, run
 
 
 async def urls(**options: object) -> list[str]:
@@ -152,16 +142,8 @@ def test_every_place_answers(start: Starter, tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_socket_of_the_parent_is_served_by_all_processes(tmp_path: Path, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as given:
-        running = subprocess.Popen(
-            [*COMMAND, "serve", "--bind", f"fd://{given.fileno()}", "--workers", workers, "--drain", "1s"],
-            pass_fds=[given.fileno()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=environment(),
-        )
-        try:
+        arguments = ("serve", "--bind", f"fd://{given.fileno()}", "--workers", workers, "--drain", "1s")
+        with launched(*arguments, cwd=tmp_path, pass_fds=[given.fileno()]) as running:
             process = Process(running)
             for _ in range(int(workers) - 1):
                 process.wait_for("listening")
@@ -170,9 +152,6 @@ def test_a_socket_of_the_parent_is_served_by_all_processes(tmp_path: Path, worke
                 assert process.get().startswith("HTTP/1.1 200 OK")
             process.signal()
             assert process.end()[0] == 0
-        finally:
-            running.kill()
-            running.wait(PATIENCE)
 
 
 def test_a_descriptor_that_was_not_inherited_ends_it_with_3() -> None:

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +19,11 @@ from tests.support.command import (
     Starter,
     assert_error,
     assert_one_line,
-    environment,
+    launched,
     read_all,
     rest_of,
     run,
+    wait_until_starting,
 )
 
 ASYNCIO = [name for name in LOOPS if name != "trio"]
@@ -339,24 +338,12 @@ def test_a_loop_that_is_not_installed_is_an_error_of_one_line(tmp_path: Path) ->
 # signals
 
 
-def starting(tmp_path: Path, loop: str) -> subprocess.Popen[str]:
-    """Start a server whose application does not complete its startup."""
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "bad:app", "--port", "0", "--loop", loop],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(STARTUP="hang"),
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "starting\n"
-    return process
-
-
 @pytest.mark.parametrize("loop", LOOPS)
 def test_ctrl_c_during_the_startup_ends_it_without_a_traceback(tmp_path: Path, loop: str) -> None:
-    with starting(tmp_path, loop) as process:
+    # its application does not complete its startup
+    arguments = ("serve", "bad:app", "--port", "0", "--loop", loop)
+    with launched(*arguments, cwd=tmp_path, variables={"STARTUP": "hang"}) as process:
+        wait_until_starting(process)
         process.send_signal(signal.SIGINT)
         _, err = rest_of(process)
     assert (process.returncode, err) == (0, "")
@@ -399,40 +386,16 @@ def test_workers_are_replaced_and_end(start: Starter, loop: str) -> None:
 # output
 
 
-@pytest.fixture
-def silent(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Give a list for processes whose output nobody reads."""
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.parametrize(("loop", "full"), [(name, True) for name in LOOPS] + [("asyncio", False)])
-def test_output_that_cannot_be_written_costs_log_lines_only(
-    tmp_path: Path, silent: list[subprocess.Popen[bytes]], loop: str, full: bool
-) -> None:
+def test_output_that_cannot_be_written_costs_log_lines_only(tmp_path: Path, loop: str, full: bool) -> None:
     where = tmp_path / "socket"
-    with Path("/dev/full").open("wb") as out:
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "bad:app", "--uds", str(where), "--loop", loop],
-            stdout=out if full else None,
-            stderr=out if full else None,
-            preexec_fn=None if full else close_output,  # noqa: PLW1509, no thread runs
-            cwd=tmp_path,
-            env=environment(),
-        )
-        silent.append(process)
-    for _ in range(3):
-        assert ask(where).endswith(b"fine")
-    process.terminate()
-    assert process.wait(PATIENCE) == 0
-
-
-def close_output() -> None:
-    os.close(1)
-    os.close(2)
+    output = ">/dev/full 2>&1" if full else ">&- 2>&-"
+    command = ["sh", "-c", f'exec "$@" {output}', "sh", *COMMAND, "serve", "bad:app"]
+    with launched("--uds", str(where), "--loop", loop, cwd=tmp_path, command=command) as process:
+        for _ in range(3):
+            assert ask(where).endswith(b"fine")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
 
 
 def ask(where: Path) -> bytes:

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from deadlined.service.config import Sources, resolve
 from deadlined.service.notify import Notifier, inherited_sockets, notifier
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, environment
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, launched
 
 
 class Manager:
@@ -183,21 +182,15 @@ def test_a_real_socket_of_systemd_is_served(tmp_path: Path, workers: str) -> Non
         "--workers",
         workers,
     ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
-    ) as running:
-        try:
-            assert running.stderr is not None
-            assert "Listening on" in running.stderr.readline()
-            # it starts the service for the first connection, which waits
-            host, _, port = address.partition(":")
-            with socket.create_connection((host, int(port)), PATIENCE) as client:
-                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                process = Process(running)
-                assert process.url == f"http://{address}"
-                assert client.recv(65536).startswith(b"HTTP/1.1 200")
-            process.signal()
-            assert process.end()[0] == 0
-        finally:
-            running.kill()
-            running.wait(PATIENCE)
+    with launched(command=command, cwd=tmp_path) as running:
+        assert running.stderr is not None
+        assert "Listening on" in running.stderr.readline()
+        # it starts the service for the first connection, which waits
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE) as client:
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            process = Process(running)
+            assert process.url == f"http://{address}"
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        process.signal()
+        assert process.end()[0] == 0

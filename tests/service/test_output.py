@@ -21,7 +21,7 @@ import pytest
 from deadlined.service.access import MANY as RECORDS
 from deadlined.service.output import PATIENCE as LINE_PATIENCE
 from deadlined.service.output import count_losses_anew, open_stream, plain_notice, write_last_lines_to
-from tests.support.command import COMMAND, PATIENCE, environment, kill_all, read_all
+from tests.support.command import COMMAND, PATIENCE, launched, read_all
 
 APPS = """
 import os
@@ -349,25 +349,13 @@ class Server:
 
 
 @contextmanager
-def serving(directory: Path, *arguments: str, **streams: Any) -> Iterator[Server]:
-    """Serve with these streams: `stdout`, `stderr`, `closed` (a redirection of the shell)."""
+def serving(directory: Path, *arguments: str, stdout: Any = subprocess.PIPE, shell: str = "") -> Iterator[Server]:
+    """Serve with this `stdout`, and with a redirection of the shell."""
     (directory / "apps.py").write_text(APPS)
-    closed = streams.pop("closed", "")
     where = () if "--port" in arguments else ("--uds", "socket")
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
-    with subprocess.Popen(
-        [*shell, *COMMAND, "serve", *where, *arguments],
-        stdin=subprocess.DEVNULL,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        start_new_session=True,
-        **({"stderr": subprocess.PIPE} | streams),
-    ) as process:
-        try:
-            yield Server(process, directory)
-        finally:
-            kill_all(process)
+    command = ["sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, "serve"]
+    with launched(*where, *arguments, cwd=directory, command=command, stdout=stdout) as process:
+        yield Server(process, directory)
 
 
 @contextmanager
@@ -398,7 +386,7 @@ def full() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def closed() -> Iterator[dict[str, Any]]:
-    yield {"closed": ">&-"}
+    yield {"shell": ">&-"}
 
 
 # without an access log the same stream takes fewer lines: what differs is that each is written by itself
@@ -460,7 +448,7 @@ def answering_pid(port: int) -> int:
 def test_a_watchdog_whose_message_cannot_be_written_ends_the_process(tmp_path: Path) -> None:
     with stalled() as pipe:
         fill(pipe["stdout"])
-        streams = {"stdout": subprocess.DEVNULL, "stderr": pipe["stdout"]}
+        streams = {"stdout": pipe["stdout"], "shell": "2>&1 >/dev/null"}
         with serving(tmp_path, "apps:blocking", "--drain", "0", **streams) as server, server.begin("/"):
             server.wait_until_busy()
             server.process.send_signal(signal.SIGTERM)
@@ -476,7 +464,7 @@ def fill(fd: int) -> None:
 
 
 def test_an_application_that_closes_stdout_leaves_the_log_alone(tmp_path: Path) -> None:
-    with serving(tmp_path, "apps:closing", stdout=subprocess.PIPE) as server:
+    with serving(tmp_path, "apps:closing") as server:
         assert server.get().endswith("finished")
         server.process.send_signal(signal.SIGTERM)
         out, err = server.process.communicate(timeout=PATIENCE)
@@ -485,7 +473,7 @@ def test_an_application_that_closes_stdout_leaves_the_log_alone(tmp_path: Path) 
 
 
 def test_a_reader_that_comes_back_is_told_how_many_lines_it_has_missed(tmp_path: Path) -> None:
-    with serving(tmp_path, "apps:closing", stdout=subprocess.PIPE) as server:
+    with serving(tmp_path, "apps:closing") as server:
         # two records each: the access log must write, and lose, before the last one
         number = RECORDS + 1
         for _ in range(number):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, assert_error, environment, kill_all, read_all
+from tests.support.command import APPS, COMMAND, PATIENCE, Process, assert_error, environment, launched, read_all
 
 DROP = (
     "import ctypes, os, sys; prctl = ctypes.CDLL(None).prctl;"
@@ -93,49 +93,28 @@ def test_what_is_forbidden_is_one_line_and_leaves_nothing_behind(directory: Path
 def test_a_reload_of_what_may_not_be_read_any_more_changes_nothing(directory: Path, workers: str) -> None:
     file = directory / "shop.toml"
     file.write_text("idle = '3600s'\n")
-    with subprocess.Popen(
-        [*SERVE, "apps:pid", "--port", "0", "--config", "shop.toml", "--workers", workers],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        process_group=0,
-    ) as running:
-        try:
-            process = Process(running)
-            file.chmod(0o000)
-            process.signal(signal.SIGHUP)
-            told = process.wait_for("reload refused")
-            assert (told["why"], told["level"]) == (f"{file}: cannot read it: Permission denied", "error")
-            assert process.get().startswith("HTTP/1.1 200")
-            process.signal()
-            assert process.end() == (0, "")
-        finally:
-            kill_all(running)
+    arguments = ("apps:pid", "--port", "0", "--config", "shop.toml", "--workers", workers)
+    with launched(*arguments, cwd=directory, command=SERVE) as running:
+        process = Process(running)
+        file.chmod(0o000)
+        process.signal(signal.SIGHUP)
+        told = process.wait_for("reload refused")
+        assert (told["why"], told["level"]) == (f"{file}: cannot read it: Permission denied", "error")
+        assert process.get().startswith("HTTP/1.1 200")
+        process.signal()
+        assert process.end() == (0, "")
 
 
 def test_a_log_that_may_not_be_written_changes_nothing(directory: Path) -> None:
     with (
         (directory / "apps.py").open() as read_only,
-        subprocess.Popen(
-            [*SERVE, "apps:pid", "--uds", "socket"],
-            stdout=read_only,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=directory,
-            env=environment(),
-            process_group=0,
-        ) as running,
+        launched("apps:pid", "--uds", "socket", cwd=directory, command=SERVE, stdout=read_only) as running,
     ):
-        try:
-            for _ in range(3):
-                assert answer(directory / "socket").startswith("HTTP/1.1 200")
-            running.send_signal(signal.SIGTERM)
-            _, complaint = running.communicate(timeout=PATIENCE)
-            assert (running.returncode, complaint) == (0, "")
-        finally:
-            kill_all(running)
+        for _ in range(3):
+            assert answer(directory / "socket").startswith("HTTP/1.1 200")
+        running.send_signal(signal.SIGTERM)
+        _, complaint = running.communicate(timeout=PATIENCE)
+        assert (running.returncode, complaint) == (0, "")
     # nor does it harm what it may not write
     assert not (directory / "socket").exists()
     assert (directory / "apps.py").read_text() == APPS

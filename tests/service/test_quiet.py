@@ -14,17 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import (
-    APPS,
-    COMMAND,
-    PATIENCE,
-    assert_one_line,
-    environment,
-    kill_all,
-    read_all,
-    rest_of,
-    run,
-)
+from tests.support.command import APPS, PATIENCE, assert_one_line, launched, read_all, rest_of, run
 
 SHOP = """
 from apps import answer
@@ -77,20 +67,8 @@ class Silent:
 @contextmanager
 def silent(directory: Path, *arguments: str) -> Iterator[Silent]:
     (directory / "apps.py").write_text(APPS)
-    process = subprocess.Popen(
-        [*COMMAND, *arguments, "--uds", "s"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        start_new_session=True,
-    )
-    try:
+    with launched(*arguments, "--uds", "s", cwd=directory) as process:
         yield Silent(process, str(directory / "s"))
-    finally:
-        kill_all(process)
-        process.communicate()
 
 
 def told(lines: list[dict[str, Any]]) -> list[tuple[str, object]]:

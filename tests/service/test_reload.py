@@ -7,7 +7,6 @@ import pty
 import signal
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import trustme
 
 from tests.support.admin import admin_of
-from tests.support.command import COMMAND, PATIENCE, Process, Starter, environment, read_all
+from tests.support.command import COMMAND, Process, Starter, launched, read_all, wait_until_starting
 from tests.support.load import Load
 
 LOCAL = ("--admin", "127.0.0.1:0", "--no-access-log")
@@ -218,24 +217,18 @@ from apps import pid as app
 def test_a_hangup_while_starting_is_done_when_it_serves(tmp_path: Path, file: Path, workers: str) -> None:
     (tmp_path / "slow.py").write_text(HESITANT)
     (tmp_path / "apps.py").write_text("async def pid(scope, receive, send):\n    raise NotImplementedError\n")
-    command = [*COMMAND, "serve", "slow:app", "--port", "0", "--config", "shop.toml", "--workers", workers]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
-    ) as running:
-        try:
-            assert running.stderr is not None
-            assert running.stderr.readline() == "starting\n"
-            for _ in range(5):
-                running.send_signal(signal.SIGHUP)
-            file.write_text("idle = '3s'\n")
-            (tmp_path / "go").touch()
-            process = Process(running)
-            told = process.events("reloaded") or [process.wait_for("reloaded")]
-            assert told[0]["changed"] == {"idle": ["3600s", "3s"]}
-            process.signal()
-            assert process.end()[0] == 0
-        finally:
-            running.kill()
+    arguments = ("serve", "slow:app", "--port", "0", "--config", "shop.toml", "--workers", workers)
+    with launched(*arguments, cwd=tmp_path) as running:
+        wait_until_starting(running)
+        for _ in range(5):
+            running.send_signal(signal.SIGHUP)
+        file.write_text("idle = '3s'\n")
+        (tmp_path / "go").touch()
+        process = Process(running)
+        told = process.events("reloaded") or [process.wait_for("reloaded")]
+        assert told[0]["changed"] == {"idle": ["3600s", "3s"]}
+        process.signal()
+        assert process.end()[0] == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -260,37 +253,25 @@ def test_a_server_ends_with_its_terminal_but_not_under_nohup(tmp_path: Path, fil
     (tmp_path / "apps.py").write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
     ours, theirs = pty.openpty()
     code = (
-        "import os, fcntl, termios, signal, sys; os.setsid(); fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
+        "import os, fcntl, termios, signal, sys; fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
         f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if nohup else 'SIG_DFL'});"
         "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     )
     command = [COMMAND[0], "-c", code, str(theirs), *COMMAND[1:], "serve", "apps:app", "--config", "shop.toml"]
-    with subprocess.Popen(
-        [*command, "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-        pass_fds=[theirs],
-    ) as running:
-        try:
-            os.close(theirs)
-            process = Process(running)
+    with launched("--port", "0", cwd=tmp_path, command=command, pass_fds=[theirs]) as running:
+        os.close(theirs)
+        process = Process(running)
+        process.signal(signal.SIGHUP)
+        process.wait_for("reloaded")
+        os.close(ours)
+        if nohup:
+            # the terminal is gone, and it serves
             process.signal(signal.SIGHUP)
             process.wait_for("reloaded")
-            os.close(ours)
-            if nohup:
-                # the terminal is gone, and it serves
-                process.signal(signal.SIGHUP)
-                process.wait_for("reloaded")
-                process.signal()
-            else:
-                process.wait_for("draining")
-            assert process.end()[0] == 0
-        finally:
-            running.kill()
-            running.wait(PATIENCE)
+            process.signal()
+        else:
+            process.wait_for("draining")
+        assert process.end()[0] == 0
 
 
 def test_the_supervisor_reads_again_though_the_application_changes_the_directory(start: Starter, file: Path) -> None:

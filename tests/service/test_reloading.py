@@ -21,6 +21,7 @@ from tests.support.command import (
     Starter,
     assert_one_line,
     environment,
+    launched,
     read_all,
     run,
 )
@@ -98,15 +99,7 @@ def test_an_application_that_is_broken_from_the_start_waits_too(start: Starter, 
     file.write_text("raise LookupError('lost')\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = subprocess.Popen(
-        [*COMMAND, "serve", *RELOAD, "--port", str(port)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    try:
+    with launched("serve", *RELOAD, "--port", str(port), cwd=tmp_path) as command:
         assert command.stdout is not None
         assert "startup failed" in command.stdout.readline()
         assert "waiting for a change" in command.stdout.readline()
@@ -115,9 +108,6 @@ def test_an_application_that_is_broken_from_the_start_waits_too(start: Starter, 
         assert process.get().endswith("mended")
         process.signal()
         assert process.end()[0] == 0
-    finally:
-        command.kill()
-        command.wait(PATIENCE)
 
 
 def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:

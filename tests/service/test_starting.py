@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +22,7 @@ from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
 from deadlined.service.signals import STOPS, ignore_stops
 from deadlined.service.starting import Starting, replaced_by
-from tests.support.command import COMMAND, Process, environment, kill_all, rest_of, run
+from tests.support.command import COMMAND, Process, launched, rest_of, run, wait_until_starting
 
 # In steps: a signal that comes after Python's last look, and before the system call, is seen at the end of that call.
 IMPORT = """
@@ -69,25 +69,14 @@ def stopped(
     loop = app if app != "import" else "trio"
     # a shell starts its background jobs with SIGINT ignored
     shell = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"] if ignoring else []
-    with subprocess.Popen(
-        [*shell, *COMMAND, "serve", "starts:app", "--uds", "socket", "--loop", loop, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        start_new_session=True,
-    ) as process:
-        try:
-            assert process.stderr is not None
-            assert process.stderr.readline() == "starting\n"
-            if number == signal.SIGINT:
-                os.killpg(process.pid, number)
-            else:
-                process.send_signal(number)
-            out, err = rest_of(process)
-        finally:
-            kill_all(process)
+    given = ("serve", "starts:app", "--uds", "socket", "--loop", loop, *arguments)
+    with launched(*given, cwd=directory, command=[*shell, *COMMAND]) as process:
+        wait_until_starting(process)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        out, err = rest_of(process)
     return process.returncode, [json.loads(line)["event"] for line in out.splitlines()], err
 
 
@@ -203,42 +192,29 @@ async def app(scope, receive, send):
 """
 
 
-def early(directory: Path, number: signal.Signals) -> subprocess.Popen[str]:
+def early(directory: Path, number: signal.Signals) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start a service of two worker processes, of which the first one is signalled in its first moment."""
     (directory / "serves.py").write_text(SERVES)
-    return subprocess.Popen(
-        [sys.executable, "-c", EARLY.format(name=number.name), "serve", "serves:app", "--port", "0", "--workers", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment(),
-        start_new_session=True,
-    )
+    command = [sys.executable, "-c", EARLY.format(name=number.name)]
+    return launched("serve", "serves:app", "--port", "0", "--workers", "2", cwd=directory, command=command)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_nor_of_the_first_worker_process_in_its_first_moment(tmp_path: Path, number: signal.Signals) -> None:
     with early(tmp_path, number) as process:
-        try:
-            out, err = rest_of(process)
-        finally:
-            kill_all(process)
+        out, err = rest_of(process)
     assert (process.returncode, err) == (0, "")
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped before it served"]
 
 
 def test_a_hangup_in_that_moment_is_kept_until_it_serves(tmp_path: Path) -> None:
     with early(tmp_path, signal.SIGHUP) as running:
-        try:
-            process = Process(running)
-            # it is replaced, and the other one is started
-            process.wait_for_all("listening", "listening", "worker ended")
-            process.signal()
-            assert process.end() == (0, "")
-            assert process.events("draining")[0]["signal"] == "SIGHUP"
-        finally:
-            kill_all(running)
+        process = Process(running)
+        # it is replaced, and the other one is started
+        process.wait_for_all("listening", "listening", "worker ended")
+        process.signal()
+        assert process.end() == (0, "")
+        assert process.events("draining")[0]["signal"] == "SIGHUP"
 
 
 @pytest.mark.parametrize(
@@ -307,28 +283,16 @@ def test_one_ends_a_process_that_stays_after_its_start_was_stopped(tmp_path: Pat
     """A thread of the application's keeps it, and Ctrl-C has begun no time."""
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
     (tmp_path / "stays.py").write_text(thread + APPS["trio"])
-    with subprocess.Popen(
-        [*COMMAND, "serve", "stays:app", "--uds", "socket"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-        start_new_session=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            assert process.stderr.readline() == "starting\n"
-            process.send_signal(signal.SIGINT)
-            assert json.loads(process.stdout.readline())["event"] == "stopped before it served"
-            # it ignores signals until the line is written
-            while process.poll() is None:
-                process.send_signal(number)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.1)
-        finally:
-            kill_all(process)
+    with launched("serve", "stays:app", "--uds", "socket", cwd=tmp_path) as process:
+        wait_until_starting(process)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "stopped before it served"
+        # it ignores signals until the line is written
+        while process.poll() is None:
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
     assert process.returncode == 0
 
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from deadlined import __version__
-from tests.support.command import APPS, PATIENCE, environment, read_all
+from tests.support.command import APPS, PATIENCE, launched, read_all, rest_of
 from tests.support.terminal import CTRL_C, Terminal, on_terminal
 
 APP = """
@@ -132,17 +131,13 @@ def test_a_terminal_shows_no_screen_below_the_level(tmp_path: Path) -> None:
 
 def test_text_can_be_had_in_a_pipe_and_colours_be_forced(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
-    with subprocess.Popen(
-        [sys.executable, "-m", "deadlined", "serve", "shop:app", "--port", "0", "--log-format", "text"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(FORCE_COLOR="1", NO_COLOR=""),
-    ) as process:
+    arguments = ("serve", "shop:app", "--port", "0", "--log-format", "text")
+    with launched(*arguments, cwd=tmp_path, variables={"FORCE_COLOR": "1", "NO_COLOR": ""}) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("\x1b[1mdeadlined ")
         process.send_signal(signal.SIGTERM)
-        assert process.stdout.read().count("\x1b[32minfo") == 2
+        out, _ = rest_of(process)
+    assert out.count("\x1b[32minfo") == 2
     assert process.returncode == 0
 
 
@@ -264,15 +259,7 @@ def test_head_takes_the_first_line_and_the_server_goes_on(tmp_path: Path) -> Non
     assert shutil.which("head") is not None
     (tmp_path / "shop.py").write_text(APP)
     command = f"{sys.executable} -m deadlined serve shop:app --uds socket; echo code $? >&2"
-    with subprocess.Popen(
-        ["sh", "-c", f"{{ {command}; }} | head -n 1"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    ) as shell:
+    with launched(command=["sh", "-c", f"{{ {command}; }} | head -n 1"], cwd=tmp_path) as shell:
         assert shell.stdout is not None
         line = json.loads(shell.stdout.readline())
         assert line["event"] == "listening"

@@ -9,10 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 COMMAND = [sys.executable, "-m", "deadlined"]
 PATIENCE = 30.0
@@ -150,6 +150,48 @@ def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subproces
     )
 
 
+@contextmanager
+def launched(
+    *arguments: str,
+    cwd: Path | None = None,
+    command: Sequence[str] = COMMAND,
+    stdout: int | IO[Any] = subprocess.PIPE,
+    pass_fds: Collection[int] = (),
+    variables: Mapping[str, str] = {},
+) -> Iterator[subprocess.Popen[str]]:
+    """Start the command in a session of its own, and give its process, whose output is text in two pipes. At the end,
+    or after PATIENCE, kill it and its children; a test that wants its exit code waits for it inside.
+
+    `command`: what stands before `arguments`, for a program that runs the command. `stdout`, `pass_fds`: as of Popen.
+    """
+    with subprocess.Popen(
+        [*command, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=environment(**variables),
+        pass_fds=pass_fds,
+        start_new_session=True,
+    ) as process:
+        # a test that waits for a line which never comes must end, too
+        guard = threading.Timer(PATIENCE, kill_all, [process])
+        guard.daemon = True
+        guard.start()
+        try:
+            yield process
+        finally:
+            guard.cancel()
+            kill_all(process)
+
+
+def wait_until_starting(process: subprocess.Popen[str]) -> None:
+    """Wait until an application says on stderr that it is being imported or started: its first line."""
+    assert process.stderr is not None
+    assert process.stderr.readline() == "starting\n"
+
+
 class Process:
     """A running `deadlined serve`."""
 
@@ -264,32 +306,15 @@ Starter = Callable[..., Process]
 def starter(directory: Path) -> Iterator[Starter]:
     """Give a function that starts the command in a directory with the module `apps`. Kill what runs at the end."""
     (directory / "apps.py").write_text(APPS)
-    running: list[subprocess.Popen[str]] = []
+    with ExitStack() as running:
 
-    def start(*arguments: str, **variables: str) -> Process:
-        where = () if {"--uds", "--bind"} & set(arguments) else ("--port", "0")
-        process = subprocess.Popen(
-            [*COMMAND, "serve", *where, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=directory,
-            env=environment(**variables),
-            start_new_session=True,
-        )
-        running.append(process)
-        # a test that waits for a line which never comes must end, too
-        guard = threading.Timer(PATIENCE, kill_all, [process])
-        guard.daemon = True
-        guard.start()
-        return Process(process)
+        def start(*arguments: str, **variables: str) -> Process:
+            where = () if {"--uds", "--bind"} & set(arguments) else ("--port", "0")
+            return Process(
+                running.enter_context(launched("serve", *where, *arguments, cwd=directory, variables=variables))
+            )
 
-    try:
         yield start
-    finally:
-        for process in running:
-            kill_all(process)
-            process.communicate()
 
 
 def kill_all(process: subprocess.Popen[str]) -> None:

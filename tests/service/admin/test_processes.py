@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.admin import AdminClient, admin_of, checked_by_promtool
-from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, assert_one_line, environment, run
+from tests.support.command import APPS, PATIENCE, Process, Starter, assert_one_line, environment, launched, run
 
 LOCAL = ("--admin", "127.0.0.1:0")
 GET_200 = 'deadlined_requests_total{code="200",method="GET"}'
@@ -86,16 +86,12 @@ def test_a_process_tells_of_itself_until_its_drain_has_ended(start: Starter) -> 
 def test_one_that_is_starting_is_alive_and_not_ready(tmp_path: Path) -> None:
     (tmp_path / "apps.py").write_text(APPS)
     path = tmp_path / "admin.sock"
-    command = [*COMMAND, "serve", "apps:hesitant", "--port", "0", "--admin", f"unix:{path}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()) as process:
+    with launched("serve", "apps:hesitant", "--port", "0", "--admin", f"unix:{path}", cwd=tmp_path) as process:
         assert process.stdout is not None
-        try:
-            assert json.loads(process.stdout.readline())["url"] == f"unix:{path}"
-            admin = AdminClient(f"unix:{path}")
-            assert (admin.get("/livez").status, admin.get("/readyz").status) == (200, 503)
-            assert admin.get("/metrics").status == 200
-        finally:
-            process.kill()
+        assert json.loads(process.stdout.readline())["url"] == f"unix:{path}"
+        admin = AdminClient(f"unix:{path}")
+        assert (admin.get("/livez").status, admin.get("/readyz").status) == (200, 503)
+        assert admin.get("/metrics").status == 200
 
 
 def test_worker_processes_are_summed(start: Starter) -> None:
