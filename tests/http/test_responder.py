@@ -14,7 +14,7 @@ from deadlined.http.state import IDLE, UNATTENDED
 from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import Site, site_of
-from tests.support.http import CHUNKED_POST, GET, LAST_GET, chunk
+from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, chunk
 
 pytestmark = [pytest.mark.usefixtures("parser"), interpreted_only]
 
@@ -79,6 +79,12 @@ class Asked:
         exchange.start(200, [(b"content-length", b"7")])
         await exchange.send(b"handler", False)
 
+    async def first(self, request: bytes = GET) -> tuple[Client, Played]:
+        """Return a client that has sent the site's first request, and its exchange."""
+        client = await self.site.connect()
+        await client.send(request)
+        return client, await self.next()
+
     async def next(self, number: int = 1) -> Played:
         """Wait for the `number`th exchange."""
         await self.site.until(lambda: len(self.played) >= number)
@@ -140,9 +146,7 @@ async def test_it_may_be_answered_at_once(loop: Loop) -> None:
 @on_each_loop
 async def test_pieces_leave_as_they_come(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         played.start(6)
         for piece in (b"one", b"two"):
             played.exchange.try_send(piece, piece == b"one")
@@ -173,9 +177,7 @@ async def test_a_task_goes_on_in_the_middle_of_a_response(loop: Loop) -> None:
         await played.exchange.send(b"rest", False)
 
     async with answering(loop, in_task=rest) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         played.start(8)
         played.exchange.try_send(b"some", True)
         played.exchange.go_on()
@@ -190,9 +192,7 @@ async def test_a_failure_in_the_task_is_answered_as_that_of_a_handler(loop: Loop
         raise ValueError("a mistake")
 
     async with answering(loop, in_task=fail) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         if started:
             played.start(8)
             played.exchange.try_send(b"some", True)
@@ -211,9 +211,7 @@ async def test_a_client_that_resets_ends_its_exchange(loop: Loop) -> None:
         await loop.forever()
 
     async with answering(loop, in_task=wait) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         await loop.settle()
         client.reset()
         assert await asked.site.reason() is Reason.CLIENT_RESET
@@ -228,9 +226,7 @@ async def test_a_client_that_resets_ends_its_exchange(loop: Loop) -> None:
 @on_each_loop
 async def test_a_client_that_has_ended_its_side_is_answered(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         await client.conn.send_eof()
         assert (await client.response()).body == b"task"
         assert await client.end() == "eof"
@@ -240,9 +236,7 @@ async def test_a_client_that_has_ended_its_side_is_answered(loop: Loop) -> None:
 @on_each_loop
 async def test_requests_that_are_pipelined_are_answered_in_order(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        first = await asked.next()
+        client, first = await asked.first()
         await loop.settle()
         # the poller calls for what comes now, and a task looks what it is
         await client.send(GET + GET)
@@ -257,9 +251,7 @@ async def test_requests_that_are_pipelined_are_answered_in_order(loop: Loop) -> 
 @on_each_loop
 async def test_a_request_that_comes_between_two_that_were_pipelined_is_not_forgotten(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET + GET)
-        first = await asked.next()
+        client, first = await asked.first(GET + GET)
         await loop.settle()
         first.answer()
         # the poller tells of it before a task begins the second one, whose watch finds it and does not receive it
@@ -280,9 +272,7 @@ async def test_an_answer_may_come_while_a_task_is_on_its_way(loop: Loop, complet
         await played.exchange.send(b"rest", False)
 
     async with answering(loop, in_task=rest) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         await loop.settle()
         # the poller calls
         asked.connection.conn.cancel_call()
@@ -327,9 +317,7 @@ async def test_a_response_to_head_has_no_body(loop: Loop) -> None:
 @on_each_loop
 async def test_a_body_that_was_not_received_is_discarded_before_the_next_request(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(CHUNKED_POST + chunk(b"hel"))
-        played = await asked.next()
+        client, played = await asked.first(CHUNKED_POST + chunk(b"hel"))
         assert played.exchange.try_receive() == b"hel"
         assert played.exchange.try_receive() is None
         played.answer()
@@ -387,9 +375,7 @@ async def test_a_client_that_has_reset_between_two_pieces_ends_its_exchange_in_a
     async with answering(loop) as asked:
         settings = asked.site.server._settings
         object.__setattr__(settings, "cancel_on_disconnect", False)
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         played.start(100)
         played.exchange.try_send(b"some", True)
         await client.receive()
@@ -405,9 +391,7 @@ async def test_a_client_that_has_reset_between_two_pieces_ends_its_exchange_in_a
 @on_each_loop
 async def test_the_head_is_sent_alone_if_that_is_asked_for(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         played.start(4)
         played.exchange.hold_head()
         assert (await client.receive()).endswith(b"\r\n\r\n")
@@ -436,9 +420,7 @@ async def test_a_mistake_of_a_responder_ends_its_connection(loop: Loop) -> None:
 @on_each_loop
 async def test_a_drain_waits_for_an_exchange_without_a_task(loop: Loop) -> None:
     async with answering(loop, drain=30) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         asked.site.server.shutdown()
         await loop.sleep(5)
         assert asked.site.serving.pending
@@ -453,9 +435,7 @@ async def test_a_drain_waits_for_an_exchange_without_a_task(loop: Loop) -> None:
 @on_each_loop
 async def test_the_end_of_a_drain_abandons_an_exchange(loop: Loop) -> None:
     async with answering(loop, drain=3) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        _, played = await asked.first()
         due = loop.after(3)
         asked.site.server.shutdown()
         await asked.site.serving.wait()
@@ -468,9 +448,7 @@ async def test_the_end_of_a_drain_abandons_an_exchange(loop: Loop) -> None:
 @on_each_loop
 async def test_a_server_that_is_cancelled_abandons_an_exchange(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         await loop.settle()
         asked.site.serving.cancel()
         await asked.site.serving.wait()
@@ -497,9 +475,7 @@ async def test_a_task_meets_the_deadline_of_the_handler(loop: Loop) -> None:
         await loop.forever()
 
     async with answering(loop, in_task=wait, handler=10) as asked:
-        client = await asked.site.connect()
-        await client.send(GET)
-        played = await asked.next()
+        client, played = await asked.first()
         await loop.sleep(10)
         played.exchange.go_on()
         assert (await client.response()).status == 504

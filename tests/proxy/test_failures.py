@@ -26,9 +26,7 @@ async def test_an_upstream_that_refuses_connections_is_a_502(loop: Loop) -> None
 @on_each_loop
 async def test_an_upstream_that_ends_without_an_answer_is_a_502(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(POST)
         await peer.head()
         await peer.read(3)
         await peer.conn.aclose()
@@ -51,9 +49,7 @@ async def test_an_upstream_that_ends_without_an_answer_is_a_502(loop: Loop) -> N
 )
 async def test_a_malformed_response_is_a_502_and_is_not_passed_on(loop: Loop, response: bytes) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(POST)
         guarded.tasks.start(peer.answer, response)
         assert await problem(client) == (502, "upstream_malformed")
 
@@ -61,9 +57,7 @@ async def test_a_malformed_response_is_a_502_and_is_not_passed_on(loop: Loop, re
 @on_each_loop
 async def test_a_response_that_breaks_off_resets_the_client(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
         assert (await client.receive()).endswith(b"half")
         await peer.conn.aclose()
@@ -78,9 +72,7 @@ async def test_a_response_that_breaks_off_resets_the_client(loop: Loop, caplog: 
 @on_each_loop
 async def test_a_response_that_breaks_off_in_its_chunks_resets_the_client(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"half"))
         assert (await client.receive()).endswith(chunk(b"half"))
         await peer.send(b"zz\r\n")
@@ -107,9 +99,7 @@ async def test_an_upstream_that_does_not_answer_in_time_is_a_504(loop: Loop) -> 
 @on_each_loop
 async def test_a_response_may_be_silent_for_so_long_only(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=60) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
         for _ in range(4):
             # what comes extends it: a stream has no bound
@@ -131,8 +121,6 @@ async def test_an_upstream_that_accepts_no_connection_in_time_is_a_504(loop: Loo
 @on_each_loop
 async def test_interim_responses_without_end_are_refused(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(POST)
         await peer.answer(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100 + OK)
         assert await problem(client) == (502, "upstream_malformed")

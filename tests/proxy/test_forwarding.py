@@ -13,9 +13,9 @@ from tests.support.proxy import OK, guarding
 @on_each_loop
 async def test_a_request_arrives_anew_and_its_response_comes_back(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(b"GET /a?b=%20c HTTP/1.1\r\nHOST: shop\r\nAccept:  text/html  \r\nCookie: a=b\r\n\r\n")
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(
+            b"GET /a?b=%20c HTTP/1.1\r\nHOST: shop\r\nAccept:  text/html  \r\nCookie: a=b\r\n\r\n"
+        )
         head = await peer.answer(b"HTTP/1.1 201 Made\r\ncontent-length: 4\r\nX-Own: yes\r\nserver: theirs\r\n\r\nfine")
         lines = head.split(b"\r\n")
         assert lines[0] == b"GET /a?b=%20c HTTP/1.1"
@@ -47,9 +47,8 @@ async def test_both_connections_are_used_again(loop: Loop) -> None:
 @on_each_loop
 async def test_the_client_sees_a_request_target_of_a_url_as_a_path(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(b"GET http://other/x HTTP/1.1\r\nhost: shop\r\n\r\n")
-        head = await (await guarded.upstream.accept()).answer()
+        _, peer = await guarded.begin(b"GET http://other/x HTTP/1.1\r\nhost: shop\r\n\r\n")
+        head = await peer.answer()
         assert head.startswith(b"GET /x HTTP/1.1\r\nhost: other\r\n")
         assert b"shop" not in head
 
@@ -89,9 +88,7 @@ async def test_a_chunked_body_arrives_in_chunks_of_the_proxys_own(loop: Loop) ->
 @on_each_loop
 async def test_a_whole_chunked_body_that_came_with_its_head_is_sent_at_once(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(CHUNKED_POST + chunk(b"abc") + chunk(b""))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(CHUNKED_POST + chunk(b"abc") + chunk(b""))
         await peer.head()
         assert await peer.until(b"0\r\n\r\n") == b"3\r\nabc\r\n0\r\n\r\n"
         await peer.send(OK)
@@ -101,9 +98,7 @@ async def test_a_whole_chunked_body_that_came_with_its_head_is_sent_at_once(loop
 @on_each_loop
 async def test_the_proxy_itself_invites_a_body_that_waits_for_it(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(3, b"expect: 100-continue"))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(3, b"expect: 100-continue"))
         assert b"expect" not in await peer.head()
         assert await client.receive() == b"HTTP/1.1 100 Continue\r\n\r\n"
         await client.send(b"abc")
@@ -129,9 +124,8 @@ async def test_a_response_without_a_body_ends_with_its_head(loop: Loop, status: 
 @on_each_loop
 async def test_a_head_request_keeps_the_length_and_has_no_body(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n")
-        await (await guarded.upstream.accept()).answer(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        client, peer = await guarded.begin(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
         response = await client.response("HEAD")
         assert (response.headers["content-length"], response.body) == ("1000", b"")
 
@@ -139,11 +133,8 @@ async def test_a_head_request_keeps_the_length_and_has_no_body(loop: Loop) -> No
 @on_each_loop
 async def test_interim_responses_are_not_passed_on(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        await (await guarded.upstream.accept()).answer(
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + OK
-        )
+        client, peer = await guarded.begin()
+        await peer.answer(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + OK)
         response = await client.response()
         assert (response.status, response.informational, "link" in response.headers) == (200, [], False)
 
@@ -151,9 +142,7 @@ async def test_interim_responses_are_not_passed_on(loop: Loop) -> None:
 @on_each_loop
 async def test_a_chunked_response_comes_piece_by_piece(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-trailer\r\n\r\n" + chunk(b"one")
         )
@@ -170,9 +159,7 @@ async def test_a_chunked_response_comes_piece_by_piece(loop: Loop) -> None:
 @on_each_loop
 async def test_a_response_that_ends_with_its_connection_is_whole(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(b"HTTP/1.0 200 OK\r\n\r\nfi")
         await peer.send(b"ne")
         await peer.conn.send_eof()
@@ -184,9 +171,7 @@ async def test_a_response_that_ends_with_its_connection_is_whole(loop: Loop) -> 
 @on_each_loop
 async def test_an_upstream_that_closes_after_its_response_is_not_used_again(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
         response = await client.response()
         assert "connection" not in response.headers
@@ -198,9 +183,7 @@ async def test_an_upstream_that_closes_after_its_response_is_not_used_again(loop
 @on_each_loop
 async def test_an_old_client_gets_an_answer_that_it_understands(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(b"GET / HTTP/1.0\r\n\r\n")
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(b"GET / HTTP/1.0\r\n\r\n")
         head = await peer.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"fine") + chunk(b""))
         assert head.startswith(b"GET / HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n" % guarded.upstream.address.port)
         answered = await client.rest()
@@ -211,9 +194,9 @@ async def test_an_old_client_gets_an_answer_that_it_understands(loop: Loop) -> N
 @on_each_loop
 async def test_requests_that_are_pipelined_are_answered_in_order(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(3)))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(
+            b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(3))
+        )
         for number in range(3):
             head = await peer.answer(OK.replace(b"fine", b"  %d " % number))
             assert head.startswith(b"GET /%d " % number)
@@ -223,9 +206,7 @@ async def test_requests_that_are_pipelined_are_answered_in_order(loop: Loop) -> 
 @on_each_loop
 async def test_an_answer_that_comes_before_the_body_is_complete_is_passed_on(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(1000) + b"abc")
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(1000) + b"abc")
         await peer.head()
         assert await peer.read(3) == b"abc"
         await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -236,9 +217,7 @@ async def test_an_answer_that_comes_before_the_body_is_complete_is_passed_on(loo
 @on_each_loop
 async def test_an_answer_can_stream_while_the_body_does(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(CHUNKED_POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(CHUNKED_POST)
         await peer.head()
         await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"begin"))
         assert (await client.receive()).endswith(chunk(b"begin"))
@@ -272,9 +251,7 @@ async def test_a_client_that_does_not_read_stops_its_upstream_and_not_the_memory
 @on_each_loop
 async def test_an_upstream_that_does_not_read_stops_its_client_and_not_the_memory(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(100_000_000))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(100_000_000))
         await peer.head()
         sending = guarded.tasks.start(client.send, bytes(100_000_000))
         await loop.sleep(30)
@@ -285,9 +262,7 @@ async def test_an_upstream_that_does_not_read_stops_its_client_and_not_the_memor
 @on_each_loop
 async def test_a_client_that_resets_ends_its_request_at_the_upstream(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.head()
         client.reset()
         assert await peer.end() in ("eof", "reset")
@@ -297,9 +272,7 @@ async def test_a_client_that_resets_ends_its_request_at_the_upstream(loop: Loop)
 @on_each_loop
 async def test_a_client_that_leaves_in_its_body_ends_its_request_at_the_upstream(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(1000) + b"abc")
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(1000) + b"abc")
         await peer.head()
         await peer.read(3)
         await client.conn.aclose()

@@ -19,9 +19,8 @@ def with_hops(method: str, *values: bytes) -> bytes:
 
 async def sent_on(guarded: Guarded, request: bytes) -> list[bytes]:
     """Return the values of Max-Forwards that the upstream gets, which answers."""
-    client = await guarded.site.connect()
-    await client.send(request)
-    head = await (await guarded.upstream.accept()).answer()
+    client, peer = await guarded.begin(request)
+    head = await peer.answer()
     assert (await client.response()).status == 200
     return [line.partition(b": ")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"max-forwards")]
 

@@ -55,9 +55,7 @@ async def test_an_idle_connection_on_which_anything_comes_is_closed(loop: Loop, 
 async def test_a_connection_that_ends_with_its_response_is_not_kept(loop: Loop, first: bool) -> None:
     async with guarding(loop) as guarded:
         if first:
-            client = await guarded.site.connect()
-            await client.send(GET)
-            peer = await guarded.upstream.accept()
+            client, peer = await guarded.begin()
         else:
             client, peer = await guarded.used_once()
             await client.send(GET)
@@ -84,9 +82,7 @@ async def test_an_idle_connection_is_closed_in_time(loop: Loop) -> None:
 @pytest.mark.parametrize(("announced", "kept"), [(b"timeout=60, max=100", 59), (b"timeout=1", 0), (b"timeout=900", 60)])
 async def test_an_idle_connection_is_kept_as_long_as_its_upstream_says(loop: Loop, announced: bytes, kept: int) -> None:
     async with guarding(loop, upstream_reuse=1.5) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: " + announced + b"\r\n\r\n"))
         await client.response()
         if loop.is_virtual:
@@ -101,17 +97,14 @@ async def test_an_idle_connection_is_kept_as_long_as_its_upstream_says(loop: Loo
 @on_each_loop
 async def test_the_idle_connection_that_was_used_last_is_used_first(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        clients = [await guarded.site.connect() for _ in range(2)]
-        peers = []
-        for client in clients:
-            await client.send(GET)
-            peers.append(await guarded.upstream.accept())
-        for client, peer in zip(clients, peers, strict=True):
+        pairs = [await guarded.begin() for _ in range(2)]
+        for client, peer in pairs:
             await peer.answer()
             await client.response()
-        await clients[0].send(GET)
-        await peers[1].answer()
-        assert (await clients[0].response()).status == 200
+        (client, _), (_, peer) = pairs
+        await client.send(GET)
+        await peer.answer()
+        assert (await client.response()).status == 200
 
 
 @on_each_loop
@@ -146,9 +139,7 @@ async def test_a_connection_that_is_lost_long_after_the_request_was_not_stale(lo
 @on_each_loop
 async def test_a_connection_that_ends_while_its_upstream_is_not_available_is_not_kept(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.head()
         guarded.proxy.set_available(guarded.upstream.address, False)
         await peer.send(OK)
@@ -173,20 +164,16 @@ async def test_an_upstream_that_has_sent_what_nobody_asked_for_has_no_idle_conne
     loop: Loop, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with guarding(loop) as guarded:
-        clients = [await guarded.site.connect() for _ in range(2)]
-        peers = []
-        for client in clients:
-            await client.send(GET)
-            peers.append(await guarded.upstream.accept())
-        await peers[0].answer()
-        await clients[0].response()
-        await peers[1].answer(OK + OK if when == "with the response" else OK)
-        assert (await clients[1].response()).body == b"fine"
+        (one, kept), (other, noisy) = [await guarded.begin() for _ in range(2)]
+        await kept.answer()
+        await one.response()
+        await noisy.answer(OK + OK if when == "with the response" else OK)
+        assert (await other.response()).body == b"fine"
         if when == "after it":
-            await peers[1].send(OK)
+            await noisy.send(OK)
         # the other one is not used again, either
-        assert [await peer.end() in ("eof", "reset") for peer in peers] == [True, True]
-        for client in clients * 2:
+        assert [await peer.end() in ("eof", "reset") for peer in (kept, noisy)] == [True, True]
+        for client in (one, other) * 2:
             peer = await asks_again(guarded, client)
             # no port waits for anything after this
             assert await peer.end() == "reset"

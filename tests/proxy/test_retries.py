@@ -31,9 +31,7 @@ async def test_a_request_that_no_upstream_has_seen_is_sent_to_another(loop: Loop
 @on_each_loop
 async def test_an_idempotent_request_without_a_body_is_sent_again(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.head()
         peer.conn.abort()
         await (await guarded.upstream.accept()).answer()
@@ -114,9 +112,7 @@ async def test_an_upstream_that_fails_repeatedly_is_left_out_for_a_while(loop: L
 @on_each_loop
 async def test_a_put_whose_body_was_sent_is_not_repeated_without_it(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(POST.replace(b"POST", b"PUT"))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(POST.replace(b"POST", b"PUT"))
         await peer.head()
         assert await peer.read(3) == b"abc"
         peer.conn.abort()
@@ -128,9 +124,7 @@ async def test_a_put_whose_body_was_sent_is_not_repeated_without_it(loop: Loop) 
 async def test_an_upstream_whose_responses_break_off_is_left_out(loop: Loop) -> None:
     async with guarding(loop) as guarded:
         for _ in range(3):
-            client = await guarded.site.connect()
-            await client.send(GET)
-            peer = await guarded.upstream.accept()
+            client, peer = await guarded.begin()
             await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
             assert (await client.receive()).endswith(b"half")
             await peer.conn.aclose()

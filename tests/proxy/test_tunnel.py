@@ -24,9 +24,7 @@ SWITCH = (
 
 async def tunnelled(guarded: Guarded, early: bytes = b"") -> tuple[Client, Peer]:
     """Return both ends of a tunnel."""
-    client = await guarded.site.connect()
-    await client.send(UPGRADE)
-    peer = await guarded.upstream.accept()
+    client, peer = await guarded.begin(UPGRADE)
     head = await peer.answer(SWITCH + early)
     assert b"\r\nconnection: Upgrade\r\nupgrade: websocket\r\n" in head
     assert b"\r\nsec-websocket-key: k\r\n" in head
@@ -55,9 +53,7 @@ async def test_bytes_pass_both_ways_and_unchanged(loop: Loop) -> None:
 @on_each_loop
 async def test_a_refused_upgrade_is_an_ordinary_response(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(UPGRADE)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(UPGRADE)
         await peer.answer()
         assert (await client.response()).body == b"fine"
         await client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -70,9 +66,7 @@ async def test_a_refused_upgrade_is_an_ordinary_response(loop: Loop) -> None:
 async def test_an_upstream_can_demand_an_upgrade(loop: Loop, is_first: bool) -> None:
     async with guarding(loop) as guarded:
         if is_first:
-            client = await guarded.site.connect()
-            await client.send(GET)
-            peer = await guarded.upstream.accept()
+            client, peer = await guarded.begin()
         else:
             client, peer = await guarded.used_once()
             await client.send(GET)
@@ -91,9 +85,7 @@ async def test_an_upstream_can_demand_an_upgrade(loop: Loop, is_first: bool) -> 
 @on_each_loop
 async def test_an_upgrade_that_an_upstream_only_offers_is_not_passed_on(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(GET)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin()
         await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"))
         response = await client.response()
         assert not {"upgrade", "connection"} & set(response.headers)
@@ -103,9 +95,8 @@ async def test_an_upgrade_that_an_upstream_only_offers_is_not_passed_on(loop: Lo
 @pytest.mark.parametrize("protocol", [b"h2c", b"TLS/1.2", b"websocket, h2c"])
 async def test_no_other_http_and_no_tls_is_asked_for(loop: Loop, protocol: bytes) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(UPGRADE.replace(b"upgrade: websocket", b"upgrade: " + protocol))
-        head = await (await guarded.upstream.accept()).answer()
+        client, peer = await guarded.begin(UPGRADE.replace(b"upgrade: websocket", b"upgrade: " + protocol))
+        head = await peer.answer()
         assert b"upgrade" not in head.lower()
         assert (await client.response()).status == 200
 

@@ -13,9 +13,7 @@ from tests.support.proxy import OK, guarding, problem
 @on_each_loop
 async def test_the_time_for_an_answer_begins_when_the_body_is_sent(loop: Loop) -> None:
     async with guarding(loop, upstream_first_byte=10) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(2))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(2))
         await peer.head()
         await loop.sleep(30)
         await client.send(b"a")
@@ -31,9 +29,7 @@ async def test_the_time_for_an_answer_begins_when_the_body_is_sent(loop: Loop) -
 @on_each_loop
 async def test_an_upstream_that_refuses_a_long_body_may_have_answered(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(10_000_000) + bytes(1000))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(10_000_000) + bytes(1000))
         await peer.head()
         await peer.read(1000)
         await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -45,9 +41,7 @@ async def test_an_upstream_that_refuses_a_long_body_may_have_answered(loop: Loop
 @on_each_loop
 async def test_the_time_for_a_body_is_not_forgotten_between_two_sends(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=60) as guarded:
-        client = await guarded.site.connect()
-        await client.send(CHUNKED_POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(CHUNKED_POST)
         await peer.head()
         big = chunk(bytes(20_000_000))
         sending = guarded.tasks.start(client.send, big)
@@ -70,9 +64,7 @@ async def test_the_time_for_a_body_is_not_forgotten_between_two_sends(loop: Loop
 @on_each_loop
 async def test_the_silence_of_a_response_counts_from_the_end_of_the_body_on(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=60) as guarded:
-        client = await guarded.site.connect()
-        await client.send(CHUNKED_POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(CHUNKED_POST)
         await peer.head()
         await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"begin"))
         assert (await client.receive()).endswith(chunk(b"begin"))
@@ -91,9 +83,7 @@ async def test_the_silence_of_a_response_counts_from_the_end_of_the_body_on(loop
 @on_each_loop
 async def test_an_upstream_that_reads_no_body_may_still_answer_slowly(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=10) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(50_000_000))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(50_000_000))
         await peer.head()
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
         guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
@@ -108,9 +98,7 @@ async def test_an_upstream_that_reads_no_body_may_still_answer_slowly(loop: Loop
 @on_each_loop
 async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=10) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(50_000_000))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(50_000_000))
         await peer.head()
         due = loop.after(11)
         guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
@@ -133,9 +121,7 @@ async def test_a_try_ends_in_time_while_the_body_is_sent(loop: Loop) -> None:
 @on_each_loop
 async def test_a_body_in_very_small_chunks_is_sent_together(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(CHUNKED_POST)
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(CHUNKED_POST)
         await peer.head()
         body = chunk(b"a") * 5000 + chunk(b"")
         await client.send(body)
@@ -150,9 +136,7 @@ async def test_a_body_in_very_small_chunks_is_sent_together(loop: Loop) -> None:
 @on_each_loop
 async def test_a_client_that_leaves_while_its_upstream_reads_nothing_frees_it(loop: Loop) -> None:
     async with guarding(loop) as guarded:
-        client = await guarded.site.connect()
-        await client.send(post(50_000_000))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(50_000_000))
         await peer.head()
         sending = guarded.tasks.start(client.send, bytes(50_000_000))
         await loop.sleep(5)

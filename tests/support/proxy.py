@@ -132,11 +132,15 @@ class Guarded:
     def upstream(self) -> Played:
         return self.upstreams[0]
 
+    async def begin(self, request: bytes = GET) -> tuple[Client, Peer]:
+        """Return a client that has sent `request`, and the upstream's end of the new connection that it goes to."""
+        client = await self.site.connect()
+        await client.send(request)
+        return client, await self.upstream.accept()
+
     async def used_once(self) -> tuple[Client, Peer]:
         """Return a client that was answered, and the upstream's end of the connection that is idle now."""
-        client = await self.site.connect()
-        await client.send(GET)
-        peer = await self.upstream.accept()
+        client, peer = await self.begin()
         await peer.answer()
         await client.response()
         return client, peer
