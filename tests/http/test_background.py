@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Disconnected, Exchange, Reason
 from deadlined.http.connection import Connection
 from deadlined.http.policy import REUSE_GRACE
-from tests.support.http import CHUNKED_POST, GET, LAST_GET, WORKER, Seen, answer, chunk, only, post, serving
+from tests.support.http import CHUNKED_POST, GET, LAST_GET, WORKER, Seen, answer, chunk, living, only, post, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -128,12 +128,12 @@ async def test_a_handler_that_does_not_sleep_after_its_response_keeps_its_task(a
         await answer(exchange)
 
     async with serving(hello) as site:
-        living = trio.lowlevel.current_statistics().tasks_living
+        before = living()
         client = await site.connect()
         for _ in range(3):
             await client.get()
         assert len(set(tasks)) == 1
-        assert trio.lowlevel.current_statistics().tasks_living == living + WORKER
+        assert living() == before + WORKER
 
 
 async def test_a_response_that_is_not_out_keeps_the_connection(autojump_clock: MockClock) -> None:
@@ -160,7 +160,7 @@ async def test_a_task_that_was_left_behind_serves_again(autojump_clock: MockCloc
         await answer_and_sleep(exchange)
 
     async with serving(handler) as site:
-        living = trio.lowlevel.current_statistics().tasks_living
+        before = living()
         client = await site.connect()
         for _ in range(3):
             await client.get()
@@ -168,22 +168,22 @@ async def test_a_task_that_was_left_behind_serves_again(autojump_clock: MockCloc
             await trio.sleep(BACKGROUND + 1)
             assert site.server.statistics().background == 0
         assert len(set(tasks)) <= 2
-        assert trio.lowlevel.current_statistics().tasks_living == living + 2 * WORKER
+        assert living() == before + 2 * WORKER
 
 
 async def test_tasks_beyond_those_that_are_kept_end(autojump_clock: MockClock) -> None:
     async with serving(answer_and_sleep) as site:
-        living = trio.lowlevel.current_statistics().tasks_living
+        before = living()
         client = await site.connect()
         for _ in range(100):
             await client.get()
         # the worker that waits for the next request has only been called
         await wait_all_tasks_blocked()
         assert site.server.statistics().background == 100
-        assert trio.lowlevel.current_statistics().tasks_living == living + 101 * WORKER
+        assert living() == before + 101 * WORKER
         await trio.sleep(BACKGROUND + 1)
         assert site.server.statistics().background == 0
-        assert trio.lowlevel.current_statistics().tasks_living == living + 64 * WORKER
+        assert living() == before + 64 * WORKER
         assert (await client.get()).status == 200
 
 

@@ -13,12 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Exchange, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from deadlined.runtime import Parking
-from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, only, post, serving
-
-
-def living() -> int:
-    """Tasks of this run."""
-    return trio.lowlevel.current_statistics().tasks_living
+from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, hello, living, only, post, serving
 
 
 async def idle_clients(site: Site, number: int) -> list[Client]:

@@ -316,36 +316,43 @@ async def test_a_flood_of_messages_is_not_read_while_the_application_does_not_re
 
 
 STEPS = {
-    "in-the-head": (b"", b""),
-    "in-the-length": (frame(TEXT, b"x" * 200)[:3], b""),
-    "in-the-mask": (frame(TEXT, b"x" * 10)[:4], b""),
-    "in-the-payload": (frame(TEXT, b"x" * 200)[:100], b""),
-    "between-pieces": (frame(TEXT, b"a", fin=False), b""),
-    "after-a-message": (frame(TEXT, b"a"), b""),
+    "in-the-head": b"",
+    "in-the-length": frame(TEXT, b"x" * 200)[:3],
+    "in-the-mask": frame(TEXT, b"x" * 10)[:4],
+    "in-the-payload": frame(TEXT, b"x" * 200)[:100],
+    "between-pieces": frame(TEXT, b"a", fin=False),
+    "after-a-message": frame(TEXT, b"a"),
 }
 
 
-@pytest.mark.parametrize("how", ["half-close", "reset", "close"])
-@pytest.mark.parametrize(("sent", "_rest"), STEPS.values(), ids=STEPS)
-async def test_a_client_that_goes_at_any_step(sent: bytes, _rest: bytes, how: str, autojump_clock: MockClock) -> None:
+WAYS = ["half-close", "reset", "close"]
+
+
+def go_away(client: Client, how: str) -> None:
+    if how == "half-close":
+        client.conn.shutdown_write()
+    elif how == "reset":
+        client.reset()
+    else:
+        client.conn.close()
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("sent", STEPS.values(), ids=STEPS)
+async def test_a_client_that_goes_at_any_step(sent: bytes, how: str, autojump_clock: MockClock) -> None:
     told = Told()
     async with site_of(told) as site:
         client = await raw(site)
         await client.send(sent)
         await wait_all_tasks_blocked()
-        if how == "half-close":
-            client.conn.shutdown_write()
-        elif how == "reset":
-            client.reset()
-        else:
-            client.conn.close()
+        go_away(client, how)
         ended = await site.ended()
         await wait_all_tasks_blocked()
         assert ended.reason in (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
         assert told.disconnect == (1006, "")
 
 
-@pytest.mark.parametrize("how", ["half-close", "reset", "close"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_a_client_that_goes_in_the_closing_handshake(how: str, autojump_clock: MockClock) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await accepting(receive, send)
@@ -356,12 +363,7 @@ async def test_a_client_that_goes_in_the_closing_handshake(how: str, autojump_cl
         client = await raw(site)
         await client.send(frame(TEXT, b"go"))
         await wait_all_tasks_blocked()
-        if how == "half-close":
-            client.conn.shutdown_write()
-        elif how == "reset":
-            client.reset()
-        else:
-            client.conn.close()
+        go_away(client, how)
         ended = await site.ended()
         assert ended.reason in (Reason.DONE, Reason.CLIENT_RESET)
         assert ended.elapsed < 1

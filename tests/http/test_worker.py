@@ -15,7 +15,7 @@ from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
 from deadlined.http.connection import Connection
 from deadlined.http.state import CLOSED
 from deadlined.http.worker import Worker
-from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, only, serving
+from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, living, only, serving
 
 
 class Tasks:
@@ -35,11 +35,6 @@ async def ask_and_leave(site: Site, request: bytes = LAST_GET) -> None:
     assert (await client.get(request)).status == 200
     assert await client.end() == "eof"
     await wait_all_tasks_blocked()
-
-
-def living() -> int:
-    """Tasks of this run."""
-    return trio.lowlevel.current_statistics().tasks_living
 
 
 async def at_the_same_time(site: Site, number: int) -> list[Client]:

@@ -6,10 +6,6 @@ import json
 import signal
 import socket
 import ssl
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from loadtest.check.grade import Honest
 from loadtest.check.script import Seen
 from loadtest.command import main
 from loadtest.target import ForbiddenTargetError, resolve
+from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -225,24 +222,10 @@ def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch)
     assert f"{text}: raise it (ulimit -n), or give fewer --connections" in " ".join(done.output.split())
 
 
-@contextmanager
-def checking(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the command in the background."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "loadtest", "check", *arguments],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     arguments = ("--limit", "100", "--only", "silent", "--json", str(file))
-    with slow_server(Rule("none")) as server, checking(server.url, *arguments) as process:
+    with slow_server(Rule("none")) as server, measuring("check", server.url, *arguments) as process:
         # the first request, those of calm, and some that are measured
         server.wait_for(110)
         process.send_signal(signal.SIGINT)
@@ -255,7 +238,10 @@ def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:
 
 
 def test_a_server_that_dies_is_reported_not_raised() -> None:
-    with slow_server(Rule("none")) as server, checking(server.url, "--limit", "1", "--only", "silent") as process:
+    with (
+        slow_server(Rule("none")) as server,
+        measuring("check", server.url, "--limit", "1", "--only", "silent") as process,
+    ):
         server.wait_for(40)
         server.stop()
         output, _ = process.communicate(timeout=50)

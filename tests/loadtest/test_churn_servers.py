@@ -22,6 +22,7 @@ from loadtest.churn import run as churn_run
 from loadtest.churn.audit import Audited
 from loadtest.command import main
 from loadtest.servers import deadlined_command, running
+from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -218,19 +219,12 @@ def test_more_bytes_than_the_limit_are_not_asked_for(monkeypatch: pytest.MonkeyP
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     with slow_server(Rule(idle=0.5)) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "loadtest", "churn", server.url, "--connections", "30", "--duration", "100",
-             "--deadline", "0.5", "--json", str(file)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        try:
+        arguments = ("--connections", "30", "--duration", "100", "--deadline", "0.5", "--json", str(file))
+        with measuring("churn", server.url, *arguments) as process:
             while server.requests < 100:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.communicate()
     assert process.returncode == 130, output
     found = json.loads(file.read_text())
     assert found["interrupted"] is True
@@ -239,11 +233,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_before_anything_was_measured_is_one_line() -> None:
-    with slow_server(Rule()) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "loadtest", "churn", server.url, *SMALL],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+    with slow_server(Rule()) as server, measuring("churn", server.url, *SMALL) as process:
         server.wait_for(3)  # the deadline is being measured
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=30)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,6 +21,7 @@ from loadtest import dial
 from loadtest.command import main
 from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
 from loadtest.target import resolve
+from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -269,19 +268,12 @@ def test_a_search_ends_with_the_highest_rate(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     with slow_server(Rule()) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "loadtest", "http", server.url, "--rate", "50", "--duration", "100",
-             "--json", str(file)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        try:
+        arguments = ("--rate", "50", "--duration", "100", "--json", str(file))
+        with measuring("http", server.url, *arguments) as process:
             while server.requests < 30:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.communicate()
     assert process.returncode == 130, output
     written = json.loads(file.read_text())
     assert written["interrupted"] is True

@@ -71,6 +71,11 @@ def chunk(data: bytes) -> bytes:
 CHUNKED_POST = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
+def living() -> int:
+    """Return how many tasks this run has."""
+    return trio.lowlevel.current_statistics().tasks_living
+
+
 async def answer(exchange: Exchange, body: bytes = b"hello", status: int = 200) -> None:
     """Send a whole response in one piece."""
     exchange.start(status, [(b"content-type", b"text/plain")])
