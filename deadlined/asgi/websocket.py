@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
+from ..http.state import DEAD
 from ..runtime import Event
 from .messages import DONE, App, Message, Scope, Sender, copied, start
 
@@ -133,6 +134,8 @@ class WebSocketChannel(Sender):
         kind = str(event["type"])
         websocket = self._websocket
         if websocket is None:
+            if self._accepting is not None:
+                return self._send_after(self._accepting, event)
             return self._send_before(kind, event)
         if kind == "websocket.send":
             return DONE if websocket.try_send(_payload(event)) else websocket.finish_send()
@@ -146,7 +149,7 @@ class WebSocketChannel(Sender):
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""
         exchange = self._exchange
-        if kind == "websocket.accept" and not self._denied and self._accepting is None:
+        if kind == "websocket.accept" and not self._denied:
             return self._accept(event.get("subprotocol"), event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
             # code and reason are not sent, and FastAPI's reason is a list here
@@ -159,8 +162,17 @@ class WebSocketChannel(Sender):
             return DONE
         if kind == "websocket.http.response.body" and self._denied:
             return self._deny(event.get("body", b""), bool(event.get("more_body")))
+        if kind == "websocket.send" and exchange.link == DEAD:
+            # an accept has failed, perhaps that of another task
+            raise Disconnected("the peer is gone")
         done = "denied" if self._denied else "not accepted"
         raise ResponseError(f"{kind!r} cannot be sent: the websocket was {done}")
+
+    async def _send_after(self, accepting: Event, event: dict[str, Any]) -> None:
+        """Send what comes while another task accepts, which may take some steps: Quart accepts with the first message,
+        and then takes the websocket for accepted."""
+        await accepting.wait()
+        await self.send(event)
 
     async def _accept(self, subprotocol: str | None, headers: Any) -> None:
         websocket = WebSocket(self._exchange, self._frames)
