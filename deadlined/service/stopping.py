@@ -96,6 +96,12 @@ class Stopper:
             self._hangup.follow(partial(self._on_signal, signal.SIGHUP, None))
         return self
 
+    @property
+    def should_exit(self) -> bool:
+        """True from the first signal on. sse-starlette asks the object whose method handles SIGTERM, because that is
+        uvicorn's server there, and ends its streams, which the drain would cut else. It asks on asyncio only."""
+        return self._first is not None
+
     def __exit__(self, *_: object) -> None:
         self._left = True
         self._hangup.leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.applications.running import LOOPS, Server, deadlined
+from tests.applications.running import LOOPS, ON_ASYNCIO, Server, deadlined
 from tests.applications.sites import starlette_site
+from tests.support.command import PATIENCE
 
 
 @pytest.fixture(scope="module", params=LOOPS)
@@ -136,6 +138,20 @@ def test_a_source_of_events_ends_when_its_client_has_left(client: httpx.Client) 
     with client.stream("GET", "/events/endless") as response:
         assert next(response.iter_text()).startswith("data: again")
     assert client.get("/wait/left").text == "left is done"
+
+
+@pytest.mark.parametrize("loop", ON_ASYNCIO)
+def test_sources_of_events_end_when_the_drain_begins_and_it_cuts_nothing(loop: str) -> None:
+    with (
+        deadlined("starlette_site:app", loop, "--drain=10s") as server,
+        httpx.stream("GET", f"{server.url}/events/endless", timeout=30) as response,
+    ):
+        data = response.iter_raw()
+        next(data)
+        server.process.send_signal(signal.SIGTERM)
+        for _ in data:
+            pass
+        assert server.process.wait(PATIENCE) == 0
 
 
 def test_files_are_served_whole_in_part_and_conditionally(client: httpx.Client) -> None:

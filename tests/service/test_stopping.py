@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from trio.testing import wait_all_tasks_blocked
@@ -42,6 +43,15 @@ async def test_one_that_is_replaced_knows_it_in_whichever_order_its_handlers_run
             signal.raise_signal(number)
         await wait_all_tasks_blocked(0.01)
     assert begun == [first]
+
+
+async def test_who_asks_the_handler_of_sigterm_learns_of_the_drain_as_with_uvicorn(hangup: Hangup) -> None:
+    with Stopper(lambda: math.inf, bool, None, hangup, bool):
+        handling: Any = signal.getsignal(signal.SIGTERM)
+        asked = handling.__self__
+        assert not asked.should_exit
+        signal.raise_signal(signal.SIGINT)
+        assert asked.should_exit
 
 
 @pytest.fixture
