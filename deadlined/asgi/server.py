@@ -179,6 +179,7 @@ class AsgiServer:
             )
         return http
 
+    @protected_from_interrupts
     async def _run(self, listeners: Sequence[Listener], http: HttpServer) -> None:
         """Serve from the startup to the shutdown, in a task of its own."""
         with ExitStack() as stack:

@@ -312,8 +312,9 @@ class Connection(UpgradedConnection):
         self.output.flush()
         # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
         cut = error if isinstance(error, ResponseCut) else None
-        # or it was logged where it was found
-        level = logging.DEBUG if exchange.link == DEAD or cut is not None else logging.ERROR
+        # or it was logged where it was found, or is the operator's Ctrl-C
+        quiet = exchange.link == DEAD or cut is not None or isinstance(error, KeyboardInterrupt)
+        level = logging.DEBUG if quiet else logging.ERROR
         tell = partial(report, level, "%s failed", exchange.request.line, error=error)
         if exchange.task is None:
             tell()

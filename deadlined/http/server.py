@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
-from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, within
+from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, uninterrupted, within
 from ..runtime.forking import Inherited
 from .admission import Admission
 from .base import ConnectionBase
@@ -187,7 +187,7 @@ class HttpServer(ConnectionOwner):
             listener.close()
             return
         self._listeners.append(listener)
-        self._acceptors.start_soon(self._accept, listener)
+        self._acceptors.start_soon(uninterrupted, self._accept, listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Accept no connection of this listener any more, and close it. Connections that wait in its socket's queue are
@@ -334,7 +334,7 @@ class HttpServer(ConnectionOwner):
 
     async def _accept_in(self, listeners: Iterable[Listener], task_status: Any, acceptors: Group) -> None:
         for listener in listeners:
-            acceptors.start_soon(self._accept, listener)
+            acceptors.start_soon(uninterrupted, self._accept, listener)
         self._acceptors = acceptors
         if task_status is not None:
             task_status.started()

@@ -23,6 +23,7 @@ from .current import (
 from .event import Event
 from .host import Group, Host, Parking, ReadyCallback, RuntimeStatistics, Turn, Waiter
 from .loops import LOOPS, require_loop, run
+from .on_trio.interruptible import uninterrupted
 from .on_trio.interrupts import protect_from_interrupts
 from .tasks import ContainedTask, ContainedTasks
 from .within import within
@@ -51,6 +52,7 @@ __all__ = [
     "require_loop",
     "run",
     "statistics",
+    "uninterrupted",
     "within",
 ]
 

@@ -6,7 +6,10 @@ This module is interpreted.
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
@@ -20,9 +23,28 @@ async def interruptible(awaitable: Awaitable[None]) -> None:
 
 
 @enable_ki_protection
+async def uninterrupted(function: Callable[..., Awaitable[object]], *args: Any) -> None:
+    """Await `function(*args)`, protected from Ctrl-C. On asyncio, where the first one is a cancellation, change
+    nothing."""
+    await function(*args)
+
+
+@enable_ki_protection
 def call_hook(function: Callable[[], object]) -> None:
     """Call a hook without being interrupted by Ctrl-C, and log an Exception that it raises."""
     try:
         function()
     except Exception:
         _log.exception("the hook of a task that suspends has failed")
+
+
+@enable_ki_protection
+def interrupt_main_task() -> bool:
+    """Have trio raise KeyboardInterrupt in the main task of its run, as for Ctrl-C that has hit a protected frame.
+    Return False if trio does not handle Ctrl-C in this thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or getattr(handler, "__module__", None) != "trio._core._ki":
+        return False
+    signal.raise_signal(signal.SIGINT)
+    return True

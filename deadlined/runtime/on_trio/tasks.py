@@ -3,7 +3,8 @@
 Facts      In trio a task that fails cancels the tasks of its nursery. Making a task costs more instructions than a
            small request; waking one costs a seventh of it.
 Answer     Each inner task has a nursery of its own, in an outer task that catches what ends it. An inner task runs
-           foreign code again if its scope stack and its nurseries are those that it began with (`guard.py`).
+           foreign code again if its scope stack and its nurseries are those that it began with (`guard.py`). Ctrl-C
+           interrupts foreign code, and nothing else in these tasks; the main task gets it.
 Cost       Two tasks, which are kept. One call per suspension.
 """
 
@@ -12,15 +13,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, current_trio_token
 
+from ...timers import COMPILED
 from ..tasks import ContainedTask, ContainedTasks
 from .context import RunInContextCopy, TaskContext
 from .guard import AbandonedGenerators, Generators, TaskGuard
 from .instruments import runs_in_asyncio
+from .interruptible import interrupt_main_task, uninterrupted
 from .parking import TaskParker
 from .pump import Pump
 from .suspend_hook import run_hooked
@@ -28,6 +32,9 @@ from .suspension import SuspendHook
 from .turn_end import TurnEnd
 
 _log: Final = logging.getLogger("deadlined.runtime")
+
+# a name of this module, which compiled code finds faster than another's
+_COMPILED: Final = COMPILED
 
 
 class TrioTasks(ContainedTasks):
@@ -121,7 +128,8 @@ class TrioTask(ContainedTask):
         self._abandoned: Generators = []
 
     def start(self) -> None:
-        self._tasks.start_soon(self._run)
+        # protected by a frame that trio sees: compiled, `_run` has none
+        self._tasks.start_soon(partial(uninterrupted, self._run))
 
     def cancel(self) -> None:
         if self._nursery is not None:
@@ -182,19 +190,22 @@ class TrioTask(ContainedTask):
     async def _run(self) -> None:
         """Run the inner task until it ends: the outer one.
 
-        Exceptions of the inner task are passed on and not raised, except KeyboardInterrupt, which is meant for the
-        program whichever task it hits. A cancellation of the whole block passes.
+        Exceptions of the inner task are passed on and not raised. KeyboardInterrupt is meant for the program whichever
+        task it hits: the main task gets it, too, and if that cannot be, it is raised. A cancellation of the whole block
+        passes.
         """
         failure: BaseException | None = None
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._hook = SuspendHook(self._body(), self._on_suspend)
+                self._hook = SuspendHook(self._body() if _COMPILED else uninterrupted(self._body), self._on_suspend)
                 nursery.start_soon(run_hooked, self._hook)
         except BaseException as error:
             failure = error
         if failure is not None and _is_interrupt(failure):
-            raise KeyboardInterrupt from failure
+            if not interrupt_main_task():
+                raise KeyboardInterrupt from failure
+            failure = KeyboardInterrupt()
         try:
             # leave here if the whole block was cancelled
             await checkpoint_if_cancelled()
