@@ -303,10 +303,17 @@ async def _listen(
     if sum(ways) > 1:
         raise ValueError("host and port, uds, and listeners are three ways to say where to listen: give one of them")
     if listeners is not None:
-        found = list(listeners)
-        if not found:
-            raise ValueError("listeners is empty, so that nobody could connect: give at least one")
-        return found
+        return _checked(listeners)
     if uds is not None:
         return [await open_unix_listener(uds)]
     return await open_tcp_listeners(8000 if port is None else port, host="127.0.0.1" if host is None else host or None)
+
+
+def _checked(listeners: Iterable[Listener]) -> list[Listener]:
+    found = list(listeners)
+    if not found:
+        raise ValueError("listeners is empty, so that nobody could connect: give at least one")
+    for each in found:
+        if not isinstance(each, Listener):
+            raise TypeError(f"listeners has a {type(each).__name__}: Listener.from_socket makes a Listener of a socket")
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from ..runtime import current_host
-from .names import look_up
+from .names import look_up, require_port
 from .side import Side, require_open
 
 # bytes; UDP's length field allows no more
@@ -145,6 +145,7 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
 
 async def _resolve(host: str | None, port: int, flags: int = 0) -> list[tuple[int, Address]]:
     """Look up the families and addresses of a name, the preferred one first."""
+    require_port(port)
     found = await look_up(host, port, stdlib.SOCK_DGRAM, flags)
     return [(family, address) for family, _, _, _, address in found]
 

@@ -198,7 +198,7 @@ async def open_tcp_listeners(
 
     `host` None means all interfaces, over IPv4 and IPv6. With `port` 0 the kernel chooses one for each address.
     `backlog` None asks for as much as the kernel allows. `reuse_port` lets several processes share the port
-    (SO_REUSEPORT). OSError if an address cannot be bound; all others are closed then.
+    (SO_REUSEPORT). OSError if an address cannot be bound, with that as its `filename`; all others are closed then.
     """
     require_port(port)
     addresses = await look_up(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
@@ -260,7 +260,10 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
     try:
         _begin_to_listen(socket, address, backlog, reuse_port)
         return Listener(socket, has_options=True)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            # the kernel does not say which address it means
+            error.filename = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
         socket.close()
         raise
 

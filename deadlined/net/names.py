@@ -14,12 +14,12 @@ AddressInfo = tuple[int, int, int, str, Any]
 
 _NUMERIC = stdlib.AI_NUMERICHOST | stdlib.AI_NUMERICSERV
 
-
 _LARGEST_PORT = 65535
 
 
 def require_port(port: int) -> None:
-    """Raise TypeError or ValueError for what is no port. 0 is one: the kernel chooses."""
+    """Raise TypeError if `port` is not an int, ValueError if no port has this number: `getaddrinfo` takes what is too
+    large modulo 65,536, and so another port. 0 lets the kernel choose."""
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
     if not 0 <= port <= _LARGEST_PORT:

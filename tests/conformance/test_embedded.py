@@ -268,6 +268,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"prot": 0}, TypeError, "no option 'prot': choose of host, port"),
     ({"port": 0, "uds": "x.sock"}, ValueError, "three ways"),
     ({"listeners": []}, ValueError, "listeners is empty"),
+    ({"listeners": [3]}, TypeError, r"listeners has a int: Listener\.from_socket"),
+    ({"port": 65536}, ValueError, "port must be from 0 to 65535"),
     ({"root_path": "shop/"}, ValueError, "'shop/'"),
     ({"trusted_proxies": ["*"]}, ValueError, r"'\*' is not a proxy"),
     ({"trusted_proxies": ["unix"], "forwarded_fields": "x"}, ValueError, "'x' is not known: choose one of both"),

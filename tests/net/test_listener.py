@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
+from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream, open_udp
 from deadlined.net.listener import sockets_for
 from tests.support.net import (
     BACKOFF,
@@ -118,9 +118,13 @@ def test_a_socket_that_cannot_be_made_is_an_error_otherwise(kinds: list[tuple[in
     assert caught.value.errno == number
 
 
-async def test_a_port_is_an_int() -> None:
+async def test_a_port_is_an_int_from_0_to_65535() -> None:
     with pytest.raises(TypeError, match="port"):
         await open_tcp_listeners("http")  # type: ignore[arg-type]
+    for port in (-1, 65536, 99_999):
+        for opening in (open_tcp_listeners(port), open_tcp_stream(LOCALHOST, port), open_udp(LOCALHOST, port)):
+            with pytest.raises(ValueError, match=f"port must be from 0 to 65535, not {port}"):
+                await opening
 
 
 @needs_ipv6
@@ -132,6 +136,7 @@ async def test_a_port_in_use_is_an_error_and_nothing_stays_open(family: socket.A
         with pytest.raises(OSError, match="in use") as caught:
             await open_tcp_listeners(port)
         assert caught.value.errno == errno.EADDRINUSE
+        assert caught.value.filename in (f"{host}:{port}", f"[{host}]:{port}")
         # a socket whose ResourceWarning is still to come would hold on to the port
         other = "::" if family == socket.AF_INET else "0.0.0.0"
         await close_all(await open_tcp_listeners(port, host=other))
