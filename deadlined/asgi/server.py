@@ -172,7 +172,7 @@ class AsgiServer:
     def _made(self) -> HttpServer:
         """Make the HTTP server. TypeError and ValueError for wrong options."""
         handler = AsgiHandler(self._app, self._lifespan.state, trusted_proxies=self._proxies, **self._of_handler)
-        http = HttpServer(handler, **self._of_http)
+        http = HttpServer(handler, before_wait=handler.before_wait, **self._of_http)
         if http.timeouts.drain == math.inf:
             raise ValueError(
                 "timeouts.drain is inf: the end of the server waits for it, so give it a number of seconds"

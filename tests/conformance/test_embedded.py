@@ -251,6 +251,19 @@ async def test_its_options_are_those_of_the_handler_and_the_server(loop: Loop) -
 
 
 @on_each_loop
+async def test_a_clients_deadline_passes_while_its_request_waits_for_its_turn(loop: Loop) -> None:
+    app = App(holds=True)
+    options: Any = {"limits": Limits(max_running=1), "trust_deadline_headers": True}
+    async with loop.tasks() as tasks, AsgiServer(app, port=0, **options) as server:
+        first = tasks.start(ask, server.port)
+        await app.came.wait()
+        late = await ask(server.port, GET.replace(b"host", b"request-timeout: 0.5\r\nhost"))
+        assert late.startswith(b"HTTP/1.1 504 ")
+        app.release.set()
+        assert body(await first.succeeds()) == b"hello"
+
+
+@on_each_loop
 async def test_signals_streams_logging_and_the_garbage_collector_are_left_alone(loop: Loop) -> None:
     def state() -> object:
         signals = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
