@@ -130,7 +130,8 @@ class AsgiServer:
 
     def shutdown(self, reuse_grace: float = REUSE_GRACE) -> None:
         """Begin the drain, without waiting for its end; `wait_closed` does. `reuse_grace` is how long idle connections
-        are kept, as in `HttpServer.shutdown`. Another call can only make that shorter. RuntimeError before the block.
+        are kept, as in `HttpServer.shutdown`. Another call can only make that shorter. RuntimeError before the block,
+        and outside of the event loop: a thread, or a handler of `signal.signal`, must have the loop call it.
         """
         http = self.http
         if not http.draining:
