@@ -171,7 +171,9 @@ class Lifespan:
         elif kind == "lifespan.shutdown.complete":
             self._stopped.set()
         elif kind == "lifespan.shutdown.failed":
-            _log.error("the application's shutdown failed: %s", message.get("message", ""))
+            # an application that is cancelled without having been told to shut down fails because of that
+            level = logging.DEBUG if self._ending and not self._shutdown.is_set() else logging.ERROR
+            _log.log(level, "the application's shutdown failed: %s", message.get("message", ""))
             self._stopped.set()
         else:
             raise RuntimeError(f"a lifespan has no message {kind!r}")

@@ -164,6 +164,24 @@ async def test_a_failed_shutdown_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert "half saved" in caplog.text
 
 
+async def test_what_an_application_reports_of_its_own_cancellation_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        try:
+            await receive()
+        finally:
+            # as Starlette does
+            await send({"type": "lifespan.shutdown.failed", "message": "Traceback: Cancelled"})
+
+    with pytest.raises(ExceptionGroup, match="nursery"):
+        async with Lifespan(app):
+            raise ZeroDivisionError
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
 async def test_a_lifespan_that_fails_while_serving_is_logged_and_serving_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
