@@ -1,10 +1,11 @@
 /* How a compiled coroutine throws an error into what it awaits. Included by what mypyc generates; see setup.py.
 
-   mypyc calls throw(type, value, traceback), which Python deprecates since 3.12. Where warnings are errors, an interpreted
-   coroutine would get a DeprecationWarning in the place of its cancellation, and the cancellation would be lost. */
+   mypyc calls throw(type, value, traceback), which Python deprecates since 3.12. Where warnings are errors, that call
+   would raise a DeprecationWarning in the coroutine that awaits, and what it awaits would not learn of its
+   cancellation. */
 
-/* CPy_YieldFromErrorHandle, but for that. Return 0 with what the awaited object yields, 1 with what it returns, both in
-   `outcome`, and 2 if it raises. */
+/* Do what CPy_YieldFromErrorHandle does, but throw the error alone. Return 0 if the awaited object yields, and 1 if it
+   returns, what it does in `outcome`; 2 if it raises. */
 static int deadlined_throw_into(PyObject *awaited, PyObject **outcome)
 {
     PyObject *error = CPy_ExcState()->exc_value;

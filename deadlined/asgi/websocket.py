@@ -163,14 +163,14 @@ class WebSocketChannel(Sender):
         if kind == "websocket.http.response.body" and self._denied:
             return self._deny(event.get("body", b""), bool(event.get("more_body")))
         if kind == "websocket.send" and exchange.link == DEAD:
-            # an accept has failed, perhaps that of another task
+            # the client has left, perhaps while another task accepted it
             raise Disconnected("the peer is gone")
         done = "denied" if self._denied else "not accepted"
         raise ResponseError(f"{kind!r} cannot be sent: the websocket was {done}")
 
     async def _send_after(self, accepting: Event, event: dict[str, Any]) -> None:
-        """Send what comes while another task accepts, which may take some steps: Quart accepts with the first message,
-        and then takes the websocket for accepted."""
+        """Send what comes while another task accepts, which may take some steps: other tasks of Quart send without
+        waiting for the one that accepts."""
         await accepting.wait()
         await self.send(event)
 

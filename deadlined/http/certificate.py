@@ -1,7 +1,7 @@
 """A certificate in parts, read from its DER (RFC 5280, 4.1).
 
-Facts      `getpeercert()` decodes all of a certificate, and raises if any part that should be text is none, such as an
-           address in Latin-1. OpenSSL has accepted such a client in the handshake.
+Facts      `getpeercert()` decodes all of a certificate, and raises if a part that should be text is not, such as a
+           mail address in Latin-1. OpenSSL has accepted such a client in the handshake.
 Hazard     A client that was let in gets an error for each of its requests.
 Answer     The parts that are needed are read here, and what is not text is written as its bytes.
 """
@@ -13,13 +13,13 @@ from typing import Final
 # an element: its tag, its content, and all of it
 Element = tuple[int, bytes, bytes]
 
-# the places of parts
+# indexes of what `parts_of` returns
 VALIDITY: Final = 3
 _SUBJECT: Final = 4
 
 _VERSION: Final = 0xA0
 
-# of the tags of texts
+# of texts, by their tags
 _ENCODINGS: Final = {
     0x0C: "utf-8",
     0x1C: "utf-32-be",
@@ -59,10 +59,13 @@ _TYPES: Final = {
 # bytes of the number of a type; those that exist have up to 20
 _LONGEST_TYPE: Final = 64
 
-# characters that mean something in a distinguished name (RFC 4514, 2.4), and those that would in a log
+# control characters and ends of lines, which would mean something in a log
+_CONTROLS: Final = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)]
+
+# these, as the bytes of UTF-8, and the characters that mean something in a distinguished name (RFC 4514, 2.4)
 _ESCAPED: Final = str.maketrans(
     {character: f"\\{character}" for character in '"+,;<>\\'}
-    | {chr(code): f"\\{code:02X}" for code in (*range(0x20), 0x7F)}
+    | {character: "".join(f"\\{byte:02X}" for byte in character.encode()) for character in _CONTROLS}
 )
 
 
@@ -102,8 +105,8 @@ def name_of(der: bytes) -> str:
 
 
 def distinguished_name(name: bytes) -> str:
-    """Return the text of a name, the content of its element. The last part comes first (RFC 4514, 2.1). ValueError or
-    IndexError if it is not DER."""
+    """Return the text of a name. `name`: the content of its element. The last part comes first (RFC 4514, 2.1).
+    ValueError or IndexError if it cannot be read."""
     parts = ["+".join(_attribute(pair) for _, pair, _ in elements(part)) for _, part, _ in elements(name)]
     return ",".join(filter(None, reversed(parts)))
 
@@ -134,8 +137,8 @@ def _escaped(value: str) -> str:
 
 
 def _dotted(number: bytes) -> str:
-    """Return the number of a type, such as 2.5.4.3. ValueError if it is too long."""
-    if not 0 < len(number) <= _LONGEST_TYPE:
+    """Return the number of a type, such as 2.5.4.3. ValueError if it is too long, or cut short."""
+    if not 0 < len(number) <= _LONGEST_TYPE or number[-1] & 0x80:
         raise ValueError("not the number of a type")
     found = [0]
     for byte in number:

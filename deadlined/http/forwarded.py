@@ -8,7 +8,8 @@ Answer     Nothing is believed unless the connection comes from a trusted proxy.
            first other one is the client. What is malformed, unknown or obfuscated ends the walk. Each field line is
            parsed by itself, so that a quote which a client leaves open swallows nothing that a proxy has written.
            If both fields are there, only what they agree on is believed: one of them may be the client's. So a client
-           can hide its address, but not choose it; who says which field the proxies write leaves neither to it.
+           can hide its address, but not choose it. Where it is said which fields the proxies write, the others do not
+           count, and it can do neither.
            The Host field is left as it is: many proxies pass on an X-Forwarded-Host of their client's.
 Cost       None without trusted proxies. With them some microseconds per request.
 """
@@ -39,6 +40,8 @@ WRITTEN: Final = (BOTH, FORWARDED, X_FORWARDED)
 ALLOWED: Final = "write an address, a network such as 10.0.0.0/8, or unix"
 
 _LARGEST_PORT: Final = 65535
+# bits before an IPv4 address that is mapped into IPv6
+_MAPPED: Final = 96
 # elements of a list that are read, from the right: more proxies than any path has
 _MOST_HOPS: Final = 32
 
@@ -86,18 +89,27 @@ def proxy(text: str) -> IPv4Network | IPv6Network | str:
     if text == UNIX:
         return UNIX
     try:
-        return ip_network(text)
+        return _unmapped(ip_network(text))
     except ValueError as error:
         everyone = "; 0.0.0.0/0 and ::/0 are everyone" if text == "*" else ""
         host_bits = "; it has host bits set" if "host bits" in str(error) else ""
         raise ValueError(f"{text!r} is not a proxy{host_bits}: {ALLOWED}{everyone}") from None
 
 
+def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """Return a network of IPv4 addresses that are mapped into IPv6 as one of IPv4, as addresses are compared."""
+    first = network.network_address
+    if isinstance(first, IPv6Address) and first.ipv4_mapped is not None and network.prefixlen >= _MAPPED:
+        return IPv4Network((first.ipv4_mapped, network.prefixlen - _MAPPED))
+    return network
+
+
 class TrustedProxies:
     """The proxies that are believed. Immutable.
 
-    `proxies`: what `proxy` accepts. `written`: the fields that they write, one of WRITTEN; the others are as a client
-    has sent them, and so not believed. ValueError for others.
+    `proxies`: what `proxy` accepts. `written`: the family of fields that they write, one of WRITTEN; the other one is
+    as a client has sent it, and so not believed. They must set or remove each field of their family. ValueError for
+    others.
     """
 
     def __init__(self, proxies: Iterable[str], written: str = BOTH) -> None:
@@ -114,7 +126,8 @@ class TrustedProxies:
         return self._unix if client is None else _is_in(client[0], self._networks)
 
     def believes(self, name: bytes) -> bool:
-        """Return True if a field of this name is one that these proxies write."""
+        """Return True if a field that says where a request comes from, and has this name, is of a family that these
+        proxies write."""
         return self._written in (BOTH, FORWARDED if name == b"forwarded" else X_FORWARDED)
 
     def origin(

@@ -10,15 +10,15 @@ from .certificate import name_of
 # the numbers of RFC 8446 and the RFCs before it
 _VERSIONS: Final = {"TLSv1": 0x0301, "TLSv1.1": 0x0302, "TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
-# of the cipher suites that were met, by OpenSSL's names; asking a context for them takes 30 us
+# of the cipher suites of the contexts that were asked, by OpenSSL's names; asking one takes 30 us
 _numbers: Final[dict[str, int]] = {}
 
 
 class TlsFacts(NamedTuple):
     """Of one connection. `version`: 0x0304 is TLS 1.3. `cipher_suite`: its number. `client_name`: the distinguished
-    name of the client's certificate (RFC 4514), "" if it has none that can be read. `client_chain`: that certificate
-    and those that were sent with it, in PEM; before Python 3.13 that certificate alone. None and () if the client has
-    none, or was not asked for one."""
+    name of the client's certificate (RFC 4514), "" if it cannot be read. `client_chain`: that certificate and those
+    that were sent with it, in PEM; before Python 3.13 that certificate alone. They are None and () if the client has no
+    certificate, or was not asked for one."""
 
     version: int | None
     cipher_suite: int | None
@@ -48,7 +48,7 @@ def _number_of_cipher(tls: ssl.SSLObject) -> int | None:
 
 
 def _chain(tls: ssl.SSLObject, certificate: bytes) -> list[bytes]:
-    """Return the client's certificate and those that it has sent with it, which a session that is continued does not
-    have any more."""
+    """Return the client's certificate and those that it has sent with it. A session that is continued has only the
+    first."""
     get_chain = getattr(tls, "get_unverified_chain", None)
     return (get_chain() if get_chain is not None else None) or [certificate]

@@ -27,8 +27,8 @@ import trio
 from ..runtime import checkpoint, current_host
 from .conn import Conn
 from .errors import broken_error, close_socket
-from .names import AddressInfo, look_up, require_port
-from .side import Side, require_open
+from .names import AddressInfo, look_up, require_host, require_port
+from .side import Side, address_text, require_open
 from .sockets import require_plain, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
@@ -243,6 +243,7 @@ def listening_sockets(
     port: int, host: str | None, backlog: int | None = None, *, reuse_port: bool = False
 ) -> list[stdlib.socket]:
     """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
+    require_host(host)
     addresses = stdlib.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
@@ -261,10 +262,10 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
         _begin_to_listen(socket, address, backlog, reuse_port)
         return Listener(socket, has_options=True)
     except BaseException as error:
+        socket.close()
         if isinstance(error, OSError):
             # the kernel does not say which address it means
-            error.filename = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-        socket.close()
+            error.filename = address_text(address)
         raise
 
 

@@ -18,12 +18,23 @@ _LARGEST_PORT = 65535
 
 
 def require_port(port: int) -> None:
-    """Raise TypeError if `port` is not an int, ValueError if no port has this number: `getaddrinfo` takes what is too
-    large modulo 65,536, and so another port. 0 lets the kernel choose."""
+    """Raise TypeError if `port` is not an int, ValueError if no port has this number: `getaddrinfo` would use it modulo
+    65,536, without a word. 0 lets the kernel choose."""
     if not isinstance(port, int):
         raise TypeError(f"port must be an int, not {port!r}")
     if not 0 <= port <= _LARGEST_PORT:
         raise ValueError(f"port must be from 0 to {_LARGEST_PORT}, not {port}")
+
+
+def require_host(host: str | bytes | None) -> None:
+    """Raise OSError for a host with a NUL: C would take what is before it for the host."""
+    if host is not None and b"\0" in (host.encode("utf-8", "replace") if isinstance(host, str) else host):
+        raise no_such_host(host)
+
+
+def no_such_host(host: str | bytes | None) -> OSError:
+    """Return the error for what cannot be the name of a host."""
+    return stdlib.gaierror(stdlib.EAI_NONAME, f"this cannot be the name of a host: {host!r}")
 
 
 async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
@@ -31,7 +42,7 @@ async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0
     cancellation abandons the look-up. A checkpoint."""
     found = _numeric(host, port, kind, flags)
     if found is None:
-        return await current_host().getaddrinfo(host, port, kind, flags)
+        return await _ask(host, port, kind, flags)
     await checkpoint()
     return found
 
@@ -70,24 +81,33 @@ class _LookUp:
         """Look the name up, and set `done`."""
         host, port = self._name
         try:
-            self.found = await current_host().getaddrinfo(host, port, stdlib.SOCK_STREAM, 0)
+            self.found = await _ask(host, port, stdlib.SOCK_STREAM, 0)
         except Exception as error:
             # a group would wrap it
             self.error = error
         self.done.set()
 
 
+async def _ask(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo]:
+    """Ask the event loop for the addresses of a name."""
+    try:
+        return await current_host().getaddrinfo(host, port, kind, flags)
+    except UnicodeError as error:
+        # empty or long labels cannot be encoded
+        raise no_such_host(host) from error
+
+
 def _numeric(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo] | None:
     """Return what `getaddrinfo` does for an address, and for None, which is every interface or this machine. None if
-    `host` is a name."""
-    if host is not None and ("\0" if isinstance(host, str) else b"\0") in host:  # type: ignore[operator]
-        # C would take what is before it for the host
-        raise stdlib.gaierror(stdlib.EAI_NONAME, f"a host has no NUL: {host!r}")
+    `host` is a name, which a text is that is not ASCII."""
+    require_host(host)
     if isinstance(host, str) and not host.isascii():
-        # encoding a long one takes time, which it may in a thread
+        # encoding a long one takes time: asyncio and uvloop do it in their threads
         return None
     try:
         return [*stdlib.getaddrinfo(host, port, type=kind, flags=flags | _NUMERIC)]
+    except UnicodeError:
+        return None
     except stdlib.gaierror as error:
         if error.errno == stdlib.EAI_NONAME:
             return None

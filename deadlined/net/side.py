@@ -187,6 +187,10 @@ def _peer(socket: stdlib.socket) -> object:
     except OSError:
         # it has left
         return None
-    if not isinstance(name, tuple) or not isinstance(name[0], str):
-        return repr(name)
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+    return address_text(name) if isinstance(name, tuple) and isinstance(name[0], str) else repr(name)
+
+
+def address_text(address: Any) -> str:
+    """Return host and port, which an address over TCP or UDP begins with, as people write them."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

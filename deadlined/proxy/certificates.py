@@ -19,6 +19,6 @@ def certificate_of(tls: TlsFacts | None) -> bytes:
 # most clients have more than one connection
 @lru_cache(maxsize=1024)
 def _structured(pem: str) -> bytes:
-    """Return a certificate as a byte sequence of structured fields (RFC 8941, 3.3.5): base64, as in PEM, in colons."""
+    """Return a certificate as a byte sequence of structured fields (RFC 8941, 3.3.5): its base64 between colons."""
     lines = pem.strip().split("\n")
     return f":{''.join(lines[1:-1])}:".encode("ascii")

@@ -12,37 +12,38 @@ from .logs import Log
 
 
 class Drain:
-    """The drain of a server, in its event loop. `seconds()` is asked when it begins; then `begun` is called with the
-    server, the signal's name and the seconds, which are None for a drain without a limit."""
+    """The drain of a server, in its event loop. `seconds()` is asked when it begins; then `start` is called with the
+    server, the signal's name and the seconds, which are None for a drain without a limit. It begins the server's."""
 
     def __init__(
         self,
         server: HttpServer,
         log: Log,
         seconds: Callable[[], float],
-        begun: Callable[[HttpServer, str, float | None], object],
+        start: Callable[[HttpServer, str, float | None], object],
     ) -> None:
         self._server = server
         self._seconds = seconds
-        self._begun = begun
+        self._start = start
         self._report = DrainReport(server, log)
-        # absolute. A server that ends without a drain leaves no time to what comes after it
+        # absolute. A server that ends without a drain leaves no time for what comes after it
         self._ends = current_time()
 
     def begin(self, name: str) -> None:
         """Begin the drain, because of this signal."""
         seconds = self._seconds()
         self._ends = current_time() + seconds
-        self._begun(self._server, name, None if seconds == math.inf else seconds)
+        self._start(self._server, name, None if seconds == math.inf else seconds)
         self._report.begin(self._ends)
 
     def cut(self) -> None:
-        """End it now. A further call does not give time back."""
+        """End it now. A further call does not move the deadline back."""
         self._ends = min(self._ends, current_time())
         self._server.cut()
 
     def deadline(self) -> float:
-        """Return when the drain, and what comes after it, must be over, absolute seconds. `cut` moves it."""
+        """Return when the drain and what comes after it must be over, absolute seconds. `begin` sets it, and `cut`
+        makes it earlier."""
         return self._ends
 
     def end(self) -> None:

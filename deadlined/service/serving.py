@@ -42,7 +42,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     _require_main_thread()
     if problems := conflicts(config):
         raise StartupError("; ".join(problems), WRONG_ARGUMENTS)
-    # before the application is imported: what it registers is called before, and may take long
+    # before the application is imported: what it registers itself is called before this, and may be interrupted
     atexit.register(ignore_stops)
     configuration = Configuration(config, sources)
     _load_websockets()
@@ -72,8 +72,8 @@ class _Role:
 
 
 def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
-    """Return the role of this process, `alone` unless the service has several. In the process that has started the
-    others, return the exit code at the end of the service."""
+    """Return the role of this process, `alone` unless the service has several. The process that has started the others
+    returns only at the end of the service, with the exit code."""
     config = configuration.config
     if config.workers > 1:
         link = _supervise(configuration, log, alone.notifier)
@@ -91,6 +91,7 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
 
 
 def _voice(config: ServeConfig, layout: Layout, log: Log, out: TextIO) -> Voice:
+    """Return how this process speaks, and leave queries out of all lines if that is configured."""
     if not config.log_query:
         leave_out_queries()
         layout = WithoutQueries(layout)
@@ -99,7 +100,7 @@ def _voice(config: ServeConfig, layout: Layout, log: Log, out: TextIO) -> Voice:
 
 
 def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
-    """Serve, and return the exit code. If it does not come to that, the log says why."""
+    """Serve, and return the exit code. If the service is stopped before it serves, or cannot start, the log says so."""
     hangup = Hangup(supervised=role.supervised)
     starting = Starting(hangup.before, supervised=role.supervised)
     log = voice.log

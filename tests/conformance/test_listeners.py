@@ -24,6 +24,7 @@ from deadlined import (
     serve_tcp,
 )
 from deadlined.net import race
+from deadlined.net.listener import listening_sockets
 from deadlined.net.names import AddressInfo
 from deadlined.runtime import current_host
 from tests.support.builds import CANNOT_PLAY
@@ -265,9 +266,21 @@ async def test_an_address_is_not_looked_up(loop: Loop, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("host", ["127.0.0.1\0.example", b"127.0.0.1\0.example", "localhost\0"])
 @on_each_loop
 async def test_a_host_ends_where_its_text_does(loop: Loop, host: str | bytes) -> None:
-    with pytest.raises(socket.gaierror, match="NUL"):
+    with pytest.raises(socket.gaierror, match="cannot be the name of a host"):
         await open_tcp_stream(host, 80)
-    with pytest.raises(socket.gaierror, match="NUL"):
+    with pytest.raises(socket.gaierror, match="cannot be the name of a host"):
+        await open_tcp_listeners(0, host=host)
+    with pytest.raises(socket.gaierror, match="cannot be the name of a host"):
+        listening_sockets(0, host)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example", "ü..example"])
+@on_each_loop
+async def test_what_cannot_be_a_name_has_no_address(loop: Loop, host: str) -> None:
+    for deadline in (float("inf"), loop.after(3600)):
+        with pytest.raises(socket.gaierror):
+            await open_tcp_stream(host, 80, deadline=deadline)
+    with pytest.raises(socket.gaierror):
         await open_tcp_listeners(0, host=host)
 
 

@@ -1,6 +1,6 @@
 """An error is thrown into what compiled code awaits in the form of `throw` that Python does not deprecate.
 
-Warnings are errors here (pyproject.toml): in the deprecated form, what is awaited would get a warning instead.
+Warnings are errors here (pyproject.toml): in the deprecated form, what is awaited would not learn of the error.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.support.http import hello
 
 
 def drain_of(seconds: list[float]) -> tuple[Drain, HttpServer, list[tuple[HttpServer, str, float | None]]]:
-    """A drain of as many seconds as the list says at that time, its server, and what `begun` was called with."""
+    """A drain of as many seconds as the list says at that time, its server, and what `start` was called with."""
     told: list[tuple[HttpServer, str, float | None]] = []
     server = HttpServer(hello)
     drain = Drain(server, lambda *_, **__: None, lambda: seconds[0], lambda *arguments: told.append(arguments))

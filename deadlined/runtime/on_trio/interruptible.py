@@ -1,4 +1,4 @@
-"""What Ctrl-C may interrupt, and what not: frames that trio knows, around compiled code, which has none.
+"""What Ctrl-C may interrupt, and what not: frames that trio knows, around code that may be compiled and then has none.
 
 This module is interpreted.
 """
@@ -24,8 +24,8 @@ async def interruptible(awaitable: Awaitable[None]) -> None:
 
 @enable_ki_protection
 async def uninterrupted(function: Callable[..., Awaitable[object]], *args: Any) -> None:
-    """Await `function(*args)`, protected from Ctrl-C. On asyncio, where the first one is a cancellation, change
-    nothing."""
+    """Await `function(*args)`, protected from Ctrl-C on trio. On asyncio, where the first Ctrl-C cancels the main task,
+    it is awaited as ever."""
     await function(*args)
 
 

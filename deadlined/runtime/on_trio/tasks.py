@@ -1,7 +1,7 @@
 """Trio's contained tasks: an inner task that runs foreign code, and an outer one that waits for it.
 
 Facts      In trio a task that fails cancels the tasks of its nursery. Making a task costs more instructions than a
-           small request; waking one costs a seventh of it.
+           small request; waking one costs a seventh of such a request.
 Answer     Each inner task has a nursery of its own, in an outer task that catches what ends it. An inner task runs
            foreign code again if its scope stack and its nurseries are those that it began with (`guard.py`). Ctrl-C
            interrupts foreign code, and nothing else in these tasks; the main task gets it.
@@ -188,7 +188,7 @@ class TrioTask(ContainedTask):
             self._parker.wake()
 
     async def _run(self) -> None:
-        """Run the inner task until it ends: the outer one.
+        """The outer task: run the inner one until it ends.
 
         Exceptions of the inner task are passed on and not raised. KeyboardInterrupt is meant for the program whichever
         task it hits: the main task gets it, too, and if that cannot be, it is raised. A cancellation of the whole block
