@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from ..runtime import Event, Group, current_time, is_loops_cancellation, open_group, protected_from_interrupts
-from .handler import App, Message
+from .handler import App, Message, Receive, Scope, Send
 
 _log = logging.getLogger("deadlined.asgi")
 
@@ -17,6 +17,8 @@ LEAST_GRACE = 1.0
 
 # seconds between two looks at a deadline that may move
 _INTERVAL = 0.05
+
+LIFESPANS = ("auto", "on", "off")
 
 
 class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
@@ -27,20 +29,23 @@ class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
     Every request gets a copy of `state`. An application that returns or raises an Exception before it has sent
-    `lifespan.startup.complete` is served without a lifespan, and the exception is logged; LifespanFailed instead if the
-    lifespan is `required`. LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
+    `lifespan.startup.complete` is served without a lifespan, and the exception is logged; LifespanFailed instead if
+    `mode` is "on". LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
     (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
     requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
-    unless `shut_down` has done that; then it is cancelled.
+    unless `shut_down` has done that; then it is cancelled. With the `mode` "off" it is told nothing, and the state is
+    empty. ValueError for any other mode.
 
     `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
     if nothing.
     """
 
-    def __init__(self, app: App, grace: float = 5.0, *, required: bool = False) -> None:
-        self._app = app
+    def __init__(self, app: App, grace: float = 5.0, *, mode: str = "auto") -> None:
+        if mode not in LIFESPANS:
+            raise ValueError(f"lifespan {mode!r}: it is one of {', '.join(LIFESPANS)}")
+        self._app = _told_nothing if mode == "off" else app
         self.grace = grace
-        self._required = required
+        self._required = mode == "on"
         self.error: BaseException | None = None
         self.state: dict[str, Any] = {}
         self._group: Group | None = None
@@ -177,3 +182,7 @@ class Lifespan:
             self._stopped.set()
         else:
             raise RuntimeError(f"a lifespan has no message {kind!r}")
+
+
+async def _told_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Stand for an application whose lifespan is not run."""

@@ -42,7 +42,8 @@ class ServerOptions(TypedDict, total=False):
     Where to listen: `host` ("127.0.0.1"; an empty one is all interfaces) and `port` (8000; 0 lets the system choose);
     or `uds`, the path of a unix socket; or `listeners`, which the server closes at its end.
 
-    Of the application: `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
+    Of the application: `lifespan` ("auto"), or "on" if it must start without an error, or "off" to tell it nothing;
+    `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
     whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `forwarded_fields` ("both"), or
     "forwarded" or "x-forwarded" if they write only these; `trust_deadline_headers` (False).
 
@@ -54,6 +55,7 @@ class ServerOptions(TypedDict, total=False):
     port: int
     uds: str | Path
     listeners: Iterable[Listener]
+    lifespan: str
     root_path: str
     trusted_proxies: Iterable[str]
     forwarded_fields: str
@@ -95,7 +97,7 @@ class AsgiServer:
         self._proxies = _proxies(**_taken(rest, _PROXIES))
         self._of_handler = _taken(rest, _HANDLER)
         self._of_http = rest
-        self._lifespan = Lifespan(app)
+        self._lifespan = Lifespan(app, mode=rest.pop("lifespan", "auto"))
         self._http: HttpServer | None = None
         self._group: Group | None = None
         self._addresses: tuple[tuple[str, int | None], ...] = ()

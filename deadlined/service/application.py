@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 
 from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..asgi.handler import Receive, Scope, Send
 from ..asgi.lifespan import LEAST_GRACE
 from ..http import Exchange, HttpServer
 from ..http.settings import Handler
@@ -38,8 +37,7 @@ class Application(Content):
         self._ending = ExitStack()
         self.title: str = "the live page of its own connections" if config.app is None else config.app
         self._app = _load(config) or self._page
-        run_by: App = _without_lifespan if config.lifespan == "off" else self._app
-        self._lifespan = Lifespan(run_by, required=config.lifespan == "on")
+        self._lifespan = Lifespan(self._app, mode=config.lifespan)
 
     # Ctrl-C must not come between the start of the application and the block that ends it
     @protected_from_interrupts
@@ -80,10 +78,6 @@ class Application(Content):
     async def close(self, deadline: Callable[[], float]) -> None:
         """End the application's lifespan."""
         await self._lifespan.shut_down(deadline, LEAST_GRACE)
-
-
-async def _without_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    """Stand for an application whose lifespan is not run."""
 
 
 def _load(config: ServeConfig) -> App | None:

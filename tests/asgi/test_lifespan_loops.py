@@ -38,9 +38,9 @@ async def started(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.startup.complete"})
 
 
-def within(loop: str, app: Any, block: Callable[[], Awaitable[object]], *, required: bool = False) -> None:
+def within(loop: str, app: Any, block: Callable[[], Awaitable[object]], *, mode: str = "auto") -> None:
     async def main() -> None:
-        async with Lifespan(app, grace=0.05, required=required):
+        async with Lifespan(app, grace=0.05, mode=mode):
             await block()
 
     run(loop, main)
@@ -133,7 +133,7 @@ def test_one_that_is_required_has_failed_if_it_ends_before_it_has_started(
     loop: str, app: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(LifespanFailed, match=why) as caught:
-        within(loop, app, unreachable, required=True)
+        within(loop, app, unreachable, mode="on")
     assert isinstance(caught.value.__cause__, LookupError) == ("raised" in why)
     assert caplog.records == []
 
@@ -154,7 +154,7 @@ def test_one_that_is_required_may_fail_when_it_has_started(loop: str, caplog: py
         await started(receive, send)
         raise LookupError
 
-    within(loop, app, nothing, required=True)
+    within(loop, app, nothing, mode="on")
     assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
 
 
@@ -165,7 +165,20 @@ def test_one_that_is_required_gives_its_own_reason(loop: str) -> None:
         raise LookupError("no database")
 
     with pytest.raises(LifespanFailed, match=r"^no database$"):
-        within(loop, app, unreachable, required=True)
+        within(loop, app, unreachable, mode="on")
+
+
+def test_one_that_is_off_is_told_nothing(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        pytest.fail("it was called")
+
+    within(loop, app, nothing, mode="off")
+    assert caplog.records == []
+
+
+def test_a_mode_that_does_not_exist_is_an_error(loop: str) -> None:
+    with pytest.raises(ValueError, match=r"^lifespan 'yes': it is one of auto, on, off$"):
+        within(loop, started, unreachable, mode="yes")  # type: ignore[arg-type]
 
 
 def test_one_that_cancels_its_own_task_has_failed(loop: str) -> None:

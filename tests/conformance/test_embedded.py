@@ -77,6 +77,21 @@ async def test_an_application_without_a_lifespan_is_served(loop: Loop) -> None:
 
 
 @on_each_loop
+async def test_one_whose_lifespan_is_on_must_start_and_one_whose_is_off_is_told_nothing(loop: Loop) -> None:
+    app = App()
+
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise LookupError("no database")
+
+    with pytest.raises(LifespanFailed, match="no database"):
+        async with AsgiServer(broken, port=0, lifespan="on"):
+            pytest.fail("it was served")
+    async with AsgiServer(app, port=0, lifespan="off") as server:
+        assert body(await ask(server.port)) == b"hello"
+    assert app.events == ["response"]
+
+
+@on_each_loop
 async def test_an_application_that_raises_answers_500_and_goes_on(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -283,6 +298,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"listeners": []}, ValueError, "listeners is empty"),
     ({"listeners": [3]}, TypeError, r"listeners has a int: Listener\.from_socket"),
     ({"port": 65536}, ValueError, "port must be from 0 to 65535"),
+    ({"lifespan": "yes"}, ValueError, "lifespan 'yes': it is one of auto, on, off"),
     ({"root_path": "shop/"}, ValueError, "'shop/'"),
     ({"trusted_proxies": ["*"]}, ValueError, r"'\*' is not a proxy"),
     ({"trusted_proxies": ["unix"], "forwarded_fields": "x"}, ValueError, "'x' is not known: choose one of both"),

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from ...asgi import check_root_path
+from ...asgi.lifespan import LIFESPANS
 from ...http import PARSERS, Limits, Route, Timeouts
 from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
@@ -33,9 +34,6 @@ from .groups import (
     about,
 )
 from .kinds import Checked, Mode, Program, Words, duration_kind
-
-# whether the application's lifespan is run, and must succeed
-LIFESPANS = ("auto", "on", "off")
 
 # WRITTEN of http/forwarded.py, which is loaded only where proxies are trusted
 FORWARDED_FIELDS = ("both", "forwarded", "x-forwarded")
