@@ -153,8 +153,8 @@ class WebSocketChannel(Sender):
             return self._accept(event.get("subprotocol"), event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
             # code and reason are not sent, and FastAPI's reason is a list here
-            self._denied = True
             exchange.start(403, ())
+            self._denied = True
             return self._deny(b"", False)
         if kind == "websocket.http.response.start":
             start(exchange, event)
