@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -12,6 +11,7 @@ import click
 from ..service import ServeConfig, StartupError
 from ..service.config import Resolution, Sources
 from ..service.style import Style, wants_colour
+from ..service.tracebacks import full
 
 
 class Failure(click.ClickException):
@@ -41,4 +41,4 @@ def serve_and_exit(
     except EOFError as error:
         # click would say "Aborted!", as if somebody had ended the input of a question
         why = f"unexpected end of data: {error}; was the disk full when Python wrote its bytecode?"
-        raise Failure(StartupError(why, details=traceback.format_exc())) from error
+        raise Failure(StartupError(why, details=full(error))) from error

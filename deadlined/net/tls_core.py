@@ -37,6 +37,8 @@ _MEANINGS: Final = {
     "NO_SHARED_CIPHER": "no cipher suite is accepted by both sides",
     "NO_SUITABLE_SIGNATURE_ALGORITHM": "no signature algorithm is accepted by both sides",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer has sent no certificate, and one is required",
+    # what newer ones say of the same changed record, and of others
+    "RECORD_LAYER_FAILURE": "a record was changed on its way, or is malformed",
     "UNSUPPORTED_PROTOCOL": "no version of TLS is accepted by both sides",
     "WRONG_VERSION_NUMBER": "the peer does not speak TLS",
 }

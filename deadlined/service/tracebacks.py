@@ -67,8 +67,15 @@ def message(error: BaseException) -> str:
 
 
 def full(error: BaseException) -> str:
-    """Return the whole traceback of `error` as Python prints it, without the last newline."""
-    return "".join(traceback.format_exception(error)).rstrip("\n")
+    """Return the whole traceback of `error` as Python prints it, without the last newline. If Python cannot, return
+    only where and what was raised, without what came before."""
+    try:
+        lines = traceback.format_exception(error)
+    except (Exception, SystemExit):
+        # of a ModuleNotFoundError, Python 3.15 imports the package again, which fails again
+        frames = traceback.format_tb(error.__traceback__)
+        lines = [f"{_HEADER}\n", *frames, f"{type(error).__name__}: {message(error)}"]
+    return "".join(lines).rstrip("\n")
 
 
 def shown(error: BaseException) -> str:

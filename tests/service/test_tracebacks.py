@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,20 @@ def test_the_place_of_what_only_libraries_do_is_in_a_library() -> None:
         frame = place(error.with_traceback(error.__traceback__.tb_next))
     assert frame is not None
     assert "json" in frame.filename
+
+
+def test_one_that_python_cannot_print_says_where_and_what_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(error: BaseException) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(traceback, "format_exception", fail)
+    try:
+        json.loads("{")
+    except ValueError as error:
+        header, *frames, last = full(error).splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert any(__file__ in line for line in frames)
+    assert last.startswith("JSONDecodeError: Expecting")
 
 
 def test_it_is_what_python_prints() -> None:
