@@ -26,7 +26,7 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).parent
-SUPPORTED = ["3.11", "3.12", "3.13", "3.14"]
+SUPPORTED = ["3.11", "3.12", "3.13", "3.14", "3.15"]
 SIDE_BY_SIDE = ["-n", "auto", "--dist", "worksteal"]
 
 # The tiers: see tests/support/tiers.py. The thorough one has all examples of the property tests, too.

@@ -93,6 +93,8 @@ CLOCKS_AND_IO = {"asyncio", "select", "selectors", "signal", "socket", "ssl", "t
 LOADED = {"attr", "attrs", "cffi", "deadlined", "exceptiongroup", "h11", "idna", "outcome", "sniffio"} | {
     "sortedcontainers",
     "trio",
+    # of the standard library itself, where Debian has packed it
+    "_missing_stdlib_info",
 }
 
 

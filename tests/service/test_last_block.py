@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
 
 from deadlined.service.last_block import LastBlock
+from tests.support.runtime import exit_status_of
 
 
 def test_it_is_known_in_the_process_that_has_forked() -> None:
     block = LastBlock()
     begun = time.monotonic()
-    pid = os.fork()
-    if not pid:
-        block.note("shop.py", "buy", "lock.acquire()\n")
-        os._exit(0)
-    os.waitpid(pid, 0)
+    assert exit_status_of(lambda: block.note("shop.py", "buy", "lock.acquire()\n")) == 0
     assert block.since(begun) == {"file": "shop.py", "function": "buy", "stack": "lock.acquire()\n"}
 
 

@@ -23,6 +23,7 @@ from deadlined.service.errors import before_serving
 from deadlined.service.signals import STOPS, ignore_stops
 from deadlined.service.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, launched, rest_of, run, wait_until_starting
+from tests.support.runtime import forks
 
 # In steps: a signal that comes after Python's last look, and before the system call, is seen at the end of that call.
 IMPORT = """
@@ -436,6 +437,7 @@ def test_a_handler_that_takes_its_place_finds_the_one_from_before(made: Callable
     assert replaced_by(signal.SIGTERM, signal.SIG_DFL) == signal.SIG_DFL
 
 
+@forks
 def test_a_child_of_the_application_is_ended_by_the_signal(made: Callable[..., Starting]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     made()

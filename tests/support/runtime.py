@@ -70,6 +70,10 @@ async def park(parker: TaskParker) -> None:
     await parker
 
 
+# for a test that forks: from 3.12 on Python warns of it if a thread of an earlier test is left, as trio leaves some
+forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
 def exit_status_of(child: Callable[[], None]) -> int:
     """Fork, run `child` there, and wait for it."""
     with warnings.catch_warnings():

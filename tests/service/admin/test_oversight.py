@@ -16,6 +16,9 @@ from deadlined.service.admin.address import open_admin
 from deadlined.service.admin.oversight import AdminProcess
 from deadlined.service.overseer import Controls
 from deadlined.service.rereading import Reloaded
+from tests.support.runtime import forks
+
+pytestmark = forks
 
 
 class Watched:
