@@ -20,7 +20,7 @@ Seen_ = Callable[[str, str], list[Seen]]
 # seconds in which one byte finds out that a connection had ended
 FOUND = 1.0
 
-GUARD = "has no such option; put a guard in front (a proxy that has this deadline)"
+GUARD = "has no such option; put `deadlined run` in front, or another proxy that has this deadline"
 CROWDED = "limit connections per address in front, or add worker processes: honest clients wait"
 
 # the options by attack, by the beginning of the Server field; "" is for what is not named
@@ -68,10 +68,16 @@ def known(fields: Mapping[str, str], refusal: bytes = b"") -> str:
 def advice(name: str, attack: Attack) -> str:
     """Return what a user of this server can set against an attack; what to look for if the server is not known."""
     if not name:
-        return f"look for {attack.setting}, or put a guard in front that has it"
+        return f"look for {attack.setting}, or put `deadlined run` in front"
     options = _OPTIONS[name]
     option = options.get(attack.name, options.get("", GUARD))
     return f"{name} {option}" if option.startswith("has ") else f"{name}: {option}"
+
+
+def crowded(name: str, attack: Attack) -> str:
+    """Return what can be set for honest clients that wait, whatever the server's deadlines."""
+    option = _OPTIONS.get(name, {}).get(attack.name) if attack.enough is None else None
+    return f"{CROWDED}; {name}: {option}" if option else CROWDED
 
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:

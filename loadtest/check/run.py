@@ -26,7 +26,7 @@ from ..openloop.client import Client, Load, Schedule
 from ..target import Target, UnusableTargetError, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
-from .attacks import ATTACKS, CROWDED, Attack, advice, deadlines, known
+from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
 from .script import Seen
@@ -269,4 +269,4 @@ class Check(ExitStack):
         if outcome.verdict in ("pass", "unfinished"):
             return ""
         held, _ = held_verdict(outcome.attack, outcome.deadline, self._plan.limit)
-        return CROWDED if held == "pass" else advice(server, outcome.attack)
+        return (crowded if held == "pass" else advice)(server, outcome.attack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -12,9 +13,11 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from deadlined.cli import serve_command
+
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.attacks import _OPTIONS, ATTACKS, NAMES, Attack, advice, known
+from loadtest.check.attacks import _OPTIONS, ATTACKS, CROWDED, NAMES, Attack, advice, crowded, known
 from loadtest.check.grade import GRADES, RULES, Honest, Outcome, Report, Verdict, below, grade, verdict
 from loadtest.check.kinds import Deadline, Kind
 from loadtest.check.shown import junit, kind_text, page, seconds_text, show
@@ -169,10 +172,26 @@ def test_servers_are_known_by_their_responses(server: str, fields: dict[str, str
 
 
 def test_advice_names_the_option_or_says_that_there_is_none() -> None:
-    assert advice("uvicorn", attack("slow-header")).startswith("uvicorn has no such option; put a guard in front")
+    assert advice("uvicorn", attack("slow-header")).startswith(
+        "uvicorn has no such option; put `deadlined run` in front"
+    )
     assert "--timeout-keep-alive" in advice("uvicorn", attack("idle"))
     assert advice("deadlined", attack("slow-body")) == "deadlined: --body-grace, --body-min-rate, --read"
     assert "a time for the whole head" in advice("", attack("slow-header"))
+    assert crowded("uvicorn", attack("idle")) == crowded("", attack("connection-flood")) == CROWDED
+    assert crowded("nginx", attack("connection-flood")) == f"{CROWDED}; nginx: limit_conn, limit_req"
+
+
+@pytest.mark.parametrize("name", [one.name for one in ATTACKS if one.enough is not None])
+def test_ours_has_an_option_that_there_is_or_a_defect(name: str) -> None:
+    options = {option for parameter in serve_command.params for option in parameter.opts}
+    told = advice("deadlined", attack(name))
+    named = set(re.findall(r"--[a-z-]+", told))
+    assert named <= options
+    if name == "half-close":
+        assert "it is a defect" in told
+    else:
+        assert named
 
 
 @pytest.mark.parametrize(
@@ -183,7 +202,7 @@ def test_advice_names_the_option_or_says_that_there_is_none() -> None:
         ("daphne", "websocket-silent", "daphne: --ping-interval, --ping-timeout"),
         ("daphne", "silent", "daphne has no such option: it waits 60 seconds"),
         ("FastPySGI/0.6", "idle", "fastpysgi: fastpysgi.server.next_req_timeout"),
-        ("FastPySGI/0.6", "slow-read", "fastpysgi has no such option; put a guard in front"),
+        ("FastPySGI/0.6", "slow-read", "fastpysgi has no such option; put `deadlined run` in front"),
     ],
 )
 def test_each_server_has_advice_of_its_own(server: str, name: str, part: str) -> None:
