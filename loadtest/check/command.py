@@ -46,8 +46,9 @@ def command(
     Only loopback addresses are attacked, unless --i-own-this-target names the target: a private address by its name or
     itself, a public one by itself.
 
-    Exit codes: 0 measured; 1 the grade is below --fail-below; 2 wrong arguments, or a target that may not be attacked;
-    3 the target does not answer honest requests; 130 interrupted (the files have what was measured).
+    Exit codes: 0 measured; 1 the grade is below --fail-below; 2 wrong arguments, a target that may not be attacked, or
+    too few ports or descriptors; 3 the target does not answer honest requests; 130 interrupted. Where ports run out, or
+    it is interrupted, the files have what was measured.
     """
     names = _names(only, more)
     with explained():
@@ -57,6 +58,8 @@ def command(
     shown.show(console, report)
     texts = {"json": lambda: json.dumps(report.as_json(), indent=2) + "\n", "html": lambda: shown.page(report)}
     write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: shown.junit(report)}.items()))
+    if report.stopped:
+        raise click.UsageError(report.stopped)
     if report.interrupted:
         sys.exit(130)
     if least is not None and below(report.grade, least.upper()):

@@ -79,7 +79,8 @@ class Outcome:
 class Report:
     """A whole check. `calm`: what honest clients felt before any attack; `interrupted`: it was stopped early.
 
-    `gone`: how the server failed an honest request in the end; "" if it did not.
+    `stopped`: why the client had to stop it; "" if it was the user. `gone`: how the server failed an honest request in
+    the end; "" if it did not.
     """
 
     target: str
@@ -91,6 +92,7 @@ class Report:
     seconds: float
     at: str
     interrupted: bool = False
+    stopped: str = ""
     gone: str = ""
 
     def as_json(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..child import Child
 from ..commands import OnProgress
 from ..crew import need_descriptors, need_ports
 from ..openloop.client import Client, Load, Schedule
-from ..target import Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known
@@ -57,7 +57,7 @@ class Plan:
 
 
 def check(plan: Plan, progress: OnProgress) -> Report:
-    """Check the target. Ctrl-C ends it early: the report says so, and has what was measured.
+    """Check the target. Ctrl-C and a lack of ports end it early: the report says so, and has what was measured.
 
     UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
     descriptors for the plan.
@@ -67,8 +67,8 @@ def check(plan: Plan, progress: OnProgress) -> Report:
             whole.prepare()
             collect([whole])
             whole.attack()
-        except KeyboardInterrupt:
-            whole.interrupt()
+        except (KeyboardInterrupt, ForbiddenTargetError) as error:
+            whole.interrupt(str(error))
         return whole.report()
 
 
@@ -126,7 +126,7 @@ class Check(ExitStack):
         self._progress = progress
         self._calm = Honest(0, 0, None)
         self._interrupted = False
-        self._paralysed = ""
+        self._paralysed = self._stopped = ""
         self._seen: list[Seen] = []
         self._felt: dict[str, tuple[Honest, int]] = {}
         self._watching: tuple[float, float] | None = None
@@ -152,6 +152,7 @@ class Check(ExitStack):
             seconds=monotonic() - self._begun,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             interrupted=self._interrupted,
+            stopped=self._stopped,
             gone=gone,
         )
 
@@ -240,13 +241,14 @@ class Check(ExitStack):
             sleep(max(0.0, began + 0.1 - monotonic()))
         return False
 
-    def interrupt(self) -> None:
-        """Take what the measuring process has seen; the report will say that it is not all."""
-        self._interrupted = True
+    def interrupt(self, why: str = "") -> None:
+        """Take what the measuring process has seen; the report will say that it is not all, and why."""
+        self._interrupted, self._stopped = True, why
         if self._watching:
             self._child.connection.send("enough")
-            while not self.hear():
-                continue
+            with suppress(ForbiddenTargetError):  # what else was seen counts
+                while not self.hear():
+                    continue
 
     def _outcomes(self, server: str) -> Iterable[Outcome]:
         """Judge each attack that was asked for."""

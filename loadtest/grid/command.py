@@ -12,6 +12,7 @@ import click
 from ..commands import FILE, FOLDER, Names, watching
 from ..report import console
 from ..servers import ROOT
+from ..target import ForbiddenTargetError
 from .contestants import CONTESTANTS, Contestant, missing, version
 from .page import write
 from .run import Grid, measure, remarks, results
@@ -43,8 +44,8 @@ def command(names: Names, page: Path, only_write: bool, listing: bool, **options
     Groups of contestants wait side by side for at most --limit seconds, and then the crowds attack them one after the
     other, half a minute each. What is not installed is listed as such. docs/check.md describes the attacks.
 
-    Exit codes: 0 all were measured; 1 one has failed, or a file cannot be written; 2 wrong arguments; 130 interrupted:
-    what was measured is kept.
+    Exit codes: 0 all were measured; 1 one has failed, a file cannot be written, or ports or descriptors are too few; 2
+    wrong arguments; 130 interrupted. What was measured is kept.
     """
     if listing:
         for contestant in CONTESTANTS.values():
@@ -66,6 +67,9 @@ def _measured(chosen: Sequence[Contestant], grid: Grid) -> int:
         good = measure(chosen, grid, lambda line: console.print(line, highlight=False, markup=False))
     except KeyboardInterrupt:
         return 130
+    except (ForbiddenTargetError, RuntimeError) as error:
+        click.echo(f"Error: {error}", err=True)
+        return 1
     return 0 if good else 1
 
 

@@ -23,7 +23,7 @@ from ..check.attacks import ATTACKS
 from ..check.run import Check, Plan, collect
 from ..commands import put
 from ..report import machine, revision
-from ..target import UnusableTargetError
+from ..target import ForbiddenTargetError, UnusableTargetError
 from .contestants import Contestant, Running, StartError, missing, started, version
 
 # without TLS: certificates say nothing about slow clients
@@ -55,7 +55,8 @@ class _Entry:
 def measure(contestants: Sequence[Contestant], grid: Grid, say: Say) -> bool:
     """Check all, and write a file of results for each as soon as it is known; True if none failed.
 
-    Ctrl-C keeps what was measured: what is half done is written only where nothing was before. It is raised again.
+    Ctrl-C, and ForbiddenTargetError for a lack of ports or descriptors, keep what was measured: what is half done is
+    written only where nothing was before. They are raised again.
     """
     facts = {**revision(), "machine": machine()}
     good = True
@@ -87,9 +88,9 @@ class _Group:
                     self._say(f"crowds attack {self._entries[0].contestant.name}")
                     self._entries[0].check.attack()
                     self._end(self._entries.pop(0))
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, ForbiddenTargetError) as error:
                 for entry in self._entries:
-                    entry.check.interrupt()
+                    entry.check.interrupt(str(error))
                     self._end(entry)
                 raise
         return good

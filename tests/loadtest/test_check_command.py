@@ -6,6 +6,8 @@ import json
 import signal
 import socket
 import ssl
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,25 @@ def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch)
     assert done.exit_code == 2
     text = "a process needs 4100 descriptors, 4000 of them for connections, and the limit is 1000"
     assert f"{text}: raise it (ulimit -n), or give fewer --connections" in " ".join(done.output.split())
+
+
+def test_where_ports_run_out_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    monkeypatch.setattr(check_run, "need_ports", refuse_crowds)
+    with slow_server(Rule("absolute", 0.3)) as server:
+        arguments = ("--only", "silent", "half-close", "--limit", "0.6", "--connections", "8", "--json", str(file))
+        done = run(server.url, *arguments)
+    assert done.exit_code == 2, done.output
+    assert "Error: no free port" in done.output
+    report = json.loads(file.read_text())
+    assert (report["interrupted"], report["stopped"], report["grade"]) == (True, "no free port", "-")
+    silent, _ = report["attacks"]
+    assert silent["seconds"] == pytest.approx(0.3, abs=0.1)
+
+
+def refuse_crowds(troubles: Iterable[str]) -> None:
+    if isinstance(troubles, Counter):  # of a crowd
+        raise ForbiddenTargetError("no free port")
 
 
 def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from loadtest.grid.contestants import (
     started,
 )
 from loadtest.grid.run import Grid, measure
+from loadtest.target import ForbiddenTargetError
 
 ROOT = Path(__file__).parents[2]
 
@@ -163,6 +165,29 @@ def test_a_half_done_result_never_replaces_a_whole_one(tmp_path: Path, monkeypat
     _, after = measured(tmp_path)
     assert after["first"] == before["first"]
     assert after["second"]["report"]["interrupted"]
+
+
+@pytest.mark.parametrize("method", ["prepare", "attack"])
+def test_where_ports_run_out_it_says_so_and_keeps_what_was_measured(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, before = count(1), getattr(Check, method)
+
+    def second_fails(self: Check) -> None:
+        if next(calls) == 2:
+            raise ForbiddenTargetError("no free port")
+        before(self)
+
+    monkeypatch.setattr(Check, method, second_fails)
+    chosen = [scripted("first"), scripted("second")]
+    monkeypatch.setattr("loadtest.grid.command._chosen", lambda _: chosen)
+    page = tmp_path / "page.md"
+    done = invoked("--limit", "0.5", "--connections", "0", "--results", str(tmp_path / "found"), "--page", str(page))
+    assert done.exit_code == 1, done.output
+    assert "Error: no free port" in done.output
+    found = json.loads((tmp_path / "found" / "first-best.json").read_text())
+    assert found["failed"] == ""
+    assert "| first" in page.read_text()
 
 
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_server(tmp_path: Path) -> None:
