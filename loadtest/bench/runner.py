@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
 from ..commands import progress
+from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
 from . import MODULES, golang, tables
 from .contest import Benchmark, ContestantError
@@ -205,20 +207,31 @@ def recall(path: Path, benchmark: Benchmark) -> Results | None:
 
 
 def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, directory: Path) -> bool:
-    """Measure one benchmark, and show and keep its results."""
-    rule = plan.rule_of(benchmark)
-    measure(benchmark, results, rule)
+    """Measure one benchmark, and show and keep its results, also those until Ctrl-C, which then ends the process."""
+    rule, interrupted = plan.rule_of(benchmark), False
+    try:
+        measure(benchmark, results, rule)
+    except KeyboardInterrupt:
+        if not results.values:
+            raise
+        interrupted = True
+    told = rule.text + "; interrupted" * interrupted
     if before is not None:
         results.include(before, benchmark.cases())
     if not plan.quick:
         results.invalid = judge(benchmark, results)
     judged = [target for target in benchmark.targets if target.always or not plan.quick]
     results.targets = [target for target in judged if target.case in results.cases]
-    tables.show(benchmark, results, rule.text)
-    facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": rule.text,
+    tables.show(benchmark, results, told)
+    facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": told,
              "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
-    save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)
-    if results.values:
-        benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+    # half of a run replaces no whole one
+    if not interrupted or before is not None or not (directory / f"bench-{benchmark.name}.json").exists():
+        save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)
+        if results.values:
+            benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+    if interrupted:
+        console.print("Interrupted: this is what was measured until then.")
+        sys.exit(INTERRUPTED)
     reached = all(verdict.reached is not False for verdict in results.verdicts)
     return reached and not results.failures and not results.invalid

@@ -1,4 +1,5 @@
-"""The benchmarks `reset`, `heap` and `wakes` from end to end, in small: each is measured, or named with a reason."""
+"""The benchmarks `reset`, `heap` and `wakes` from end to end, in small: each is measured, or named with a reason. And
+what is kept of a run that is interrupted."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.bench import runner
+from loadtest.bench.contest import Benchmark, Contestant, Metric
 from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
+from loadtest.bench.results import Results
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +45,54 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
     assert (tmp_path / f"bench-{name}.png").read_bytes().startswith(b"\x89PNG")
     for contestant in written["contestants"]:
         assert contestant["name"].split(",")[0] in done.stdout
+
+
+class Interrupted(Benchmark):
+    """A benchmark to which Ctrl-C comes after `after` measurements."""
+
+    name = "interrupted"
+    title = "Nothing at all"
+
+    def __init__(self, after: int) -> None:
+        self.metrics = {"cost": Metric("ns", "less")}
+        self._left = after
+
+    def contestants(self) -> Sequence[Contestant]:
+        return [Contestant("deadlined")]
+
+    def cases(self) -> Sequence[str]:
+        return ["few"]
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        self._left -= 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+        return {"cost": float(self._left)}
+
+    def plot(self, results: Results, path: Path) -> None:
+        path.touch()
+
+
+def interrupt(directory: Path, after: int = 2) -> list[float]:
+    """Run it, and return the values that are kept."""
+    with pytest.raises(SystemExit, match="130"):
+        runner.run([Interrupted(after)], runner.Plan(repetitions=5), directory)
+    written = json.loads((directory / "bench-interrupted.json").read_text())
+    assert written["rule"] == "5 starts each; interrupted"
+    return [value for figure in written["figures"] for value in figure["values"]]
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert interrupt(tmp_path) == [1.0, 0.0]
+    assert (tmp_path / "bench-interrupted.png").exists()
+    assert interrupt(tmp_path, after=3) == [1.0, 0.0], "half of a run replaces no whole one"
+    assert "Interrupted: this is what was measured until then." in capsys.readouterr().out
+
+
+def test_ctrl_c_before_there_is_a_figure_keeps_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([Interrupted(0)], runner.Plan(), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 class Clock:
