@@ -96,13 +96,22 @@ def test_the_best_come_first_and_failed_ones_stay_with_the_reason() -> None:
     assert [row for row in rows if row in ("deadlined", "nginx", "uvicorn", "daphne")] == [
         "deadlined", "nginx", "uvicorn", "daphne",
     ]  # fmt: skip
-    assert lines(page, "| daphne <sup>4</sup> | none |")
-    assert lines(page, "4. daphne: not measured: no \\| port")
+    assert lines(page, "| daphne <sup>1</sup> | none |")
+    assert lines(page, "1. daphne: not measured: no \\| port")
     # every row has as many cells as the head
     assert (
         len({line.count("|") - line.count("\\|") for line in lines(page, "| ") if "<sup>" in line or "1.2 |" in line})
         == 1
     )
+
+
+def test_footnotes_have_the_numbers_that_markdown_gives_them() -> None:
+    noted = [{**result(server, grade), "note": "well"} for server, grade in (("go", "A"), ("node", "C"))]
+    page = write([result("caddy", "B"), *noted])
+    assert lines(page, "| go 1.2 <sup>1</sup> |")
+    assert lines(page, "| node 1.2 <sup>2</sup> |")
+    assert lines(page, "1. go: well")
+    assert lines(page, "2. node: well")
 
 
 def test_the_end_of_a_server_is_a_footnote() -> None:
