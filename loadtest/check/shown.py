@@ -119,4 +119,4 @@ def _felt(report: Report) -> tuple[list[Bar], list[Mark]]:
     most = max([100.0, *(p99 for _, p99, _ in shown)])
     bars = [(one, p99 / most, f"{p99:.1f} ms" + (f", {failed} failed" if failed else "")) for one, p99, failed in shown]
     calm = report.calm.p99_ms or 0.0
-    return bars, [(0.0, "0"), (calm / most, f"calm {calm:.1f} ms"), (1.0, f"{most:.0f} ms")]
+    return bars, [(calm / most, f"calm {calm:.1f} ms"), (1.0, f"{most:.0f} ms")]
