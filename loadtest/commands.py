@@ -103,7 +103,8 @@ def progress(console: Console) -> Iterator[OnProgress]:
     Drawn by the caller's thread, in the moments it reports.
     """
     columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TimeRemainingColumn())
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+    quiet = not console.is_terminal  # it would be an empty line
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=quiet) as bar:
         task = bar.add_task("asking", total=1.0)
 
         def on_progress(what: str, done: float, total: float) -> None:
