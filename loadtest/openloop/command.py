@@ -17,6 +17,9 @@ from ..target import UnusableTargetError, ask, resolve
 from .run import LEAST, MOST, Condition, Plan, Result, best, holds, search
 from .run import run as run_plan
 
+# seconds by which the last answer may be late before that is said
+BEHIND = 0.5
+
 
 def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Condition, ...]:
     """Parse the conditions, or say what is wrong."""
@@ -102,6 +105,8 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"[red]{number}[/] {escape(kind)}"
     if late := tally.errors["not sent in time"]:
         yield f"The server is slower than the rate: {late} requests found no free connection."
+    elif (behind := tally.seconds - plan.duration) > BEHIND:
+        yield f"The server may be slower than the rate: the run took {behind:.1f} s longer than its schedule."
     yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and had work for {tally.busy:.0%} of the time.[/]"
     if tally.invalid:
         yield f"[yellow]Invalid: {escape(tally.invalid)}.[/]"

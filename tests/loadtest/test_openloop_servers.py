@@ -173,6 +173,14 @@ def test_a_server_that_is_slower_than_the_rate_is_said_to_be() -> None:
     assert "not sent in time" in done.output
 
 
+def test_a_server_that_answers_all_but_later_is_said_to_be_slower() -> None:
+    with slow_server(Rule(delay=0.1)) as server:
+        done = command(server.url, "--rate", "50", "--duration", "0.4", "--connections", "1")
+        assert "may be slower than the rate: the run took" in done.output
+        assert "slower" not in command(server.url, "--rate", "20", "--duration", "0.4").output
+    assert "20 of 20 answered" in done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
