@@ -130,6 +130,7 @@ def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
 
 def _refuse_what_there_is_not(benchmarks: Sequence[Benchmark], plan: runner.Plan) -> None:
     """Exit with 2 for a case or a contestant that these benchmarks do not have, or that cannot be measured."""
+    benchmarks = [one.quick() for one in benchmarks] if plan.quick else benchmarks
     contestants = {one.name: one for benchmark in benchmarks for one in benchmark.contestants()} if plan.only else {}
     _refuse_unknown("--only-contestant", "contestant", plan.only, contestants)
     _refuse_unknown("--case", "case", plan.cases, [case for benchmark in benchmarks for case in benchmark.cases()])

@@ -95,7 +95,8 @@ def update(documents: Sequence[Path], directory: Path) -> list[Path]:
 
 def _copied(files: Iterable[Path], directory: Path) -> list[Path]:
     directory.mkdir(exist_ok=True)
-    return [Path(shutil.copy(file, directory)) for file in files]
+    # those that are kept may be what a document is written from
+    return [Path(shutil.copy(file, directory)) for file in files if file.resolve().parent != directory.resolve()]
 
 
 def _table(asked: str, files: Files) -> Iterator[str]:

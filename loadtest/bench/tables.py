@@ -12,6 +12,7 @@ from rich.table import Table
 import deadlined
 
 from ..report import console, machine, revision
+from ..servers import ToolMissingError
 from .contest import Benchmark, Contestant, Metric, Verdict
 from .results import Results
 from .spread import CONFIDENCE, number
@@ -99,7 +100,11 @@ def describe(benchmark: Benchmark) -> None:
     for name, metric in benchmark.metrics.items():
         told = filter(None, [metric.unit, f"{metric.better} is better" if metric.better else "context"])
         table.add_row("metric", escape(f"{name} ({', '.join(told)})"))
-    for contestant in benchmark.contestants():
+    try:
+        contestants = benchmark.contestants()
+    except ToolMissingError as error:
+        contestants = [Contestant("all", str(error))]
+    for contestant in contestants:
         missing = f"  [yellow]missing: {escape(contestant.missing)}[/]" if contestant.missing else ""
         table.add_row("contestant", escape(contestant.name) + missing)
     console.print(table)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
@@ -21,6 +22,7 @@ from loadtest.bench.contest import Benchmark, Contestant, Metric
 from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
 from loadtest.bench.results import Results
+from loadtest.command import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +47,25 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
     assert (tmp_path / f"bench-{name}.png").read_bytes().startswith(b"\x89PNG")
     for contestant in written["contestants"]:
         assert contestant["name"].split(",")[0] in done.stdout
+
+
+def bench(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["bench", *arguments])
+    return done.exit_code, done.output
+
+
+def test_a_case_that_a_quick_run_does_not_have_is_refused(tmp_path: Path) -> None:
+    code, told = bench("reset", "--quick", "--case", "10,000 live", "--results", str(tmp_path))
+    assert (code, "no case 10,000 live" in told) == (2, True)
+
+
+def test_what_lacks_a_tool_is_listed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    code, told = bench("duel", "reset", "--list")
+    assert code == 0
+    assert "missing: wrk is not installed" in told
+    assert "Starlette JSON; granian st" in told
+    assert "socket.settimeout" in told
 
 
 class Interrupted(Benchmark):

@@ -156,6 +156,13 @@ def test_what_the_tables_were_written_from_is_kept_beside_the_document(desk: Des
     assert kept[0].read_text() == (desk.directory / "bench-echo.json").read_text()
 
 
+def test_a_document_may_be_written_from_the_results_that_it_keeps(desk: Desk) -> None:
+    once = desk.fill("<!-- targets echo -->\n<!-- end -->\n")
+    desk.directory /= "document"
+    assert desk.fill(once) == once
+    assert [file.name for file in desk.directory.iterdir()] == ["bench-echo.json"]
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
