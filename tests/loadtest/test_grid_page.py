@@ -129,6 +129,7 @@ def test_where_ours_is_not_the_best_is_said() -> None:
         page, "- with their defaults, `silent`: ours is 10 s; the verdict is the same, and sooner are nginx (5.0 s)"
     )
     assert lines(write([result("deadlined"), result("nginx")]), "No server of this grid does better in any attack.")
+    assert lines(write([result("nginx")]), "deadlined was not measured.")
 
 
 @pytest.mark.parametrize("key", ["limit", "crowd"])
