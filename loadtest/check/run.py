@@ -97,7 +97,7 @@ def _shown(first: Answers, server: str) -> str:
     if server == "haproxy":
         return f"HAProxy, in front of {said or 'an unknown server'}"
     status = f", answers {first.status}" if first.status >= 400 else ""
-    return (said or server or "unknown") + status
+    return (said or server or "unknown") + status + ", closes each connection" * (not first.keeps_alive)
 
 
 def _need_service(calm: Honest) -> None:

@@ -136,7 +136,7 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     if tally.announced:
         yield "ended by a response", f"{tally.announced}"
     used = f"the busiest had work for {tally.busy:.0%} of the time"
-    yield "the client", f"{plan.clients} process(es), late by {tally.late_ms:.1f} ms (p99); {used}"
+    yield "client processes", f"{plan.clients}, late by {tally.late_ms:.1f} ms (p99); {used}"
 
 
 def _show_admin(console: Console, found: Audited) -> None:

@@ -285,6 +285,13 @@ def test_a_status_that_the_url_has_in_calm_is_a_service() -> None:
     assert "(unknown, answers 404)" in done.output
 
 
+def test_a_server_that_closes_each_connection_is_told() -> None:
+    with slow_server(Rule("absolute", 0.3, closes=True)) as server:
+        done = run(server.url, "--only", "idle", "--limit", "0.5", "--connections", "0")
+    assert done.exit_code == 0, done.output
+    assert "(unknown, closes each connection)" in done.output
+
+
 def test_what_could_not_be_measured_gets_no_advice_and_counts_with_what_was_felt() -> None:
     with slow_server(Rule()) as server:
         plan = check_run.Plan(resolve(server.url), frozenset({"silent"}), 0.5, 8)
