@@ -159,6 +159,7 @@ def test_the_rules_name_every_grade_and_every_time() -> None:
     [
         ("uvicorn", {}, "uvicorn"),
         ("hypercorn-h11", {}, "hypercorn"),
+        ("anycorn-h11", {}, "anycorn"),
         ("nginx/1.22.1", {}, "nginx"),
         ("Apache/2.4 (Debian)", {}, "apache"),
         ("", {"keep-alive": "timeout=75"}, "deadlined"),
@@ -197,6 +198,9 @@ def test_ours_has_an_option_that_there_is_or_a_defect(name: str) -> None:
 @pytest.mark.parametrize(
     ("server", "name", "part"),
     [
+        ("uvicorn", "pipelined", "uvicorn: --timeout-keep-alive"),
+        ("hypercorn-h11", "slow-header", "hypercorn: keep_alive_timeout"),
+        ("anycorn-h11", "stalled-body", "anycorn: --read-timeout"),
         ("granian", "slow-header", "granian: --http1-header-read-timeout (milliseconds)"),
         ("granian", "slow-body", "granian has no such option"),
         ("daphne", "websocket-silent", "daphne: --ping-interval, --ping-timeout"),
