@@ -109,7 +109,8 @@ async def test_any_bytes_are_a_sign_of_life(autojump_clock: MockClock) -> None:
 async def test_a_client_is_not_blamed_while_the_application_does_not_receive(autojump_clock: MockClock) -> None:
     async with site_of(accepted(sleeps), only(ws_ping=20, ws_pong=5), cancel_on_disconnect=True) as site:
         client = await peer(site, answers=False)
-        for _ in range(200):
+        # more than the server takes, and less than fills the kernel's buffers: an end behind those would not be seen
+        for _ in range(90):
             await client.say("x" * 1000)
         await trio.sleep(300)
         assert site.server.statistics().open == 1
