@@ -97,7 +97,7 @@ class ContestantError(Exception):
 class Benchmark(ABC):
     """A measurement of several contestants in several cases. An abstract base class.
 
-    Its module offers an instance as `BENCHMARK`. This project's contestants come first, and their names begin with
+    Its module offers an instance in `BENCHMARKS`. This project's contestants come first, and their names begin with
     "deadlined"; the others are compared with the first of them that was measured. benchmarks.toml says what the
     attributes are.
     """

@@ -151,4 +151,4 @@ def _count(file: Path) -> int:
     return int(found[1])
 
 
-BENCHMARK = Instructions()
+BENCHMARKS: Final = {"instructions": Instructions()}

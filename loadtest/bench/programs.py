@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from ..servers import on_core, raise_file_limit, running
 from . import builds, client, golang, processes
-from .contest import Benchmark, Contestant, ContestantError
+from .contest import Benchmark, Contestant, ContestantError, table
 from .processes import CLIENT_CORE, SERVER_CORE
 
 # descriptors beside those of the connections; a connection that is being replaced may have two
@@ -163,4 +163,7 @@ class Churn(Programs):
 
 
 # those that are measured by more than what their programs say
-KINDS: Final[Mapping[str, type[Programs]]] = {"echo": Echo, "lateness": Lateness, "churn": Churn}
+_KINDS: Final[Mapping[str, type[Programs]]] = {"echo": Echo, "lateness": Lateness, "churn": Churn}
+BENCHMARKS: Final = {
+    name: _KINDS.get(name, Programs)(name) for name, stated in table("benchmarks.toml").items() if "programs" in stated
+}

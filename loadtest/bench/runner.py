@@ -14,7 +14,7 @@ import importlib
 import json
 import random
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
 from . import MODULES, golang, tables
 from .contest import Benchmark, ContestantError
-from .programs import KINDS, Programs
 from .results import Results, judge
 from .spread import CONFIDENCE
 
@@ -99,10 +98,8 @@ class Plan:
 
 def load(name: str) -> Benchmark:
     """Import the benchmark of this name. KeyError if there is none."""
-    module = importlib.import_module(MODULES[name])
-    benchmark = getattr(module, "BENCHMARK", None) or KINDS.get(name, Programs)(name)
-    assert isinstance(benchmark, Benchmark)
-    return benchmark
+    found: Mapping[str, Benchmark] = importlib.import_module(MODULES[name]).BENCHMARKS
+    return found[name]
 
 
 def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:

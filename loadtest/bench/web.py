@@ -1,27 +1,78 @@
-"""Requests per second over HTTP/1.1 and CPU time per request, beside common servers; over TLS, and websockets, too.
-
-Facts      A client in C sends requests over 64 connections from one core, the server has the other. All keep their
-           memory (see `echo`); one case shows malloc's defaults. A server that wakes its client for each response pays
-           for that. The echo of a websocket's message counts as a request.
-Hazard     An error is answered faster than a page. A server that waits for its client shows the client's rate.
-Answer     Every server must first answer each page correctly. One response that is not 2xx, one socket error, or one
-           echo that is not the message, and there is no figure. If `busy` is far below 100 %, the server waited, or
-           shared its core. CPU time includes all threads and processes of a server.
-Cost       wrk parses responses but does not compare them.
-"""
+"""The benchmarks of HTTP servers: `http`, `duel`, `idle` and `proxied`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+import shutil
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
 
-from ..servers import tool
-from .contest import Benchmark, Contestant
-from .web_servers import CASES, ENTRIES, MAIN, load, serving
+from .. import apps
+from ..servers import Server, raise_file_limit, running, tool
+from ..target import unverified
+from . import builds, processes
+from .client import Requests
+from .contest import Benchmark, Contestant, Target, table
+from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
+from .web_servers import CASES, ECHO, ENTRIES, MAIN, PAGES, Case, await_answer, free_port, load, serving
+
+# by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
+RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
+# the cases: those of `http` with each of the other servers
+DUELS: Final[Mapping[str, tuple[str, str]]] = {
+    f"{case}; {theirs}": (case, theirs)
+    for theirs in dict.fromkeys(theirs for rivals in RIVALS.values() for theirs in rivals)
+    for case, asked in CASES.items()
+    if ENTRIES[theirs].refuses(asked) is None
+}
+
+# descriptors beside those of the connections
+_OTHERS: Final = 500
+# memory under the allocator's defaults
+_WEBSOCKETS: Final = Case(ECHO, connections=1_000, neutral=False, speaks="websocket")
+# how the silent are served, and what they have said before
+_SILENT: Final[Mapping[str, tuple[Case, Greeting]]] = {
+    "idle": (Case(connections=15_000, neutral=False), HELLO),
+    "idle, TLS": (Case(connections=1_000, neutral=False, speaks="tls"), HELLO),
+    "idle websockets": (_WEBSOCKETS, WEBSOCKET),
+    "idle websockets, compressed": (_WEBSOCKETS, COMPRESSED),
+}
+
+_PROXIES: Final = table("proxies.toml")
+# the commands of ours, with {upstream} and {app}
+_COMMANDS: Final[Mapping[str, str]] = _PROXIES["commands"]
+# the configurations of nginx, with @UPSTREAM@, @PORT@, @BODY@ and @DIRECTORY@
+_NGINX: Final[Mapping[str, str]] = _PROXIES["nginx"]
 
 
-class Web(Benchmark):
-    """The benchmark `http`. Each measurement starts a server; "closing" is one request per connection."""
+class Served(Benchmark):
+    """A benchmark whose contestants are servers of servers.toml. `asked`: what each of its cases asks of them."""
+
+    asked: Mapping[str, Case] = CASES
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        return ENTRIES[contestant].refuses(self.asked[case]) or self.asked[case].missing
+
+    def saturates(self, case: str) -> bool:
+        return self.asked[case].saturates
+
+
+class Web(Served):
+    """Requests per second over HTTP/1.1 and CPU time per request, beside common servers; over TLS, and websockets, too.
+
+    Facts      A client in C sends requests over 64 connections from one core, the server has the other. All keep their
+               memory (see `echo`); one case shows malloc's defaults. A server that wakes its client for each response
+               pays for that. The echo of a websocket's message counts as a request.
+    Hazard     An error is answered faster than a page. A server that waits for its client shows the client's rate.
+    Answer     Every server must first answer each page correctly. One response that is not 2xx, one socket error, or
+               one echo that is not the message, and there is no figure. If `busy` is far below 100 %, the server
+               waited, or shared its core. CPU time includes all threads and processes of a server.
+    Cost       wrk parses responses but does not compare them.
+
+    Each measurement starts a server; "closing" is one request per connection.
+    """
 
     def __init__(self, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
         super().__init__("http", cases)
@@ -31,18 +82,9 @@ class Web(Benchmark):
         tool("wrk")  # nothing can be measured without it
         return [entry.contestant() for entry in ENTRIES.values()]
 
-    def skips(self, contestant: str, case: str) -> str | None:
-        return ENTRIES[contestant].refuses(CASES[case]) or CASES[case].missing
-
-    def saturates(self, case: str) -> bool:
-        return CASES[case].saturates
-
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        asked = CASES[case]
-        with serving(ENTRIES[contestant], asked) as server:
-            load(server, asked, 1)  # it is warm now
-            done = load(server, asked, self._seconds)
-        found = {"rate": done.rate, "cpu": done.cpu / done.number * 1e6, "busy": done.busy}
+        with serving(ENTRIES[contestant], CASES[case]) as server:
+            found, done = _loaded(server, CASES[case], self._seconds)
         if done.p99:
             found |= {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number}
         return found
@@ -51,4 +93,178 @@ class Web(Benchmark):
         return type(self)(seconds=1, cases=(MAIN,))
 
 
-BENCHMARK = Web()
+class Duel(Served):
+    """Two servers at once, loaded in turn for a second each: requests of ours for one of theirs.
+
+    Facts      A shared machine may be 1.5 times as fast at one time as at another, and each lasts for some seconds.
+               `http` measures two servers a minute apart.
+    Hazard     The ratio of two such rates is that of the machine, unless they are medians of very many.
+    Answer     Both servers run, and each is loaded for a second, in the order ours, theirs, theirs, ours; each second
+               is compared with the other server's beside it. The median of the pairs is one repetition, with two new
+               starts. `busy` is that of the server that was less busy: both must be what limits their rates.
+    Cost       The server that is not loaded must sleep. uvicorn, hypercorn and granian wake now and then, at no visible
+               cost.
+
+    Servers, core, settings and cases are those of `http`; duels.toml says who is compared, and what is wanted. On a
+    machine that others use, `chrt -r 5 python -m loadtest bench duel` lets nobody else run meanwhile. `pairs` of
+    seconds per repetition: an even number.
+    """
+
+    asked: Mapping[str, Case] = {case: CASES[name] for case, (name, _) in DUELS.items()}
+
+    def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
+        super().__init__("duel", cases)
+        self._pairs = pairs
+        self.targets = [
+            Target(f"{case}; {theirs}", "requests", ours, "", at_least=least)
+            for ours, rivals in RIVALS.items()
+            for theirs, wanted in rivals.items()
+            for case, least in wanted.items()
+        ]
+
+    def contestants(self) -> Sequence[Contestant]:
+        tool("wrk")
+        return [ENTRIES[name].contestant() for name in RIVALS]
+
+    def skips(self, contestant: str, case: str) -> str | None:
+        _, theirs = DUELS[case]
+        if theirs not in RIVALS[contestant]:
+            return "compared with other servers"
+        if (missing := ENTRIES[theirs].contestant().missing) is not None:
+            return f"{theirs} is missing: {missing}"
+        return super().skips(contestant, case)
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        asked, (_, other) = self.asked[case], DUELS[case]
+        with serving(ENTRIES[contestant], asked) as ours, serving(ENTRIES[other], asked) as theirs:
+            for server in (ours, theirs):
+                load(server, asked, 1)
+            mine, others = list[Requests](), list[Requests]()
+            for _ in range(self._pairs // 2):
+                first, second, third, fourth = (load(server, asked, 1) for server in (ours, theirs, theirs, ours))
+                mine += first, fourth
+                others += second, third
+        requests = statistics.median(done.rate / beside.rate for done, beside in zip(mine, others, strict=True))
+        busy = min(statistics.median(done.busy for done in side) for side in (mine, others))
+        return {"requests": requests, "busy": busy}
+
+    def quick(self) -> Self:
+        return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
+
+
+class Idle(Served):
+    """15,000 connections that were answered once and are silent since: memory, wake-ups, CPU time.
+
+    Facts      Each connection has deadlines of its own (the server's idle timeout and the age of the connection), none
+               of which is due during the measurement.
+    Hazard     Memory that is resident at the start belongs to no connection; a thread that wakes by itself is easy to
+               miss.
+    Answer     Memory is the growth after the first hundred connections. Wake-ups and CPU time are counted over all
+               threads and processes of a server.
+    Cost       The kernel's memory for a connection, which is the same for all servers, is not counted.
+
+    Over TLS, and of websockets, of which some have agreed on permessage-deflate, there are 1,000. Each measurement
+    starts a server. `most`: connections.
+    """
+
+    asked: Mapping[str, Case] = {case: asked for case, (asked, _) in _SILENT.items()}
+
+    def __init__(self, most: int = 15_000, seconds: float = 4.0) -> None:
+        super().__init__("idle", tuple(_SILENT))
+        self._most = most
+        self._seconds = seconds
+
+    def contestants(self) -> Sequence[Contestant]:
+        return [entry.contestant() for entry in ENTRIES.values() if entry.idle]
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        asked, greeting = _SILENT[case]
+        # fewer if the machine does not allow as many
+        connections = min(asked.connections, self._most)
+        connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
+        context = unverified() if asked.speaks == "tls" else None
+        with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
+            return {**crowd.cost(server, connections, self._seconds), "connections": connections}
+
+    def quick(self) -> Self:
+        return type(self)(most=300, seconds=0.3)
+
+
+class Proxied(Benchmark):
+    """A page through a proxy: CPU time of the proxy per request, beside nginx's, and a server's that answers itself.
+
+    Facts      A proxied request is two: one from the client, one to the upstream. Here client and upstream share a
+               core, and the proxy has the other.
+    Hazard     Together, client and upstream may need more of their core than the proxy of its own: then its rate is
+               theirs.
+    Answer     What counts is CPU time per request, of all threads and processes of the proxy; how many requests a core
+               can pass on follows from that. A proxy that waits gets fewer requests at once, which costs it more, not
+               less. The upstream is nginx, which answers from its configuration. nginx as a proxy writes no field that
+               ours does not write, and keeps its connections to the upstream, which is not its default. Timeouts are
+               on.
+    Cost       The rate is context.
+
+    Each measurement starts a proxy and its upstream.
+    """
+
+    def __init__(self, seconds: int = 3, cases: Sequence[str] = (MAIN, "a browser's head")) -> None:
+        super().__init__("proxied", cases)
+        self._seconds = seconds
+
+    def contestants(self) -> Sequence[Contestant]:
+        tool("wrk")
+        tool("nginx")  # nothing can be measured without an upstream
+        ours = [Contestant(name, builds.missing(name)) for name in _COMMANDS]
+        return [*ours, Contestant("nginx")]
+
+    def saturates(self, case: str) -> bool:
+        return False
+
+    def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+        with _nginx("upstream", 0, processes.CLIENT_CORE) as upstream, _proxy(contestant, upstream.port) as server:
+            return _loaded(server, CASES[case], self._seconds)[0]
+
+    def quick(self) -> Self:
+        return type(self)(seconds=1, cases=(MAIN,))
+
+
+def _loaded(server: Server, asked: Case, seconds: int) -> tuple[dict[str, float], Requests]:
+    """Load a server, which is warm then, and return its figures, and the requests that they are of."""
+    load(server, asked, 1)
+    done = load(server, asked, seconds)
+    return {"rate": done.rate, "cpu": done.cpu / done.number * 1e6, "busy": done.busy}, done
+
+
+@contextmanager
+def _proxy(contestant: str, upstream: int) -> Iterator[Server]:
+    """Start this contestant, and yield it when it has answered correctly."""
+    if contestant == "nginx":
+        with _nginx("proxy", upstream, processes.SERVER_CORE) as server:
+            yield server
+        return
+    command = [sys.executable, "-m", *_COMMANDS[contestant].format(upstream=upstream, app=PAGES).split()]
+    around = builds.surroundings(contestant, neutral=True)
+    with running(command, core=processes.SERVER_CORE, environment=around) as server:
+        await_answer(server, CASES[MAIN])
+        yield server
+
+
+@contextmanager
+def _nginx(configuration: str, upstream: int, core: int) -> Iterator[Server]:
+    """Start nginx, and yield it when it has answered correctly."""
+    folder, port = processes.scratch() / f"nginx-{configuration}", free_port()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    words = {"@UPSTREAM@": upstream, "@PORT@": port, "@BODY@": apps.PAGES["/"][1].decode(), "@DIRECTORY@": folder}
+    text = _NGINX[configuration]
+    for word, meaning in words.items():
+        text = text.replace(word, str(meaning))
+    (folder / "nginx.conf").write_text(text, encoding="utf-8")
+    # it does not say where it listens
+    script = f"echo http://127.0.0.1:{port}; exec {tool('nginx')} -p {folder} -c {folder}/nginx.conf -e {folder}/errors"
+    with running(["sh", "-c", script], core=core) as server:
+        await_answer(server, CASES[MAIN])
+        yield server
+
+
+BENCHMARKS: Final = {"http": Web(), "duel": Duel(), "idle": Idle(), "proxied": Proxied()}

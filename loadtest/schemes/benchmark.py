@@ -61,4 +61,4 @@ class Schemes(Benchmark):
         return {size: median for size, median in found if median is not None}
 
 
-BENCHMARK = Schemes()
+BENCHMARKS: Final = {"schemes": Schemes()}

@@ -23,16 +23,11 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 from loadtest.bench import builds, client, crowd, runner, web_servers
 from loadtest.bench.client import Requests, echoed
 from loadtest.bench.contest import Benchmark, ContestantError
-from loadtest.bench.duel import BENCHMARK as DUEL
-from loadtest.bench.idle import BENCHMARK as IDLE
-from loadtest.bench.idle import CASE as SILENT
-from loadtest.bench.proxied import BENCHMARK as PROXIED
-from loadtest.bench.web import BENCHMARK as WEB
 from loadtest.bench.web_servers import CASES, MAIN, Case
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
-ECHO = runner.load("echo")
+ECHO, WEB, DUEL, IDLE, PROXIED = map(runner.load, ("echo", "http", "duel", "idle", "proxied"))
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 
 pytestmark = pytest.mark.skipif(
@@ -469,7 +464,7 @@ def test_only_the_silent_without_tls_are_asked_of_every_server() -> None:
     refused = {
         case: {found.name for found in IDLE.contestants() if IDLE.skips(found.name, case)} for case in IDLE.cases()
     }
-    assert refused[SILENT] == {"uvicorn websockets uvloop", "granian websockets"}
+    assert refused["idle"] == {"uvicorn websockets uvloop", "granian websockets"}
     assert "Go net/http" in refused["idle, TLS"]
     assert refused["idle websockets"] == refused["idle websockets, compressed"]
 

@@ -13,9 +13,8 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 from loadtest.bench import runner
 from loadtest.bench.contest import Benchmark, Contestant, Metric, Target
 from loadtest.bench.results import Results, judge
-from loadtest.bench.web import BENCHMARK as WEB
 
-ECHO = runner.load("echo")
+ECHO, WEB = runner.load("echo"), runner.load("http")
 WITH, WITHOUT = "deadlined", "deadlined, none"
 METRICS = {
     "rate": Metric("/s", "more"),
