@@ -10,9 +10,11 @@ from __future__ import annotations
 import socket
 import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from time import monotonic
+from typing import Literal
 
 import httptools
 
@@ -37,6 +39,8 @@ class Line(ABC):
         self._loop = loop
         self._socket: socket.socket
         self._mask = 0  # what the loop watches; 0 while there is no socket
+        # what will be called at a time: the timer of anything before is harmless
+        self._next: Callable[[float], object] | None = None
         self._is_open = False
 
     @abstractmethod
@@ -81,8 +85,21 @@ class Line(ABC):
             return True
         return False
 
+    def read_end(self, now: float) -> Literal["", "fin", "rst"]:
+        """Take all that has come, and tell how the connection has ended; "" if it has not."""
+        try:
+            return "fin" if self.read(now) else ""
+        except OSError as error:
+            return dial.how(error)
+
+    def later(self, when: float, call: Callable[[float], object]) -> None:
+        """Call this at `when`, in place of what was to be called before, unless it is closed by then."""
+        self._next = call
+        self._loop.at(when, lambda now: call(now) if self._next is call else None)
+
     def close(self, *, reset: bool = False) -> None:
         """Close it, if it has begun to open; with an RST, which leaves no port behind, if `reset`."""
+        self._next = None
         if self._mask:
             self._mask = 0
             self._loop.forget(self._socket.fileno())

@@ -21,7 +21,7 @@ from time import monotonic, thread_time
 
 # called with epoll's mask, the time, and the largest error of that time; times in seconds
 OnEvents = Callable[[int, float, float], None]
-OnTime = Callable[[float], None]
+OnTime = Callable[[float], object]
 
 
 class Loop:

@@ -73,8 +73,8 @@ class Probe(Line):
     def start(self, now: float) -> None:
         """Connect. A failure is reported like an end."""
         self._began = monotonic()
+        self.later(now + OPENING, partial(self.on_trouble, f"no connection within {OPENING:g} s"))
         self.connect(narrow=self.script.gulp is not None)
-        self._loop.at(now + OPENING, partial(self._late, State.OPENING, "no connection"))
 
     @property
     def attacks(self) -> bool:
@@ -93,11 +93,6 @@ class Probe(Line):
 
     # events
 
-    def _late(self, state: State, what: str, now: float) -> None:
-        """Give up if it is still in this state."""
-        if self.state is state:
-            self.on_trouble(f"{what} within {OPENING:g} s", now)
-
     def on_open(self, now: float) -> None:
         """Send the opening, and attack if nothing is awaited."""
         if self._context is not None:
@@ -107,7 +102,8 @@ class Probe(Line):
         if not self.script.answers:
             self._attack()
         else:
-            self._loop.at(now + OPENING, partial(self._late, State.WAITING, "no answer to an honest request"))
+            trouble = f"no answer to an honest request within {OPENING:g} s"
+            self.later(now + OPENING, partial(self.on_trouble, trouble))
         self._watch_all()
 
     def on_events(self, mask: int, now: float, wrong: float) -> None:
@@ -117,11 +113,8 @@ class Probe(Line):
             self._send(b"")
         over = mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
         if self._reads and (over or mask & EPOLLIN):
-            try:
-                if self.read(now):
-                    self._finish("fin", now - self._began)
-            except OSError as error:
-                self._finish(dial.how(error), now - self._began)
+            if end := self.read_end(now):
+                self._finish(end, now - self._began)
         elif over:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._finish("rst" if code else "fin", now - self._began)
@@ -136,13 +129,10 @@ class Probe(Line):
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
         self._loop.at(self._began + self._limit, self.stop)
-        if self.script.interval < float("inf"):
-            self._loop.at(self._began + self.script.interval, self._tick)
+        self.later(self._began + self.script.interval, self._tick)
 
     def _tick(self, now: float) -> None:
         """Send the next piece, read the next gulp."""
-        if self.state is not State.ATTACKING:
-            return
         if self.script.gulp is not None:
             self._gulp(now)
             if self._broken and self.state is State.ATTACKING:
@@ -152,7 +142,7 @@ class Probe(Line):
         if self.state is State.ATTACKING:
             # by the schedule: what this process was too late for follows at once, because the rate decides
             self._ticks += 1
-            self._loop.at(self._began + (self._ticks + 1) * self.script.interval, self._tick)
+            self.later(self._began + (self._ticks + 1) * self.script.interval, self._tick)
 
     def _send_piece(self, now: float) -> None:
         if self._sent + len(self.script.piece) <= self.script.cap:

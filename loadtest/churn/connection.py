@@ -125,8 +125,6 @@ class Connection(Line):
         # when the last response was read, and by how much earlier it may have come; 0 before the first
         self._since = self._wrong = 0.0
         self._asked = monotonic()
-        # what will be called at a time: the timer of anything before is harmless
-        self._next: Callable[[float], None] | None = None
         self._crowd = crowd
 
     def silent(self) -> Silent | None:
@@ -135,7 +133,7 @@ class Connection(Line):
 
     def start(self, now: float) -> None:
         """Connect. A failure ends the connection."""
-        self._later(now + PATIENCE, partial(self.on_trouble, "no connection in time"))
+        self.later(now + PATIENCE, partial(self.on_trouble, "no connection in time"))
         self.connect(dial.source(self.number) if self._crowd.rules.spread else "")
 
     def finish(self, now: float) -> None:
@@ -146,7 +144,7 @@ class Connection(Line):
         if deadline is None or now < self._since + deadline - ENDING:
             self._leave(Act.CLOSE, now)
         else:
-            self._later(self._since + self._crowd.rules.overdue, self._overdue)
+            self.later(self._since + self._crowd.rules.overdue, self._overdue)
 
     def stop(self, now: float) -> None:
         """Close at once, whatever the state, and count nothing."""
@@ -169,12 +167,8 @@ class Connection(Line):
 
     def on_events(self, mask: int, now: float, wrong: float) -> None:
         """Read: a response, or the end, or both."""
-        before, end = self.answers.count, ""
-        try:
-            if self.read(now):
-                end = "fin"
-        except OSError as error:
-            end = dial.how(error)
+        before = self.answers.count
+        end = self.read_end(now)
         answered = self.answers.count > before
         if self._state is State.ASKING and answered:
             self._answered(now, wrong)
@@ -194,7 +188,7 @@ class Connection(Line):
             self._leave(Act.CLOSE, now)
             return
         self._state = State.ASKING
-        self._later(now + PATIENCE, partial(self.on_trouble, "no answer in time"))
+        self.later(now + PATIENCE, partial(self.on_trouble, "no answer in time"))
         self._asked = monotonic()
         self._crowd.tally.requests += 1
         with suppress(ConnectionError):  # the end is read, and counted, like any
@@ -224,9 +218,9 @@ class Connection(Line):
             return
         act, when = self._crowd.profile.next(now)
         if act is Act.WAIT:
-            self._later(now + self._crowd.rules.overdue, self._overdue)
+            self.later(now + self._crowd.rules.overdue, self._overdue)
         else:
-            self._later(when, partial(self._act, act, when))
+            self.later(when, partial(self._act, act, when))
 
     def _act(self, act: Act, when: float, now: float) -> None:
         record(self._crowd.tally.late, now - when)
@@ -275,14 +269,8 @@ class Connection(Line):
 
     def _end(self, now: float, *, reset: bool = False) -> None:
         self._state = State.ENDED
-        self._next = None
         self.close(reset=reset)
         self._crowd.ended(self, now)
-
-    def _later(self, when: float, call: Callable[[float], None]) -> None:
-        """Call this at `when`, in place of what was to be called before."""
-        self._next = call
-        self._loop.at(when, lambda now: call(now) if self._next is call else None)
 
 
 class Crowd:
