@@ -84,9 +84,7 @@ def many(queue: Any, make: Callable[[Callable[..., object]], Any], number: int) 
     phase("fire", number, fire, queue)
     found = timings.figures
     found["start and fire"] = found.pop("start again") + found["fire"]
-    if before is not None and after is not None:
-        found["memory"] = (after - before) / number
-    return found
+    return {**found, "memory": (after - before) / number}
 
 
 def main(name: str, number: str) -> None:

@@ -4,7 +4,7 @@ Facts      pyperf warms up, repeats and times. Alone it starts processes of its 
 Hazard     Contestants that are measured one after another meet different states of a shared machine.
 Answer     The runner of all benchmarks starts the processes, in turns, and pyperf is its own worker in each of them.
 
-Imports nothing else that a contestant does not need.
+Imports nothing else that a contestant does not need; psutil is imported by pyperf.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from timeit import Timer
-from typing import Any, NoReturn
+from typing import NoReturn
 
+import psutil  # type: ignore[import-untyped,unused-ignore]
 import pyperf  # type: ignore[import-untyped,unused-ignore]
 
 # operations between two turns of an event loop, in which it removes what was cancelled
@@ -30,8 +29,6 @@ HOUR = 3600.0
 # seconds until the first deadline of an Expiry comes, in which all must have been made and moved; and until the last
 _LEAD = 1.0
 _WINDOW = 0.05
-
-_STATM = Path("/proc/self/statm")
 
 
 class Timings:
@@ -46,10 +43,6 @@ class Timings:
         self._pyperf = pyperf.Runner()
         sizes = {"loops": loops, "values": values, "warmups": 1 if loops > 1 else 0}
         self._pyperf.parse_args(["--worker", *(f"--{name}={size}" for name, size in sizes.items())])
-
-    def statement(self, name: str, statement: str, names: dict[str, Any], setup: str) -> None:
-        """Time a statement, which sees `names`; `setup` is executed before each run."""
-        self.function(name, Timer(statement, setup, globals=names).timeit)
 
     def function(
         self, name: str, seconds: Callable[[int], float], operations: int = 1, values: int | None = None
@@ -101,12 +94,10 @@ def spread_times(number: int, least: float, most: float) -> list[float]:
     return [draw(least, most) for _ in range(number)]
 
 
-def resident() -> int | None:
-    """Collect garbage and return the resident bytes of this process; None without /proc."""
+def resident() -> int:
+    """Collect garbage and return the resident bytes of this process."""
     gc.collect()
-    if not _STATM.exists():
-        return None
-    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(psutil.Process().memory_info().rss)
 
 
 def finish(figures: Mapping[str, float]) -> NoReturn:
