@@ -30,13 +30,11 @@ class Programs(Benchmark):
     def __init__(self, name: str, cases: str = "cases") -> None:
         super().__init__(name)
         self.numbers = self.stated[cases]
+        self._cases = list(self.numbers)
         self.targets = [target for target in self.targets if target.case in self.numbers]
 
     def contestants(self) -> Sequence[Contestant]:
         return [_contestant(*entry) for entry in self.stated["programs"].items()]
-
-    def cases(self) -> Sequence[str]:
-        return list(self.numbers)
 
     def skips(self, contestant: str, case: str) -> str | None:
         listed = self.stated.get("skips", ())

@@ -53,6 +53,10 @@ class Case:
         # one client waits for each of its answers
         return self.connections > 1
 
+    def url(self, port: int) -> str:
+        """Return what is requested of a server at this port."""
+        return f"{'https' if self.speaks == 'tls' else 'http'}://127.0.0.1:{port}{self.path}"
+
     @property
     def missing(self) -> str | None:
         """Say which program it needs that is not installed; None if there is none."""
@@ -157,29 +161,20 @@ def ask(port: int, case: Case) -> None:
         with Crowd(port, WEBSOCKET) as crowd:
             crowd.open(1)
         return
-    address = f"{'https' if case.speaks == 'tls' else 'http'}://127.0.0.1:{port}"
-    data = bytes(65536) if case.path == "/upload" else None
-    _expect(address + case.path, b"65536" if data else ANSWERS[case.app][case.path], data)
-
-
-def _expect(url: str, body: bytes, data: bytes | None = None) -> None:
+    url, data = case.url(port), bytes(65536) if case.path == "/upload" else None
     with urllib.request.urlopen(url, data, timeout=START, context=unverified()) as response:
         found = response.read()
-    if found != body:
+    if found != (body := b"65536" if data else ANSWERS[case.app][case.path]):
         raise ContestantError(f"{url} answers {len(found)} bytes, {found[:80]!r}, and not {body[:80]!r}")
 
 
 def load(server: Server, case: Case, seconds: int) -> client.Requests:
     """Load a server for `seconds`, from a core of its own. ContestantError if anything but the answer comes."""
     before = Usage.of(server.pid).cpu
-    done = _load(server, case, seconds)
-    return replace(done, cpu=Usage.of(server.pid).cpu - before)
-
-
-def _load(server: Server, case: Case, seconds: int) -> client.Requests:
     if case.speaks == "websocket":
-        return client.echoed(server.port, case.connections, case.message, seconds)
-    scheme = "https" if case.speaks == "tls" else "http"
-    script = ["-s", str(client.SOURCES / case.script)] if case.script else []
-    options = [*script, *(f"-H{header}" for header in case.headers)]
-    return client.requested(f"{scheme}://127.0.0.1:{server.port}{case.path}", case.connections, seconds, options)
+        done = client.echoed(server.port, case.connections, case.message, seconds)
+    else:
+        script = ["-s", str(client.SOURCES / case.script)] if case.script else []
+        options = [*script, *(f"-H{header}" for header in case.headers)]
+        done = client.requested(case.url(server.port), case.connections, seconds, options)
+    return replace(done, cpu=Usage.of(server.pid).cpu - before)
