@@ -61,10 +61,12 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     ends = _ended(stalled)
     if not ends or len(ends) < len(stalled):
         return none(stalled)
-    when = median(_seconds(ends))
+    seconds = _seconds(ends)
+    when = median(seconds)
     if when <= SAME:
         return measured("absolute", ends)  # at once: no other could go on
-    same = _same(ends)
+    # by how much the end of another may differ to be of the same deadline
+    same = max(SAME, SAME_PART * when, max(seconds) - min(seconds))
     cut = [other for other in _ended(others) if abs(_when(other) - when) <= same]
     alive = _lived(others, when)
     faster = [end for end in _ended(others) if _when(end) > when + same]
@@ -142,12 +144,6 @@ def _when(end: Seen) -> float:
 
 def _seconds(ends: Sequence[Seen]) -> list[float]:
     return [_when(end) for end in ends]
-
-
-def _same(ends: Sequence[Seen]) -> float:
-    """Return by how much the end of another may differ to be of the same deadline."""
-    seconds = _seconds(ends)
-    return max(SAME, SAME_PART * median(seconds), max(seconds) - min(seconds))
 
 
 def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tuple[float, float] | None:
