@@ -22,8 +22,7 @@ from typing import Any
 
 import httptools
 
-from .. import dial
-from ..line import Line
+from ..line import Line, how
 from ..loop import Loop
 from ..target import Target
 from .script import Close, Script, Seen
@@ -162,7 +161,7 @@ class Probe(Line):
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
-            self._finish(dial.how(error), now - self._began)
+            self._finish(how(error), now - self._began)
 
     # bytes
 
@@ -177,7 +176,7 @@ class Probe(Line):
             except OSError as error:
                 # the end is read, so that a response before it is not lost; but an error is told once only
                 self._out = b""
-                self._broken = "rst" if self._broken == "rst" else dial.how(error)
+                self._broken = "rst" if self._broken == "rst" else how(error)
                 break
             self._sent += sent
             self._out = self._out[sent:]

@@ -22,9 +22,9 @@ from typing import ClassVar, NamedTuple
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
 
-from .. import dial, histogram
+from .. import histogram
 from ..histogram import record
-from ..line import Line
+from ..line import Line, source
 from ..loop import Loop
 from ..target import Target
 from .profiles import PROFILES, Act
@@ -134,7 +134,7 @@ class Connection(Line):
     def start(self, now: float) -> None:
         """Connect. A failure ends the connection."""
         self.later(now + PATIENCE, partial(self.on_trouble, "no connection in time"))
-        self.connect(dial.source(self.number) if self._crowd.rules.spread else "")
+        self.connect(source(self.number) if self._crowd.rules.spread else "")
 
     def finish(self, now: float) -> None:
         """Leave, or let the server end the connection if it is about to. What waits for an answer goes on waiting."""

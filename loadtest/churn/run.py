@@ -24,8 +24,8 @@ from ..check.scripts import Facts, scripts
 from ..child import Child
 from ..commands import OnProgress
 from ..crew import LEAD, crew, need_descriptors
-from ..dial import PER_ADDRESS
 from ..histogram import milliseconds, together
+from ..line import PER_ADDRESS
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask
 from ..wire import Answers
 from . import client

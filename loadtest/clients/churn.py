@@ -32,8 +32,8 @@ from select import EPOLLIN
 from typing import Final
 
 from ..churn.profiles import PROFILES, Act, Herd, Steady
-from ..dial import close, source
 from ..histogram import histogram, milliseconds, record
+from ..line import close, source
 from ..loop import Loop
 from ..peers.churn_protocol import CLOSE, MOVE, REPLY, REQUEST
 from ..servers import Usage

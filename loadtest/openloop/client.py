@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
-from .. import dial, histogram
+from .. import histogram
 from ..histogram import record
-from ..line import Line
+from ..line import Line, trouble
 from ..loop import Loop
 from ..target import Target
 
@@ -98,7 +98,7 @@ class _Connection(Line):
         try:
             self._socket.send(request)
         except OSError as error:
-            self._client.fail(self, dial.trouble(error))
+            self._client.fail(self, trouble(error))
         else:
             self._client.tally.sent += 1
 

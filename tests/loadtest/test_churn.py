@@ -27,8 +27,8 @@ from loadtest.churn.command import show
 from loadtest.churn.connection import Rules, Silent, Tally
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.run import Plan, Result
-from loadtest.dial import source
 from loadtest.histogram import milliseconds, record, together
+from loadtest.line import source
 from loadtest.loop import Loop
 from loadtest.target import Target
 

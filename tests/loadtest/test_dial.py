@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[loadtest]")
 
-from loadtest import dial
+from loadtest import line
 from loadtest.target import Target
 from tests.support.net import certificates
 
@@ -42,25 +42,25 @@ def accepting(serve: Callable[[socket.socket], object]) -> Iterator[Target]:
 
 def opened(target: Target, context: ssl.SSLContext | None, address: str = "") -> socket.socket:
     """Open a connection as the clients do; it is closed if that fails."""
-    endpoint = dial.begin(target, address)
+    endpoint = line.begin(target, address)
     try:
         wanted = select.EPOLLOUT
         while wanted:
             with select.epoll() as poll:
                 poll.register(endpoint.fileno(), wanted)
                 assert poll.poll(10.0)
-            endpoint, wanted = dial.proceed(endpoint, target, context)
+            endpoint, wanted = line.proceed(endpoint, target, context)
     except OSError:
-        dial.close(endpoint)
+        line.close(endpoint)
         raise
     return endpoint
 
 
 def test_a_connection_opens_from_the_address_that_was_asked_for() -> None:
     with accepting(lambda connection: connection.sendall(b"x")) as target:
-        endpoint = opened(target, None, dial.source(300_000))
-        assert endpoint.getsockname()[0] == dial.source(300_000) != "127.0.0.1"
-        dial.close(endpoint)
+        endpoint = opened(target, None, line.source(300_000))
+        assert endpoint.getsockname()[0] == line.source(300_000) != "127.0.0.1"
+        line.close(endpoint)
 
 
 def test_tls_opens_in_steps() -> None:
@@ -76,7 +76,7 @@ def test_tls_opens_in_steps() -> None:
         assert isinstance(endpoint, ssl.SSLSocket)
         endpoint.setblocking(True)
         endpoint.sendall(b"x")
-        dial.close(endpoint)
+        line.close(endpoint)
 
 
 def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
@@ -89,7 +89,7 @@ def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
         target = replace(plain, tls=True)
         with pytest.raises(ssl.SSLError) as refused:
             opened(target, target.context())
-    assert dial.trouble(refused.value).startswith("TLS: ")
+    assert line.trouble(refused.value).startswith("TLS: ")
 
 
 def test_a_port_at_which_nobody_listens_is_told() -> None:
@@ -97,7 +97,7 @@ def test_a_port_at_which_nobody_listens_is_told() -> None:
         nobody = replace(TARGET, address=listener.getsockname()[:2])
     with pytest.raises(ConnectionRefusedError) as refused:
         opened(nobody, None)
-    assert dial.trouble(refused.value) == "Connection refused"
+    assert line.trouble(refused.value) == "Connection refused"
     with pytest.raises(ConnectionRefusedError):
         nobody.connect(1.0)
 
@@ -110,10 +110,10 @@ def test_a_connection_is_closed_with_a_reset_or_without(reset: bool) -> None:
         try:
             ends.append("fin" if connection.recv(1) == b"" else "data")
         except OSError as error:
-            ends.append(dial.how(error))
+            ends.append(line.how(error))
 
     with accepting(serve) as target:
-        dial.close(opened(target, None), reset=reset)
+        line.close(opened(target, None), reset=reset)
     assert ends == ["rst" if reset else "fin"]
 
 
@@ -126,4 +126,4 @@ def test_a_connection_is_closed_with_a_reset_or_without(reset: bool) -> None:
     ],
 )
 def test_a_reset_is_told_from_other_ends(error: OSError, reset: bool) -> None:
-    assert dial.how(error) == ("rst" if reset else "fin")
+    assert line.how(error) == ("rst" if reset else "fin")

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest import dial
+from loadtest import line
 from loadtest.command import main
 from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
 from loadtest.target import resolve
@@ -126,7 +126,7 @@ def test_a_complete_answer_that_comes_with_a_reset_is_one() -> None:
         assert served.recv(65536) == client.request
         # both are there when the client looks
         served.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
-        dial.close(served, reset=True)
+        line.close(served, reset=True)
         client.loop.turn(monotonic() + 30.0)
         client.loop.close()
     assert (client.tally.sent, client.tally.ok, dict(client.tally.errors)) == (1, 1, {})
@@ -255,7 +255,7 @@ def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("loadtest.dial.socket.socket", full)
+    monkeypatch.setattr("loadtest.line.socket.socket", full)
     tally = Client(Load(target, Schedule(50, 0.2), 10, 5.0)).run(monotonic())
     assert dict(tally.errors) == {"Too many open files": 10}
 
