@@ -19,7 +19,7 @@ other `yield` says how many steps were done since.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import cycle
 from typing import Any, Final, NamedTuple
@@ -81,10 +81,9 @@ def nothing(arg: object, seq: int, lateness: float) -> None:
 
 def start(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Start half of the timers."""
-    queues, members = _crowd(subject, n, chance)
-    half = len(members) // 2
-    _start(queues, members[:half], chance)
-    starts = [(queue.modify, timer, BEGIN + chance.uniform(SHORTEST, LONGEST)) for queue, timer in members[half:]]
+    queues, members = _crowd(subject, n, chance, part=0.5)
+    others = members[len(members) // 2 :]
+    starts = [(queue.modify, timer, BEGIN + chance.uniform(SHORTEST, LONGEST)) for queue, timer in others]
     yield 0
     for modify, timer, when in starts:
         modify(timer, when)
@@ -96,7 +95,6 @@ def start(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
 def stop(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Stop half of the timers."""
     queues, members = _crowd(subject, n, chance)
-    _start(queues, members, chance)
     stops = [(queue.stop, timer) for queue, timer in members[: len(members) // 2]]
     yield 0
     for cancel, timer in stops:
@@ -108,8 +106,7 @@ def stop(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
 
 def check(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Check each queue at ticks at which nothing is due."""
-    queues, members = _crowd(subject, n, chance)
-    _start(queues, members, chance)
+    queues, _ = _crowd(subject, n, chance)
     ticks = [BEGIN + place * TICK for place in range(1, TICKS + 1)]
     yield 0
     for queue in queues:
@@ -121,8 +118,7 @@ def check(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
 
 def extract(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
     """Fire all timers, by a check at each wake time."""
-    queues, members = _crowd(subject, n, chance)
-    _start(queues, members, chance)
+    queues, _ = _crowd(subject, n, chance)
     yield 0
     for queue in queues:
         look, now, left = queue.check, queue.wake_time(), n
@@ -138,19 +134,16 @@ def extract(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
 OPERATIONS: Final[Mapping[str, Measured]] = {"START": start, "STOP": stop, "check": check, "extract": extract}
 
 
-def _crowd(subject: Subject, n: int, chance: random.Random) -> tuple[list[Any], list[_Member]]:
-    """Make queues, and n timers for each, in no order."""
+def _crowd(subject: Subject, n: int, chance: random.Random, part: float = 1.0) -> tuple[list[Any], list[_Member]]:
+    """Make queues, and n timers for each, in no order, of which the first part is started."""
     queues = [subject.queue() for _ in range(max(1, CROWD // n))]
     members = [(queue, subject.timer(nothing)) for queue in queues for _ in range(n)]
     chance.shuffle(members)
-    return queues, members
-
-
-def _start(queues: Sequence[Any], members: Sequence[_Member], chance: random.Random) -> None:
-    for queue, timer in members:
+    for queue, timer in members[: int(len(members) * part)]:
         queue.modify(timer, BEGIN + chance.uniform(SHORTEST, LONGEST))
     for queue in queues:
         queue.check(BEGIN)
+    return queues, members
 
 
 def connection_deadlines(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
