@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Self
 
 from .. import apps
-from ..servers import Server, raise_file_limit, running, tool
+from ..servers import Server, raise_file_limit, tool
 from ..target import unverified
 from . import builds, processes
 from .client import Requests
 from .contest import Benchmark, Contestant, Target, table
 from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
-from .web_servers import CASES, ECHO, ENTRIES, MAIN, PAGES, Case, await_answer, free_port, load, serving
+from .web_servers import CASES, ECHO, ENTRIES, MAIN, PAGES, Case, answering, filled, free_port, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
 RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
@@ -235,36 +235,25 @@ def _loaded(server: Server, asked: Case, seconds: int) -> tuple[dict[str, float]
     return {"rate": done.rate, "cpu": done.cpu / done.number * 1e6, "busy": done.busy}, done
 
 
-@contextmanager
-def _proxy(contestant: str, upstream: int) -> Iterator[Server]:
-    """Start this contestant, and yield it when it has answered correctly."""
+def _proxy(contestant: str, upstream: int) -> AbstractContextManager[Server]:
+    """Start this contestant as `answering` does."""
     if contestant == "nginx":
-        with _nginx("proxy", upstream, processes.SERVER_CORE) as server:
-            yield server
-        return
+        return _nginx("proxy", upstream, processes.SERVER_CORE)
     command = [sys.executable, "-m", *_COMMANDS[contestant].format(upstream=upstream, app=PAGES).split()]
     around = builds.surroundings(contestant, neutral=True)
-    with running(command, core=processes.SERVER_CORE, environment=around) as server:
-        await_answer(server, CASES[MAIN])
-        yield server
+    return answering(CASES[MAIN], command, core=processes.SERVER_CORE, environment=around)
 
 
-@contextmanager
-def _nginx(configuration: str, upstream: int, core: int) -> Iterator[Server]:
-    """Start nginx, and yield it when it has answered correctly."""
+def _nginx(configuration: str, upstream: int, core: int) -> AbstractContextManager[Server]:
+    """Start nginx as `answering` does."""
     folder, port = processes.scratch() / f"nginx-{configuration}", free_port()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    words = {"@UPSTREAM@": upstream, "@PORT@": port, "@BODY@": apps.PAGES["/"][1].decode(), "@DIRECTORY@": folder}
-    text = _NGINX[configuration]
-    for word, meaning in words.items():
-        text = text.replace(word, str(meaning))
-    (folder / "nginx.conf").write_text(text, encoding="utf-8")
+    words = {"UPSTREAM": upstream, "PORT": port, "BODY": apps.PAGES["/"][1].decode(), "DIRECTORY": folder}
+    (folder / "nginx.conf").write_text(filled(_NGINX[configuration], words), encoding="utf-8")
     # it does not say where it listens
     script = f"echo http://127.0.0.1:{port}; exec {tool('nginx')} -p {folder} -c {folder}/nginx.conf -e {folder}/errors"
-    with running(["sh", "-c", script], core=core) as server:
-        await_answer(server, CASES[MAIN])
-        yield server
+    return answering(CASES[MAIN], ["sh", "-c", script], core=core)
 
 
 BENCHMARKS: Final = {"http": Web(), "duel": Duel(), "idle": Idle(), "proxied": Proxied()}

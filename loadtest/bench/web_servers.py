@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import socket
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from .. import apps, frameworks
 from ..servers import START, Server, Usage, running, tool
@@ -121,6 +122,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """Return a template with its values. KeyError if it asks for one that is not there."""
+    return re.sub(r"@([A-Z]+)@", lambda found: str(values[found[1]]), template)
+
+
 @functools.cache
 def certificate() -> tuple[Path, Path]:
     """Make a self-signed certificate of ECDSA, P-256, and its key, with the command `openssl`; once in a run."""
@@ -131,18 +137,22 @@ def certificate() -> tuple[Path, Path]:
     return made, key
 
 
-@contextmanager
-def serving(entry: Entry, case: Case) -> Iterator[Server]:
-    """Start this server and yield it when it has answered correctly. ContestantError if it does not."""
+def serving(entry: Entry, case: Case) -> AbstractContextManager[Server]:
+    """Start this server as `answering` does."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
-    command, core = entry.start(case), processes.SERVER_CORE
-    with running(command, core=core, environment=around, heeds_logs=not case.access_log) as server:
-        await_answer(server, case)
+    logs = not case.access_log
+    return answering(case, entry.start(case), core=processes.SERVER_CORE, environment=around, heeds_logs=logs)
+
+
+@contextmanager
+def answering(case: Case, command: Sequence[str], **how: Any) -> Iterator[Server]:
+    """Start a server, and yield it when it has answered correctly; `how` is of `running`. ContestantError if not."""
+    with running(command, **how) as server:
+        _await_answer(server, case)
         yield server
 
 
-def await_answer(server: Server, case: Case) -> None:
-    """Return when the server has answered correctly. ContestantError if it does not."""
+def _await_answer(server: Server, case: Case) -> None:
     end = time.monotonic() + START
     while True:
         try:

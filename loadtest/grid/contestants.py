@@ -30,7 +30,7 @@ from typing import Final, Literal
 import msgspec
 
 from ..bench import golang
-from ..bench.web_servers import free_port
+from ..bench.web_servers import filled, free_port
 from ..servers import ROOT
 from ..target import Target, UnusableTargetError, ask, resolve
 
@@ -211,15 +211,17 @@ def _run(
         # some servers' workers are other users
         directory.chmod(0o755)
         values = {
-            "PYTHON": sys.executable, "HERE": str(Path(__file__).parent), "DIRECTORY": name,
-            "CONFIG": str(directory / "config"), "PORT": str(port), "UPSTREAM": str(upstream),
+            "PYTHON": sys.executable, "HERE": Path(__file__).parent, "DIRECTORY": name,
+            "CONFIG": directory / "config", "PORT": port, "UPSTREAM": upstream,
             "ASGI": "loadtest.grid.served:asgi", "WSGI": "loadtest.grid.served:wsgi",
             "OPTIONS": ("\n" if config else " ").join(settings),
             "GO": golang.program("slow") if "@GO@" in command else "",
         }  # fmt: skip
         (directory / "config").write_text(filled(config, values), encoding="utf-8")
         log = directory / "output"
-        _refuse_taken(port)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                raise StartError(f"port {port} is taken")
         with log.open("wb") as output:
             # caddy keeps files there
             around = {**os.environ, "XDG_CONFIG_HOME": name, "XDG_DATA_HOME": name}
@@ -231,14 +233,3 @@ def _run(
             yield running
         finally:
             running.stop()
-
-
-def filled(template: str, values: dict[str, str]) -> str:
-    """Return a template with its values. KeyError if it asks for one that is not there."""
-    return re.sub(r"@([A-Z]+)@", lambda found: values[found[1]], template)
-
-
-def _refuse_taken(port: int) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise StartError(f"port {port} is taken")

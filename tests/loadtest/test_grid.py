@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
+from loadtest.bench.web_servers import filled
 from loadtest.check.run import Check
 from loadtest.command import main
 from loadtest.grid import contestants, run
@@ -27,7 +28,6 @@ from loadtest.grid.contestants import (
     Server,
     Setting,
     StartError,
-    filled,
     started,
 )
 from loadtest.grid.run import Grid, measure
