@@ -58,13 +58,13 @@ _QUIET: Final = 0.1
 class Client:
     """One connection. It waits for an answer, for the time of its next act, or for its deadline."""
 
-    __slots__ = ("_act", "_crowd", "_leaving", "_number", "_open", "_partial", "_quiet", "_since", "account", "sock")
-
     def __init__(self, crowd: Crowd, number: int) -> None:
         self.account = Account(crowd.patience)
         self._crowd = crowd
         self._number = number
-        self.sock = connected(crowd.port, source(number))
+        self.sock = socket.create_connection(("127.0.0.1", crowd.port), _STALLED, (source(number), 0))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setblocking(False)
         self._open = True
         self._act = Act.SPEAK
         # when the last request was due
@@ -237,14 +237,6 @@ class Crowd:
 
     def _unsettled(self) -> bool:
         return self.waiting > 0 or any(client.account.due < math.inf for client in self.clients.values())
-
-
-def connected(port: int, address: str) -> socket.socket:
-    """Return a connection from `address`, which does not block."""
-    sock = socket.create_connection(("127.0.0.1", port), _STALLED, (address, 0))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setblocking(False)
-    return sock
 
 
 def churned(crowd: Crowd, connections: int, seconds: float, usage: Callable[[], Usage]) -> dict[str, float]:
