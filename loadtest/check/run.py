@@ -100,13 +100,6 @@ def _shown(first: Answers, server: str) -> str:
     return (said or server or "unknown") + status + ", closes each connection" * (not first.keeps_alive)
 
 
-def _need_service(calm: Honest) -> None:
-    if calm.failed * 10 > calm.ok + calm.failed:
-        served = f"{calm.ok} of {calm.ok + calm.failed} honest requests within {HONEST_PATIENCE:g} s"
-        when = f"before any attack, at {HONEST_RATE:g} a second"
-        raise UnusableTargetError(f"the server answers {served} {when}: it cannot be graded")
-
-
 class Check(ExitStack):
     """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
 
@@ -135,8 +128,11 @@ class Check(ExitStack):
     def prepare(self) -> None:
         """Ask as honest clients do before any attack. UnusableTargetError if the server is too slow for that."""
         if self._plan.connections:
-            self._calm = self._honest()
-            _need_service(self._calm)
+            calm = self._calm = self._honest()
+            if calm.failed * 10 > (asked := calm.ok + calm.failed):
+                served = f"{calm.ok} of {asked} honest requests within {HONEST_PATIENCE:g} s"
+                when = f"before any attack, at {HONEST_RATE:g} a second"
+                raise UnusableTargetError(f"the server answers {served} {when}: it cannot be graded")
 
     def report(self) -> Report:
         """Judge what was measured so far."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..target import Target, unverified, upgrade
@@ -105,9 +105,8 @@ def _silent(facts: Facts) -> Iterator[Script]:
         yield from [replace(drip, cap=500)] * DRIPPED
 
 
-def _slow_header(facts: Facts) -> Iterator[Script]:
-    start = Script("slow-header", "stalled", opening=_partial_head(facts.target), since="connect")
-    yield from _stalled_and_dripped(start, HEAD)
+def _slow_header(facts: Facts) -> Iterable[Script]:
+    return _stalled_and_dripped(Script("slow-header", "stalled", _partial_head(facts.target), since="connect"), HEAD)
 
 
 def _stalled_and_dripped(start: Script, cap: int) -> Iterator[Script]:
@@ -175,35 +174,31 @@ def fills(facts: Facts) -> bool:
     return PIPELINE // (len(_short(facts.target)) + 2) * facts.size >= FILLING
 
 
-def _idle(facts: Facts) -> Iterator[Script]:
+def _idle(facts: Facts) -> Iterable[Script]:
     get = facts.target.get()
     start = Script("idle", "stalled", opening=get, answers=1)
-    yield from [start] * STALLED
-    yield replace(start, role="fed", piece=get, interval=REQUEST, rate=len(get) / REQUEST)
+    return *[start] * STALLED, replace(start, role="fed", piece=get, interval=REQUEST, rate=len(get) / REQUEST)
 
 
-def _half_close(facts: Facts) -> Iterator[Script]:
-    yield from [Script("half-close", "stalled", opening=_partial_head(facts.target), half_close=True)] * 2
+def _half_close(facts: Facts) -> Iterable[Script]:
+    return [Script("half-close", "stalled", opening=_partial_head(facts.target), half_close=True)] * 2
 
 
-def _pipelined(facts: Facts) -> Iterator[Script]:
+def _pipelined(facts: Facts) -> Iterable[Script]:
     """Send a whole request and the beginning of a next one at once; stall, or drip, in the second."""
     opening = facts.target.get() + _partial_head(facts.target)
     start = Script("pipelined", "stalled", opening=opening, answers=1)
-    yield from [start] * 3
-    yield _dripping(start, HEAD)
+    return *[start] * 3, _dripping(start, HEAD)
 
 
-def _tls_silent(facts: Facts) -> Iterator[Script]:
+def _tls_silent(facts: Facts) -> Iterable[Script]:
     start = Script("tls-silent", "stalled", since="connect")
-    yield from [start] * 3
-    yield _dripping(replace(start, opening=_partial_head(facts.target)), HEAD)
+    return *[start] * 3, _dripping(replace(start, opening=_partial_head(facts.target)), HEAD)
 
 
-def _websocket_silent(facts: Facts) -> Iterator[Script]:
+def _websocket_silent(facts: Facts) -> Iterable[Script]:
     start = Script("websocket-silent", "stalled", opening=upgrade(facts.target), answers=1)
-    yield from [start] * 3
-    yield replace(start, role="fed", pongs=True)
+    return *[start] * 3, replace(start, role="fed", pongs=True)
 
 
 def crowd(facts: Facts, name: str) -> Script:
