@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -38,54 +39,51 @@ class Order:
 
 def main(channel: Channel[Any, Any]) -> None:
     """Be one client process: follow the parent's order."""
-    channel.send(_Run(channel.recv(), channel).run())
+    channel.send(_Ordered(channel.recv(), channel).run())
 
 
-class _Run:
-    """An order while it is followed. `run` does all."""
+class _Ordered(Crowd):
+    """A crowd that follows an order. `run` does all."""
 
     def __init__(self, order: Order, channel: Channel[Any, Any]) -> None:
+        super().__init__(order.rules, random.Random(order.seed + order.part), Tally())
         self._order = order
         self._channel = channel
-        self._crowd = Crowd(order.rules, random.Random(order.seed + order.part), Tally())
-        self._reported = 0.0
 
     def run(self) -> Tally:
         """Open, hold and end the connections."""
-        order, crowd, tally = self._order, self._crowd, self._crowd.tally
+        order, tally = self._order, self.tally
         end = order.start + order.duration
-        crowd.loop.watch(self._channel.fileno(), EPOLLIN, self._told)
+        self.loop.watch(self._channel.fileno(), EPOLLIN, self._told)
+        self._report(monotonic())
         for number in range(order.part, order.connections, order.parts):
-            opening = crowd.profile.opening(number, order.connections, order.duration)
-            crowd.loop.at(order.start + opening, partial(crowd.connect, number))
-        worked = crowd.loop.worked()
+            opening = self.profile.opening(number, order.connections, order.duration)
+            self.loop.at(order.start + opening, partial(self.connect, number))
+        worked = self.loop.worked()
         try:
-            while not crowd.finishing:
-                self._turn(end)
+            while not self.finishing:
+                self.loop.turn(end)
                 if tally.received > order.bytes:
                     tally.stopped = f"{order.bytes / 2**30:g} GiB were received, which is the limit"
                 if monotonic() >= end or tally.stopped:
-                    crowd.finish()
-            tally.ended(order.start, crowd.loop.worked() - worked)
-            while crowd.open:
-                self._turn(monotonic() + _REPORT)
+                    self.finish()
+            tally.ended(order.start, self.loop.worked() - worked)
+            while self.open:
+                self.loop.turn(math.inf)
         finally:
-            crowd.close()
+            self.close()
         return tally
 
-    def _turn(self, limit: float) -> None:
-        self._crowd.loop.turn(min(limit, self._reported + _REPORT))
-        now = monotonic()
-        if now >= self._reported + _REPORT:
-            self._reported = now
-            tally = self._crowd.tally
-            self._channel.send(Counter(open=len(self._crowd.open), requests=tally.requests, cut=tally.cut.total()))
+    def _report(self, now: float) -> None:
+        """Report, and do so again soon."""
+        self._channel.send(Counter(open=len(self.open), requests=self.tally.requests, cut=self.tally.cut.total()))
+        self.loop.at(now + _REPORT, self._report)
 
     def _told(self, mask: int, now: float, wrong: float) -> None:
         """Follow a message of the parent; EOFError or ConnectionResetError if it has gone."""
         if self._channel.recv() == "snapshot":
-            found = ((one.peer, one.silent()) for one in self._crowd.open.values())
+            found = ((one.peer, one.silent()) for one in self.open.values())
             self._channel.send({peer: silent for peer, silent in found if silent is not None})
-        elif not self._crowd.finishing:
-            self._crowd.tally.interrupted = True
-            self._crowd.finish()
+        elif not self.finishing:
+            self.tally.interrupted = True
+            self.finish()
