@@ -154,17 +154,15 @@ class Client:
 
     def _ask(self, start: float, stopped: Callable[[], bool]) -> None:
         schedule = self.load.schedule
-        number, total = 0, len(schedule)
-        due = start + schedule.when(0) if total else start
-        sweep = start
-        while number < total or self._backlog or len(self._connections) > len(self._idle):
+        times = map(schedule.when, range(len(schedule)))
+        due, sweep = start + next(times, math.inf), start
+        while due < math.inf or self._backlog or len(self._connections) > len(self._idle):
             now = monotonic()
-            while number < total and due <= now:
+            while due <= now:
                 record(self.tally.late, now - due)
                 self.tally.due += 1
                 self._backlog.append(due)
-                number += 1
-                due = start + schedule.when(number)
+                due = start + next(times, math.inf)
             self._send_waiting()
             if now >= sweep:
                 sweep = now + _SWEEP
@@ -172,7 +170,7 @@ class Client:
                 if stopped():
                     self.tally.interrupted = True
                     return
-            self.loop.turn(min(sweep, due) if number < total else sweep)
+            self.loop.turn(min(sweep, due))
 
     # requests
 
