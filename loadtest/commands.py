@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,16 @@ def rendered(template: Path, **values: Any) -> str:
                               undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                               keep_trailing_newline=True)  # fmt: skip
     return environment.get_template(template.name).render(values)
+
+
+def now() -> str:
+    """Return the time as results have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def as_text(result: object) -> str:
+    """Return the text of a file of JSON."""
+    return json.dumps(result, indent=2) + "\n"
 
 
 def write(*files: tuple[File, Callable[[], str]]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -14,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from rich.console import Console
 import deadlined
 from deadlined.timers import COMPILED
 
-from .commands import put
+from .commands import as_text, now, put
 
 # what is measured, and what it is measured with
 _PEERS = (
@@ -113,8 +111,7 @@ def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
-    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = {"at": stamp, **revision(), "machine": machine(), "versions": versions()}
-    put(path, json.dumps({**facts, **result}, indent=2) + "\n")
+    facts = {"at": now(), **revision(), "machine": machine(), "versions": versions()}
+    put(path, as_text({**facts, **result}))
     console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
-from ..commands import File, Names, explained, file_option, of_target, progress, watching, write
+from ..commands import File, Names, as_text, explained, file_option, of_target, progress, watching, write
 from ..report import console
 from ..target import resolve
 from . import shown
@@ -56,7 +55,7 @@ def command(
         with progress(console) as on_progress:
             report = run_check(plan, on_progress)
     shown.show(console, report)
-    texts = {"json": lambda: json.dumps(report.as_json(), indent=2) + "\n", "html": lambda: shown.page(report)}
+    texts = {"json": lambda: as_text(report.as_json()), "html": lambda: shown.page(report)}
     write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: shown.junit(report)}.items()))
     if report.stopped:
         raise click.UsageError(report.stopped)

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from time import monotonic, sleep
 from typing import Any
 
 from ..child import Child
-from ..commands import OnProgress
+from ..commands import OnProgress, now
 from ..crew import need_descriptors, need_ports
 from ..openloop.client import Client, Load, Schedule
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
@@ -146,7 +145,7 @@ class Check(ExitStack):
             outcomes=outcomes,
             calm=self._calm,
             seconds=monotonic() - self._begun,
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            at=now(),
             interrupted=self._interrupted,
             stopped=self._stopped,
             gone=gone,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from io import StringIO
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..commands import File, Names, Numbers, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, as_text, explained, file_option, of_target, progress, write
 from ..histogram import milliseconds, shown
 from ..report import console
 from ..target import resolve
@@ -71,7 +70,7 @@ def command(
         with progress(console) as on_progress:
             result = run_churn(whole, on_progress)
     show(console, result)
-    write((json_file, lambda: json.dumps(result.as_json(), indent=2) + "\n"), (html_file, lambda: page(result)))
+    write((json_file, lambda: as_text(result.as_json())), (html_file, lambda: page(result)))
     sys.exit(130 if result.tally.interrupted else 4 if result.tally.invalid else 1 if result.problems else 0)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +21,7 @@ from ..check.attacks import deadlines, known
 from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..child import Child
-from ..commands import OnProgress
+from ..commands import OnProgress, now
 from ..crew import LEAD, crew, need_descriptors
 from ..histogram import milliseconds, together
 from ..line import PER_ADDRESS
@@ -148,8 +147,7 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     except KeyboardInterrupt:
         tally.interrupted = True
     server = first.fields.get("server") or known(first.fields) or "unknown"
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Result(plan, server, deadline, tally, at, audit.found if audit else None)
+    return Result(plan, server, deadline, tally, now(), audit.found if audit else None)
 
 
 def _need_service(plan: Plan, first: Answers) -> None:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import msgspec
 
 from ..check.attacks import ATTACKS
 from ..check.run import Check, Plan, collect
-from ..commands import put
+from ..commands import now, put
 from ..report import machine, revision
 from ..target import ForbiddenTargetError, UnusableTargetError
 from .contestants import Contestant, Running, StartError, missing, started, version
@@ -128,7 +127,7 @@ class _Group:
             "version": "" if missing(server) else version(server),
             "options": msgspec.to_builtins(contestant.options),
             "note": server.note,
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "at": now(),
             "limit": self._grid.limit,
             "crowd": self._grid.connections,
             **self._facts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from ..commands import File, Names, Numbers, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, as_text, explained, file_option, of_target, progress, write
 from ..histogram import shown
 from ..report import console
 from ..target import UnusableTargetError, ask, resolve
@@ -124,7 +123,7 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
         trials = {"found": found and found.plan.rate, "search": tried}
         rate = f"{found.plan.rate:g}/s" if found else "none"
         console.print(f"The highest rate that holds{' so far' * interrupted}: {rate}", highlight=False)
-    write((json_file, lambda: json.dumps((found or results[-1]).as_json() | trials, indent=2) + "\n"))
+    write((json_file, lambda: as_text((found or results[-1]).as_json() | trials)))
     if interrupted:
         return 130
     if found is None or searching:
