@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Self
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
@@ -57,6 +58,15 @@ def raise_file_limit(wanted: int) -> int:
     reached = max(soft, min(wanted, hard))
     resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
     return reached
+
+
+def attempts(seconds: float, pause: float) -> Iterator[None]:
+    """Yield at once, and again after each pause, until so many seconds have passed."""
+    until = monotonic() + seconds
+    yield
+    while monotonic() < until:
+        sleep(pause)
+        yield
 
 
 @contextmanager

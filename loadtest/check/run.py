@@ -22,6 +22,7 @@ from ..child import Child
 from ..commands import OnProgress, now
 from ..crew import need_descriptors, need_ports
 from ..openloop.client import Client, Load, Schedule
+from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
@@ -227,13 +228,10 @@ class Check(ExitStack):
 
     def _recovered(self) -> bool:
         """Wait until the server answers again: what the next attack does must not be blamed on this one."""
-        until = monotonic() + RECOVERY
-        while monotonic() < until:
-            began = monotonic()
+        for _ in attempts(RECOVERY, 0.1):
             with suppress(UnusableTargetError):
                 ask(self._plan.target, HONEST_PATIENCE)
                 return True
-            sleep(max(0.0, began + 0.1 - monotonic()))
         return False
 
     def interrupt(self, why: str = "") -> None:

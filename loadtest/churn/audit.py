@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from ..crew import Crew
 from ..histogram import milliseconds
+from ..servers import attempts
 from ..target import Target, UnusableTargetError
 from .connection import Rules, Silent, Tally
 
@@ -179,10 +180,10 @@ class Audit:
 
     def begin(self) -> None:
         """Note what the server has counted, once the connections before have ended there, too."""
-        until = monotonic() + _COUNTING
-        while opened(metrics := self._admin.metrics()) and monotonic() < until:
-            sleep(0.1)
-        self._before = metrics
+        for _ in attempts(_COUNTING, 0.1):
+            self._before = self._admin.metrics()
+            if not opened(self._before):
+                return
 
     def ask(self, clients: Crew) -> None:
         """Ask the server for its idle connections, and then the clients for theirs, unless they owe an answer."""
@@ -209,12 +210,10 @@ class Audit:
 
     def end(self, tally: Tally) -> None:
         """Compare what both sides have counted, when they agree, or when the server has had time to."""
-        until = monotonic() + _COUNTING
         try:
-            while True:
+            for _ in attempts(_COUNTING, 0.2):
                 self.found.claims = list(claims(self._before, self._admin.metrics(), tally))
-                if all(claim.agree for claim in self.found.claims) or monotonic() > until:
+                if all(claim.agree for claim in self.found.claims):
                     return
-                sleep(0.2)
         except UnusableTargetError as error:
             self.found.trouble = str(error)

@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ import msgspec
 
 from ..bench import golang
 from ..bench.web_servers import filled, free_port
-from ..servers import ROOT
+from ..servers import ROOT, attempts
 from ..target import Target, UnusableTargetError, ask, resolve
 
 # seconds to start, and to stop when asked to
@@ -145,8 +144,7 @@ class Running:
 
     def wait(self) -> None:
         """Return when it answers; StartError if it has ended, or answers nothing within START."""
-        until = time.monotonic() + START
-        while True:
+        for _ in attempts(START, _LOOK):
             reason = ""
             try:
                 self.target = resolve(f"http://127.0.0.1:{self._port}/")
@@ -157,9 +155,7 @@ class Running:
                 raise StartError(died)
             if not reason:
                 return
-            if time.monotonic() > until:
-                raise StartError(f"not within {START:g} s: {reason} {self._said()}".rstrip())
-            time.sleep(_LOOK)
+        raise StartError(f"not within {START:g} s: {reason} {self._said()}".rstrip())
 
     def died(self) -> str:
         """Return how it has ended by itself; "" if it runs."""
@@ -175,13 +171,11 @@ class Running:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP)
-        until = time.monotonic() + STOP
         with suppress(ProcessLookupError):
-            while time.monotonic() < until:
+            for _ in attempts(STOP, _LOOK):
                 os.killpg(self._process.pid, signal.SIGKILL)
+                # the others are init's children then: they are gone when the group is
                 self._process.wait()
-                # the others are init's children now: they are gone when the group is
-                time.sleep(_LOOK)
 
     def _said(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip()
