@@ -18,9 +18,8 @@ from multiprocessing.connection import Connection, wait
 from time import monotonic, sleep
 from typing import Any
 
-from ..child import Child
 from ..commands import OnProgress, now
-from ..crew import need_descriptors, need_ports
+from ..crew import Child, need_descriptors, need_ports
 from ..openloop.client import Client, Load, Schedule
 from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket

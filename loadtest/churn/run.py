@@ -20,9 +20,8 @@ from ..check import attacker
 from ..check.attacks import deadlines, known
 from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
-from ..child import Child
 from ..commands import OnProgress, now
-from ..crew import LEAD, crew, need_descriptors
+from ..crew import LEAD, Child, crew, need_descriptors
 from ..histogram import milliseconds, together
 from ..line import PER_ADDRESS
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask
