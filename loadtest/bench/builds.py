@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,12 @@ KEEP_MEMORY: Final[Mapping[str, str]] = {
 }
 
 _PACKAGE = Path(deadlined.__file__).resolve().parent
+
+
+def not_installed(modules: Iterable[str]) -> str | None:
+    """Say which of these modules are not installed, and what would help; None if all are."""
+    absent = [name for name in modules if find_spec(name) is None]
+    return f"not installed (pip install {' '.join(absent)})" if absent else None
 
 
 def missing(contestant: str) -> str | None:

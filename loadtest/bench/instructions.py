@@ -24,7 +24,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
@@ -62,10 +61,9 @@ class Case:
     deadlines: bool = True
 
     @property
-    def absent(self) -> list[str]:
-        """The modules that it needs and that are not installed."""
-        needs = (self.http, self.loop, *(() if self.app == "hello" else ("starlette",)))
-        return [name for name in needs if find_spec(name) is None]
+    def needs(self) -> tuple[str, ...]:
+        """The modules that it needs."""
+        return self.http, self.loop, *(() if self.app == "hello" else ("starlette",))
 
     @property
     def command(self) -> list[str]:
@@ -91,8 +89,7 @@ class Instructions(Benchmark):
         return [Contestant(name, absent or builds.missing(name)) for name in (builds.INSTALLED, builds.PURE)]
 
     def skips(self, contestant: str, case: str) -> str | None:
-        absent = CASES[case].absent
-        return f"not installed (pip install {' '.join(absent)})" if absent else None
+        return builds.not_installed(CASES[case].needs)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked = CASES[case]

@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -89,9 +88,7 @@ class Entry:
         """Return its contestant, which is missing if something is not installed."""
         if self.program:
             return golang.contestant(self.name)
-        if absent := [module for module in self.needs if find_spec(module) is None]:
-            return Contestant(self.name, f"not installed (pip install {' '.join(absent)})")
-        return Contestant(self.name, builds.missing(self.name))
+        return Contestant(self.name, builds.not_installed(self.needs) or builds.missing(self.name))
 
     def refuses(self, case: Case) -> str | None:
         """Say why the server is not for this case; None if it is."""

@@ -71,7 +71,7 @@ def test_any_other_answer_is_an_error(answer: bytes, said: str) -> None:
 
 
 def test_a_case_is_skipped_where_its_modules_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instructions, "find_spec", lambda name: None if name == "starlette" else name)
+    monkeypatch.setattr(builds, "find_spec", lambda name: None if name == "starlette" else name)
     assert BENCHMARK.skips(builds.PURE, "hello, httptools") is None
     assert BENCHMARK.skips(builds.PURE, "Starlette JSON") == "not installed (pip install starlette)"
 
