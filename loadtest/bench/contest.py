@@ -109,6 +109,8 @@ class Benchmark(ABC):
     # starts of each measurement at least, unless the command line says otherwise; at most twice as many (runner.py)
     repetitions: int = 5
     bare: Mapping[str, str] = {}
+    # the arguments of the quick variant; without any it is the benchmark itself
+    small: Mapping[str, Any] = {}
 
     def __init__(self, name: str, cases: Sequence[str] = ()) -> None:
         self.name = name
@@ -151,7 +153,7 @@ class Benchmark(ABC):
 
     def quick(self) -> Self:
         """Return a variant that takes seconds, for tests: the same contestants, meaningless figures."""
-        return self
+        return type(self)(**self.small) if self.small else self
 
 
 def _targets(stated: Sequence[dict[str, Any]]) -> Iterator[Target]:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
@@ -80,6 +80,8 @@ CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("
 class Instructions(Benchmark):
     """`runs`: the requests before the first mark, between the first and the second, and before the third."""
 
+    small: Mapping[str, Any] = {"runs": (64, 64, 128), "cases": ("hello, h11",)}
+
     def __init__(self, runs: Sequence[int] = (320, 192, 1216), cases: Sequence[str] = tuple(CASES)) -> None:
         super().__init__("instructions", cases)
         self._runs = runs
@@ -114,9 +116,6 @@ class Instructions(Benchmark):
                 _wait_until(server, psutil.STATUS_SLEEPING)
                 crowd.send(clients[:1], _GREETING.request.replace(b"/", b"/mark", 1))
                 crowd.receive(clients[:1])
-
-    def quick(self) -> Self:
-        return type(self)(runs=(64, 64, 128), cases=("hello, h11",))
 
 
 def _ask(server: Server, crowd: Crowd, clients: Sequence[socket.socket]) -> None:

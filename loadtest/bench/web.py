@@ -7,7 +7,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Self
+from typing import Any, Final
 
 from .. import apps
 from ..servers import Server, raise_file_limit, tool
@@ -74,6 +74,8 @@ class Web(Served):
     Each measurement starts a server; "closing" is one request per connection.
     """
 
+    small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
+
     def __init__(self, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
         super().__init__("http", cases)
         self._seconds = seconds
@@ -88,9 +90,6 @@ class Web(Served):
         if done.p99:
             found |= {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number}
         return found
-
-    def quick(self) -> Self:
-        return type(self)(seconds=1, cases=(MAIN,))
 
 
 class Duel(Served):
@@ -111,6 +110,7 @@ class Duel(Served):
     """
 
     asked: Mapping[str, Case] = {case: CASES[name] for case, (name, _) in DUELS.items()}
+    small: Mapping[str, Any] = {"pairs": 2, "cases": [case for case, (name, _) in DUELS.items() if name == MAIN]}
 
     def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
         super().__init__("duel", cases)
@@ -148,26 +148,18 @@ class Duel(Served):
         busy = min(statistics.median(done.busy for done in side) for side in (mine, others))
         return {"requests": requests, "busy": busy}
 
-    def quick(self) -> Self:
-        return type(self)(pairs=2, cases=[case for case, (asked, _) in DUELS.items() if asked == MAIN])
-
 
 class Idle(Served):
     """15,000 connections that were answered once and are silent since: memory, wake-ups, CPU time.
 
-    Facts      Each connection has deadlines of its own (the server's idle timeout and the age of the connection), none
-               of which is due during the measurement.
-    Hazard     Memory that is resident at the start belongs to no connection; a thread that wakes by itself is easy to
-               miss.
-    Answer     Memory is the growth after the first hundred connections. Wake-ups and CPU time are counted over all
-               threads and processes of a server.
-    Cost       The kernel's memory for a connection, which is the same for all servers, is not counted.
-
-    Over TLS, and of websockets, of which some have agreed on permessage-deflate, there are 1,000. Each measurement
-    starts a server. `most`: connections.
+    `crowd` says how they are measured: over all threads and processes of a server, because one that wakes by itself is
+    easy to miss. The kernel's memory for a connection, which is the same for all servers, is not counted. Over TLS, and
+    of websockets, of which some have agreed on permessage-deflate, there are 1,000. Each measurement starts a server.
+    `most`: connections.
     """
 
     asked: Mapping[str, Case] = {case: asked for case, (asked, _) in _SILENT.items()}
+    small: Mapping[str, Any] = {"most": 300, "seconds": 0.3}
 
     def __init__(self, most: int = 15_000, seconds: float = 4.0) -> None:
         super().__init__("idle", tuple(_SILENT))
@@ -185,9 +177,6 @@ class Idle(Served):
         context = unverified() if asked.speaks == "tls" else None
         with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
             return {**crowd.cost(server, connections, self._seconds), "connections": connections}
-
-    def quick(self) -> Self:
-        return type(self)(most=300, seconds=0.3)
 
 
 class Proxied(Benchmark):
@@ -207,6 +196,8 @@ class Proxied(Benchmark):
     Each measurement starts a proxy and its upstream.
     """
 
+    small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
+
     def __init__(self, seconds: int = 3, cases: Sequence[str] = (MAIN, "a browser's head")) -> None:
         super().__init__("proxied", cases)
         self._seconds = seconds
@@ -223,9 +214,6 @@ class Proxied(Benchmark):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with _nginx("upstream", 0, processes.CLIENT_CORE) as upstream, _proxy(contestant, upstream.port) as server:
             return _loaded(server, CASES[case], self._seconds)[0]
-
-    def quick(self) -> Self:
-        return type(self)(seconds=1, cases=(MAIN,))
 
 
 def _loaded(server: Server, asked: Case, seconds: int) -> tuple[dict[str, float], Requests]:
