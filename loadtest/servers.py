@@ -164,14 +164,11 @@ class Server:
                 self._add_line(line)
                 self._changed.notify_all()
             if self.port and not self._heeds_logs:
-                self._drop(self._process.stdout.fileno())
+                while block := os.read(self._process.stdout.fileno(), BLOCK):
+                    self.dropped += len(block)
         with self._changed:
             self.ended = True
             self._changed.notify_all()
-
-    def _drop(self, descriptor: int) -> None:
-        while block := os.read(descriptor, BLOCK):
-            self.dropped += len(block)
 
     def _add_line(self, line: str) -> None:
         if line.startswith("{"):
