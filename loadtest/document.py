@@ -162,12 +162,12 @@ def _ratio(kept: Kept, case: str, metric: str, ours: str, theirs: str) -> str:
     """Return ours divided by theirs, with its interval; ours with its unit if theirs is empty; or why there is none."""
     results = kept.results
     known = {contestant.name: contestant for contestant in results.contestants}
-    sides = [ours, theirs] if theirs else [ours]
+    sides = list(filter(None, (ours, theirs)))
     kept.require("case", case, results.cases)
     kept.require("metric", metric, results.metrics)
     for side in sides:
         kept.require("contestant", side, known)
-    found = results.ratio(case, metric, ours, theirs) if theirs else results.spread(ours, case, metric)
+    found = results.found(case, metric, ours, theirs)
     unit = "" if theirs or found is None else f" {results.metrics[metric].unit}".rstrip()
     remarks = [f"{side} {why}" for side in sides if (why := _why(results, known[side], case))]
     return "; ".join([str(found or "-") + unit, *remarks])

@@ -112,6 +112,10 @@ class Results:
         samples = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
         return Spread.of(*samples) if all(samples) and min(samples[1]) > 0 else None
 
+    def found(self, case: str, metric: str, ours: str, theirs: str) -> Spread | None:
+        """Return the ratio of two contestants, or the figure of ours if theirs is empty; None if there is none."""
+        return self.ratio(case, metric, ours, theirs) if theirs else self.spread(ours, case, metric)
+
     def base(self, case: str, metric: str) -> str | None:
         """Return the contestant with which the others are compared: the first of ours that was measured."""
         ours = (one.name for one in self.contestants if one.name.startswith(OURS))
@@ -150,11 +154,9 @@ class Results:
 
     def verdict(self, target: Target) -> Verdict:
         """Judge a target."""
-        sides = (target.ours, target.theirs) if target.theirs else (target.ours,)
+        sides = filter(None, (target.ours, target.theirs))
         invalid = "; ".join(self.invalid[name, target.case] for name in sides if (name, target.case) in self.invalid)
-        if target.theirs:
-            return Verdict(target, self.ratio(target.case, target.metric, target.ours, target.theirs), invalid)
-        return Verdict(target, self.spread(target.ours, target.case, target.metric), invalid)
+        return Verdict(target, self.found(target.case, target.metric, target.ours, target.theirs), invalid)
 
 
 def _listed(reasons: Mapping[Pair, str], text: str) -> list[dict[str, str]]:
