@@ -87,6 +87,11 @@ class Requests:
         """Per cent of a core that the server has used."""
         return self.cpu / self.seconds * 100
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The rate, the microseconds of CPU time per request, and how busy the server was."""
+        return {"rate": self.rate, "cpu": self.cpu / self.number * 1e6, "busy": self.busy}
+
     @classmethod
     def parse(cls, output: str) -> Self:
         """Parse wrk's output. ContestantError if it reports any error, because the figure would mean nothing."""

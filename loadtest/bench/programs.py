@@ -89,11 +89,7 @@ class Echo(Programs):
             found = client.exchange(server.port, server.pid, *self.numbers[case])
         if not found["messages"]:
             raise RuntimeError(f"no message came back in {found['seconds']:g} s")
-        return {
-            "rate": found["messages"] / found["seconds"],
-            "cpu": found["cpu"] / found["messages"] * 1e6,
-            "busy": found["cpu"] / found["seconds"] * 100,
-        }
+        return client.Requests(int(found["messages"]), found["seconds"], cpu=found["cpu"]).figures
 
 
 @contextmanager

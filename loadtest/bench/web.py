@@ -86,10 +86,9 @@ class Web(Served):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with serving(ENTRIES[contestant], CASES[case]) as server:
-            found, done = _loaded(server, CASES[case], self._seconds)
-        if done.p99:
-            found |= {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number}
-        return found
+            done = _loaded(server, CASES[case], self._seconds)
+        waits = {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number} if done.p99 else {}
+        return done.figures | waits
 
 
 class Duel(Served):
@@ -213,14 +212,13 @@ class Proxied(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with _nginx("upstream", 0, processes.CLIENT_CORE) as upstream, _proxy(contestant, upstream.port) as server:
-            return _loaded(server, CASES[case], self._seconds)[0]
+            return _loaded(server, CASES[case], self._seconds).figures
 
 
-def _loaded(server: Server, asked: Case, seconds: int) -> tuple[dict[str, float], Requests]:
-    """Load a server, which is warm then, and return its figures, and the requests that they are of."""
+def _loaded(server: Server, asked: Case, seconds: int) -> Requests:
+    """Load a server for a second, after which it is warm, and then for as long as it is measured."""
     load(server, asked, 1)
-    done = load(server, asked, seconds)
-    return {"rate": done.rate, "cpu": done.cpu / done.number * 1e6, "busy": done.busy}, done
+    return load(server, asked, seconds)
 
 
 def _proxy(contestant: str, upstream: int) -> AbstractContextManager[Server]:
