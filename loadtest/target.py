@@ -160,13 +160,14 @@ def _first_that_listens(addresses: list[tuple[int, tuple[str, int]]]) -> tuple[i
     raise UnusableTargetError(f"{where}: {text}")
 
 
-def ask(target: Target, patience: float = PATIENCE) -> Answers:
+def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> Answers:
     """Make one request, and return its answer. UnusableTargetError, in one line, if no proper response comes.
 
     `patience`: seconds to wait for the whole of it.
 
     Redirections, 400, and responses of 500 and above are no target either: nothing could be said of a server that
-    fails honest requests, and another URL must be named by the user, not by the server.
+    fails honest requests, and another URL must be named by the user, not by the server. `proper`: nor are any others of
+    400 and above.
     """
     answers = _exchange(target, patience)
     if 300 <= answers.status < 400:
@@ -177,6 +178,8 @@ def ask(target: Target, patience: float = PATIENCE) -> Answers:
         raise UnusableTargetError(f"{target.url} answers 400 to an honest request: {hint}")
     if answers.status >= 500:
         raise UnusableTargetError(f"{target.url} answers {answers.status}: it fails honest requests")
+    if proper and answers.status >= 400:
+        raise UnusableTargetError(f"{target.url} answers {answers.status}: every request would be an error")
     return answers
 
 

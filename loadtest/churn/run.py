@@ -130,7 +130,7 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     """
     need_descriptors(-(-plan.connections // plan.clients), "more --processes or fewer --connections")
     _need_ports(plan)
-    first = ask(plan.target)
+    first = ask(plan.target, proper=True)
     _need_service(plan, first)
     deadline = _measured(plan, progress)
     if deadline.seconds is not None and deadline.seconds < _SHORTEST:
@@ -150,8 +150,6 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
 
 
 def _need_service(plan: Plan, first: Answers) -> None:
-    if first.status >= 400:
-        raise UnusableTargetError(f"{plan.target.url} answers {first.status}: every request would be an error")
     if not first.keeps_alive:
         raise UnusableTargetError(f"{plan.target.url} closes each connection: there is no keep-alive to churn")
     least = plan.connections * first.size

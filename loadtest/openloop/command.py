@@ -12,7 +12,7 @@ from rich.markup import escape
 from ..commands import File, Names, Numbers, as_text, explained, file_option, of_target, progress, write
 from ..histogram import shown
 from ..report import console
-from ..target import UnusableTargetError, ask, resolve
+from ..target import ask, resolve
 from .run import LEAST, MOST, Condition, Plan, Result, best, holds, search
 from .run import run as run_plan
 
@@ -74,10 +74,7 @@ def command(
         raise click.UsageError("--search needs a --fail-if")
     with explained():
         target = resolve(url, owned)
-        baseline = ask(target)
-        if baseline.status >= 400:
-            raise UnusableTargetError(f"{url} answers {baseline.status}: every request would be an error")
-        if not baseline.keeps_alive:
+        if not ask(target, proper=True).keeps_alive:
             click.echo("The server closes each connection: every request opens a new one, which counts.", err=True)
         first = Plan(target, **plan)
         if not len(first.share(0).schedule):
