@@ -21,7 +21,6 @@ import shutil
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any, Final
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
 from ..report import RESULTS
-from ..servers import Server, running
+from ..servers import Server, attempts, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, table
 from .crowd import HELLO, Crowd
@@ -132,11 +131,12 @@ def _ask(server: Server, crowd: Crowd, clients: Sequence[socket.socket]) -> None
 def _wait_until(server: Server, wanted: str) -> None:
     """Return when the process is in this state. ContestantError if it ends, or does not come to it."""
     process = psutil.Process(server.pid)
-    end = time.monotonic() + PATIENCE
-    while (state := process.status()) != wanted:
-        if state == psutil.STATUS_ZOMBIE or time.monotonic() > end:
-            raise ContestantError(f"the server is {state}, and does not come to be {wanted}")
-        time.sleep(0.0002)
+    for _ in attempts(PATIENCE, 0.0002):
+        if (state := process.status()) == wanted:
+            return
+        if state == psutil.STATUS_ZOMBIE:
+            break
+    raise ContestantError(f"the server is {state}, and does not come to be {wanted}")
 
 
 def _count(file: Path) -> int:

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from .. import apps, frameworks
-from ..servers import START, Server, Usage, running, tool
+from ..servers import START, Server, Usage, attempts, running, tool
 from ..target import unverified
 from . import builds, client, golang, processes
 from .contest import Contestant, ContestantError, table
@@ -150,16 +149,16 @@ def answering(case: Case, command: Sequence[str], **how: Any) -> Iterator[Server
 
 
 def _await_answer(server: Server, case: Case) -> None:
-    end = time.monotonic() + START
-    while True:
+    for _ in attempts(START, 0.05):
         try:
             ask(server.port, case)
             return
         except (OSError, RuntimeError, ContestantError) as error:
-            # granian reports its port before its worker listens; nothing else is tried again
-            if not isinstance(getattr(error, "reason", error), ConnectionRefusedError) or time.monotonic() > end:
-                raise ContestantError(f"{error}\n{''.join(server.output)}") from error
-            time.sleep(0.05)
+            trouble: Exception = error
+        # granian reports its port before its worker listens; nothing else is tried again
+        if not isinstance(getattr(trouble, "reason", trouble), ConnectionRefusedError):
+            break
+    raise ContestantError(f"{trouble}\n{''.join(server.output)}") from trouble
 
 
 def ask(port: int, case: Case) -> None:
