@@ -17,6 +17,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
 
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Limits, Reason
@@ -236,6 +237,22 @@ async def test_bad_deflate_is_a_protocol_error(autojump_clock: MockClock) -> Non
         client = await deflating(site)
         await client.send(frame(BINARY, b"\xff\xff\xff\xff", rsv=4))
         assert (await close_frame(client))[0] == 1002
+
+
+async def test_a_window_that_zlib_does_not_have_is_declined(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unwarned(*_: object) -> None:
+        raise ValueError("Invalid initialization option")
+
+    # as websockets does below 17.2
+    monkeypatch.setattr(ServerPerMessageDeflateFactory, "process_request_params", unwarned)
+    async with site_of(Told()) as site:
+        client = await site.connect()
+        await client.send(UPGRADE + b"sec-websocket-extensions: permessage-deflate; server_max_window_bits=8\r\n\r\n")
+        head = await client.receive()
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert b"sec-websocket-extensions" not in head
 
 
 @pytest.mark.parametrize("piece", [b"", b"x"], ids=["empty", "one-byte"])

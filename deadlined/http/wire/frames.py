@@ -16,6 +16,7 @@ import logging
 from typing import Any, Final
 
 from websockets.datastructures import Headers  # type: ignore[import-not-found,unused-ignore]  # optional
+from websockets.exceptions import NegotiationError  # type: ignore[import-not-found,unused-ignore]
 from websockets.extensions.permessage_deflate import (  # type: ignore[import-not-found,unused-ignore]
     ServerPerMessageDeflateFactory,
 )
@@ -253,9 +254,20 @@ class Frames:
             return None
 
 
+class _Deflate(ServerPerMessageDeflateFactory):  # type: ignore[misc,unused-ignore]
+    """Compression, declined if the client wants a window of 256 bytes, which zlib does not have: `websockets` notices
+    that itself since 17.2."""
+
+    def process_request_params(self, params: Any, accepted_extensions: Any) -> Any:
+        try:
+            return super().process_request_params(params, accepted_extensions)
+        except ValueError as error:
+            raise NegotiationError(str(error)) from error
+
+
 def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     """Return the frames of the websocket that `request` asks for. Raise UpgradeRefused for an invalid handshake."""
-    factories = [ServerPerMessageDeflateFactory(
+    factories = [_Deflate(
         server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
     )] if compression else []  # fmt: skip
     sizes = (_size(limits.max_message), _size(limits.max_frame))
