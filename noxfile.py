@@ -112,6 +112,19 @@ def pure(session: nox.Session) -> None:
     test(session, copy_without_package(session), [*SIDE_BY_SIDE, *chosen], compiled=False)
 
 
+@nox.session(python=PYTHONS[:1])
+def lowest(session: nox.Session) -> None:
+    """Test with the oldest packages that pyproject.toml allows, on the oldest Python: the default tier, interpreted."""
+    project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["fast"], *extras["reload"]]
+    oldest = Path(session.create_tmp()) / "oldest.txt"
+    # anyio's newer ones need a newer trio
+    oldest.write_text("\n".join(["anyio<4.10", *(each.replace(">=", "==") for each in needed)]))
+    session.install("-c", str(oldest), f"{wheel(session, compiled=False)}[fast,reload,test]")
+    test(session, copy_without_package(session), SIDE_BY_SIDE, compiled=False)
+
+
 @nox.session
 def peers(session: nox.Session) -> None:
     """Run the tests that measure real time, beside the peers of the benchmarks. Needs an idle machine."""

@@ -22,10 +22,9 @@ from pathlib import Path
 import click
 import pytest
 import trustme
-from click.testing import CliRunner
 
 from deadlined import __version__
-from deadlined.cli import main, serve_command
+from deadlined.cli import serve_command
 from deadlined.http import Limits, Timeouts
 from deadlined.runtime import LOOPS
 from deadlined.service import ServeConfig
@@ -41,13 +40,14 @@ from tests.support.command import (
     read_all,
     run,
 )
+from tests.support.invoked import invoke
 
 # what it says of itself
 
 
 @pytest.mark.parametrize("kind", [Timeouts, Limits])
 def test_the_help_names_every_timeout_and_limit(kind: type[Timeouts] | type[Limits]) -> None:
-    result = CliRunner().invoke(main, ["serve", "--help"])
+    result = invoke("serve", "--help")
     assert result.exit_code == 0
     for field in fields(kind):
         assert re.search(rf"^  --{field.name.replace('_', '-')} ", result.output, re.MULTILINE), field.name
@@ -98,7 +98,7 @@ def test_every_option_can_be_given_in_the_environment() -> None:
 )
 def test_a_wrong_option_ends_it_with_2(arguments: list[str], words: list[str]) -> None:
     """In this process, because nothing of the service has begun."""
-    result = CliRunner().invoke(main, ["serve", *arguments])
+    result = invoke("serve", *arguments)
     assert_one_line(subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr), 2, *words)
 
 
@@ -118,7 +118,7 @@ def test_a_wrong_argument_ends_it_with_2(arguments: list[str], words: list[str])
 
 
 def test_an_application_in_the_place_of_a_command_is_told_which_command_serves_it() -> None:
-    result = CliRunner().invoke(main, ["shop.web:app", "--port", "80"])
+    result = invoke("shop.web:app", "--port", "80")
     done = subprocess.CompletedProcess([], result.exit_code, result.stdout, result.stderr)
     assert_one_line(done, 2, "'shop.web:app' is no command", "deadlined serve shop.web:app")
 
@@ -300,7 +300,7 @@ def keep_alive(process: Process) -> str | None:
 def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(
     arguments: list[str], variables: dict[str, str], idle: float, chosen: list[ServeConfig]
 ) -> None:
-    assert CliRunner().invoke(main, ["serve", *arguments], env=variables).exit_code == 0
+    assert invoke("serve", *arguments, **variables).exit_code == 0
     assert [config.timeouts.idle for config in chosen] == [idle]
 
 
@@ -363,7 +363,7 @@ def test_it_serves_with_every_parser_and_with_another_queue(start: Starter, opti
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_queue_can_be_chosen(name: str, chosen: list[ServeConfig]) -> None:
     """What the service does with the choice is the same for all; `net/test_queues` has deadlines on each."""
-    assert CliRunner().invoke(main, ["serve", "--queue", name]).exit_code == 0
+    assert invoke("serve", "--queue", name).exit_code == 0
     assert [config.queue for config in chosen] == [name]
 
 
@@ -554,7 +554,7 @@ def test_ctrl_c_before_the_service_handles_it_ends_the_command_in_silence(monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("deadlined.cli.serve", interrupted)
-    done = CliRunner().invoke(main, ["serve"])
+    done = invoke("serve")
     assert (done.exit_code, done.output) == (130, "")
 
 

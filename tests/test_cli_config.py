@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 import trustme
-from click.testing import CliRunner, Result
 
-from deadlined.cli import main
 from deadlined.service import ServeConfig
 from deadlined.service.config import GROUPS, SERVE, SETTINGS
 from deadlined.service.config.kinds import Flag
 from tests.support.command import COMMAND, PATIENCE
-
-
-def command(*arguments: str, **variables: str) -> Result:
-    """Run the command in this process."""
-    return CliRunner().invoke(main, arguments, env=variables)
+from tests.support.invoked import invoke
 
 
 @pytest.fixture
@@ -32,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_show_prints_a_file_with_the_origin_of_each_value(file: Path) -> None:
-    result = command("config", "show", "--config", str(file), "--drain", "5s", DEADLINED_PORT="80")
+    result = invoke("config", "show", "--config", str(file), "--drain", "5s", DEADLINED_PORT="80")
     assert result.exit_code == 0
     values = tomllib.loads(result.stdout)
     assert (values["app"], values["idle"], values["drain"], values["port"]) == ("shop.web:app", "120s", "5s", 80)
@@ -48,14 +42,14 @@ def test_show_prints_a_file_with_the_origin_of_each_value(file: Path) -> None:
 
 
 def test_show_prints_json(file: Path) -> None:
-    shown = json.loads(command("config", "show", "--json", DEADLINED_CONFIG=str(file)).stdout)
+    shown = json.loads(invoke("config", "show", "--json", DEADLINED_CONFIG=str(file)).stdout)
     assert shown["idle"] == {"value": "120s", "origin": f"{file}:2", "commands": ["serve", "proxy", "run"]}
     assert list(shown) == [*SETTINGS, "route"]
 
 
 def test_show_never_prints_what_is_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2")
-    result = command("config", "show", "--certfile", "c.pem", "--key-password-file", str(tmp_path / "password"))
+    result = invoke("config", "show", "--certfile", "c.pem", "--key-password-file", str(tmp_path / "password"))
     assert result.exit_code == 0
     assert "hunter2" not in result.output
 
@@ -70,13 +64,13 @@ def test_a_full_disk_is_told() -> None:
 
 
 def test_a_valid_configuration_ends_validate_with_0(file: Path) -> None:
-    result = command("config", "validate", "--config", str(file))
+    result = invoke("config", "validate", "--config", str(file))
     assert (result.exit_code, result.output) == (0, "the configuration is valid\n")
 
 
 def test_each_mistake_is_a_line_and_ends_validate_with_2(file: Path) -> None:
     file.write_text("drian = 1\nidle = 'soon'\n")
-    result = command("config", "validate", "--config", str(file))
+    result = invoke("config", "validate", "--config", str(file))
     assert result.exit_code == 2
     assert result.stdout == ""
     assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
@@ -91,7 +85,7 @@ def test_serve_says_what_is_wrong_with_its_file(file: Path, chosen: list[ServeCo
     file.unlink()
     if content is not None:
         file.write_text(content)
-    result = command("serve", "--config", str(file))
+    result = invoke("serve", "--config", str(file))
     assert (result.exit_code, chosen) == (2, [])
     assert f"Error: {file}: " in result.stderr
 
@@ -101,14 +95,14 @@ def test_validate_looks_at_the_certificate_and_its_key(tmp_path: Path) -> None:
     one.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
     other.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     files = ("--certfile", str(tmp_path / "cert.pem"), "--keyfile", str(tmp_path / "key.pem"))
-    result = command("config", "validate", *files)
+    result = invoke("config", "validate", *files)
     assert result.exit_code == 2
     assert "this private key is not the one of the certificate" in result.stderr
 
 
 def test_serve_takes_the_application_and_the_rest_from_the_file(file: Path, chosen: list[ServeConfig]) -> None:
-    assert command("serve", "--config", str(file)).exit_code == 0
-    assert command("serve", "other:app", "--idle", "1m30s", DEADLINED_CONFIG=str(file)).exit_code == 0
+    assert invoke("serve", "--config", str(file)).exit_code == 0
+    assert invoke("serve", "other:app", "--idle", "1m30s", DEADLINED_CONFIG=str(file)).exit_code == 0
     assert [(config.app, config.timeouts.idle) for config in chosen] == [("shop.web:app", 120.0), ("other:app", 90.0)]
 
 
@@ -117,25 +111,25 @@ def test_serve_takes_the_application_and_the_rest_from_the_file(file: Path, chos
 )
 def test_a_switch_can_be_turned_on_and_off_against_the_variable(name: str, chosen: list[ServeConfig]) -> None:
     setting = SETTINGS[name]
-    assert command("serve", "a:b", setting.flag, **{setting.variable: "no"}).exit_code == 0
-    assert command("serve", "a:b", f"--no-{setting.flag[2:]}", **{setting.variable: "yes"}).exit_code == 0
+    assert invoke("serve", "a:b", setting.flag, **{setting.variable: "no"}).exit_code == 0
+    assert invoke("serve", "a:b", f"--no-{setting.flag[2:]}", **{setting.variable: "yes"}).exit_code == 0
     assert [setting.value(config) for config in chosen] == [True, False]
 
 
 def test_short_flags_are_those_of_other_servers(chosen: list[ServeConfig]) -> None:
-    assert command("serve", "-p", "80", "-w", "3").exit_code == 0
+    assert invoke("serve", "-p", "80", "-w", "3").exit_code == 0
     assert [(config.port, config.workers) for config in chosen] == [(80, 3)]
 
 
 def test_an_unknown_variable_is_one_line_on_stderr(chosen: list[ServeConfig]) -> None:
-    result = command("serve", DEADLINED_IDEL="5s")
+    result = invoke("serve", DEADLINED_IDEL="5s")
     assert result.exit_code == 0
     assert result.stderr == "Warning: unknown variable DEADLINED_IDEL; did you mean DEADLINED_IDLE?\n"
     assert chosen == [ServeConfig()]
 
 
 def test_the_help_has_the_groups_in_their_order_and_what_is_rarely_needed_last() -> None:
-    text = command("serve", "--help").stdout
+    text = invoke("serve", "--help").stdout
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
     assert titles == [*(group for group in GROUPS if group != "Upstream"), "Other options"]
     flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text.partition(f"{GROUPS[0]}:")[2], re.MULTILINE)

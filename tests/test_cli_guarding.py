@@ -8,20 +8,14 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
-from deadlined.cli import main
 from deadlined.cli.guarding import proxy_command, run_command
 from deadlined.service import ServeConfig, StartupError
 from deadlined.service.config import PROXY, RUN, SETTINGS, Setting
 from deadlined.service.config.conflicts import OF_HTTP
+from tests.support.invoked import invoke
 
 UVICORN = ("uvicorn", "app:app", "--uds", "{uds}")
-
-
-def command(*arguments: str, **variables: str) -> Result:
-    """Run the command in this process."""
-    return CliRunner().invoke(main, arguments, env=variables)
 
 
 @pytest.fixture
@@ -65,11 +59,11 @@ def test_a_command_has_the_flags_of_its_settings_and_no_others(name: str, made: 
     ],
 )
 def test_the_help_teaches_with_examples(name: str, taught: list[str]) -> None:
-    text = command(name, "--help").stdout
+    text = invoke(name, "--help").stdout
     for words in taught:
         assert words in text
     assert "Upstream:" in re.findall(r"^\S.*:$", text, re.MULTILINE)
-    assert re.search(rf"^  {name} ", command("--help").stdout, re.MULTILINE)
+    assert re.search(rf"^  {name} ", invoke("--help").stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +72,13 @@ def test_the_help_teaches_with_examples(name: str, taught: list[str]) -> None:
     ids=["--", "no --", "="],
 )
 def test_what_follows_the_options_is_the_command(guarded: list[ServeConfig], arguments: tuple[str, ...]) -> None:
-    assert command(RUN, *arguments).exit_code == 4
+    assert invoke(RUN, *arguments).exit_code == 4
     assert [(config.command, config.uds, config.timeouts.idle) for config in guarded] == [(UVICORN, None, 5.0)]
 
 
 def test_the_options_of_a_proxy(guarded: list[ServeConfig]) -> None:
     arguments = ("--upstream", "a:1", "--upstream", "unix:/b,[::1]:2", "--upstream-queue", "1s", "-w", "2", "-p", "80")
-    assert command(PROXY, *arguments, DEADLINED_UPSTREAM_CONNECTIONS="5").exit_code == 4
+    assert invoke(PROXY, *arguments, DEADLINED_UPSTREAM_CONNECTIONS="5").exit_code == 4
     (config,) = guarded
     assert config.upstream == ("a:1", "unix:/b", "[::1]:2")
     assert (config.proxy_timeouts.upstream_queue, config.proxy_limits.upstream_connections) == (1.0, 5.0)
@@ -97,9 +91,9 @@ def test_the_options_of_a_proxy_for_tcp(guarded: list[ServeConfig], tmp_path: Pa
     # what is said of HTTP in the environment is meant for others; a default says nothing
     variables = {"DEADLINED_MAX_BODY": "1m", "DEADLINED_TRUSTED_PROXIES": "unix"}
     for arguments in (("--tcp", "--upstream", "a:1", "--read-header", "10s"), ("--config", str(file))):
-        assert command(PROXY, *arguments, **variables).exit_code == 4
-    assert command(PROXY, "--upstream", "a:1", DEADLINED_TCP="yes").exit_code == 4
-    assert command(PROXY, "--upstream", "a:1", "--no-tcp", DEADLINED_TCP="yes", **variables).exit_code == 4
+        assert invoke(PROXY, *arguments, **variables).exit_code == 4
+    assert invoke(PROXY, "--upstream", "a:1", DEADLINED_TCP="yes").exit_code == 4
+    assert invoke(PROXY, "--upstream", "a:1", "--no-tcp", DEADLINED_TCP="yes", **variables).exit_code == 4
     assert [config.tcp for config in guarded] == [True, True, True, False]
     assert [config.limits.max_body for config in guarded] == [math.inf, math.inf, math.inf, 1024**2]
 
@@ -108,16 +102,16 @@ def test_the_options_of_a_proxy_for_tcp(guarded: list[ServeConfig], tmp_path: Pa
 def test_what_is_only_for_http_does_not_go_with_tcp(guarded: list[ServeConfig], setting: Setting) -> None:
     value = {"trusted_proxies": "unix", "forwarded_fields": "forwarded", "http": "h11"}.get(setting.name, "33")
     needed = ("--trusted-proxies", "unix") if setting.name == "forwarded_fields" else ()
-    result = command(PROXY, "--tcp", "--upstream", "a:1", setting.flag, value)
+    result = invoke(PROXY, "--tcp", "--upstream", "a:1", setting.flag, value)
     told = f"Error: {setting.flag} is for HTTP, of which --tcp reads nothing; leave one out"
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, told)
-    assert command(PROXY, "--upstream", "a:1", setting.flag, value, *needed).exit_code == 4
+    assert invoke(PROXY, "--upstream", "a:1", setting.flag, value, *needed).exit_code == 4
 
 
 def test_routes_do_not_go_with_tcp(guarded: list[ServeConfig], tmp_path: Path) -> None:
     file = tmp_path / "guard.toml"
     file.write_text("tcp = true\nupstream = 'a:1'\n[[route]]\npath = '/x'\nidle = '5s'\n")
-    result = command(PROXY, "--config", str(file))
+    result = invoke(PROXY, "--config", str(file))
     assert (result.exit_code, guarded) == (2, [])
     assert result.stderr.endswith(
         "Error: [[route]] is for HTTP requests, of which --tcp reads nothing; leave the tables out\n"
@@ -153,15 +147,15 @@ def test_routes_do_not_go_with_tcp(guarded: list[ServeConfig], tmp_path: Path) -
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_is_wrong_is_one_line_and_2(guarded: list[ServeConfig], arguments: tuple[str, ...], told: str) -> None:
-    result = command(*arguments)
+    result = invoke(*arguments)
     assert (result.exit_code, guarded) == (2, [])
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert line.startswith(f"Error: {told}")
 
 
 def test_one_process_may_be_asked_for(guarded: list[ServeConfig]) -> None:
-    assert command(RUN, "--workers", "1", *UVICORN).exit_code == 4
-    assert command(RUN, *UVICORN, DEADLINED_WORKERS="3").exit_code == 4
+    assert invoke(RUN, "--workers", "1", *UVICORN).exit_code == 4
+    assert invoke(RUN, *UVICORN, DEADLINED_WORKERS="3").exit_code == 4
     assert [config.workers for config in guarded] == [1, 1]
 
 
@@ -170,12 +164,12 @@ def test_a_failed_start_is_its_line_and_its_code(monkeypatch: pytest.MonkeyPatch
         raise StartupError("no place", 3)
 
     monkeypatch.setattr("deadlined.cli.guarding.serve", serve)
-    result = command(RUN, *UVICORN)
+    result = invoke(RUN, *UVICORN)
     assert (result.exit_code, result.stderr) == (3, "Error: no place\n")
 
 
 def test_config_show_knows_what_a_guard_has() -> None:
-    result = command("config", "show", "--upstream", "a:1", "--upstream-idle", "5s", DEADLINED_COMMAND="")
+    result = invoke("config", "show", "--upstream", "a:1", "--upstream-idle", "5s", DEADLINED_COMMAND="")
     assert result.exit_code == 0
     for row in [
         'upstream = \\["a:1"\\] +# --upstream',
@@ -183,4 +177,4 @@ def test_config_show_knows_what_a_guard_has() -> None:
         "# command = +# not set",
     ]:
         assert re.search(f"^{row}$", result.stdout, re.MULTILINE), row
-    assert command("config", "validate", DEADLINED_COMMAND="uvicorn app:app").exit_code == 2
+    assert invoke("config", "validate", DEADLINED_COMMAND="uvicorn app:app").exit_code == 2

@@ -9,17 +9,12 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
-from deadlined.cli import main, serve_command
+from deadlined.cli import serve_command
 from deadlined.cli.habits import answers, instead_of
 from deadlined.service import ServeConfig
 from tests.support.command import Starter, assert_one_line, run
-
-
-def command(*arguments: str, **variables: str) -> Result:
-    return CliRunner().invoke(main, ["serve", *arguments], env=variables)
-
+from tests.support.invoked import invoke
 
 # options of others
 
@@ -72,14 +67,14 @@ def command(*arguments: str, **variables: str) -> Result:
 def test_an_option_of_another_server_says_what_it_is_here(
     arguments: list[str], told: str, chosen: list[ServeConfig]
 ) -> None:
-    result = command(*arguments)
+    result = invoke("serve", *arguments)
     assert (result.exit_code, chosen) == (2, [])
     assert f"Error: {told}" in result.stderr
     assert "hunter2" not in result.output
 
 
 def test_an_option_of_nobody_is_told_as_before() -> None:
-    assert "No such option" in command("--no-such-option").stderr
+    assert "No such option" in invoke("serve", "--no-such-option").stderr
 
 
 def test_what_is_given_instead_exists_and_what_exists_is_not_explained() -> None:
@@ -122,7 +117,7 @@ def test_a_flag_and_a_variable_beat_the_file_of_variables(tmp_path: Path, chosen
     before = dict(os.environ)
     try:
         variables = {"DEADLINED_DRAIN": "2s"}
-        assert command("--env-file", str(file), "--idle", "3s", **variables).exit_code == 0
+        assert invoke("serve", "--env-file", str(file), "--idle", "3s", **variables).exit_code == 0
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -145,7 +140,7 @@ def test_a_file_of_variables_that_is_none_is_told(
     file = tmp_path / "env"
     if content is not None:
         file.write_bytes(content)
-    result = command("--env-file", str(file))
+    result = invoke("serve", "--env-file", str(file))
     assert (result.exit_code, chosen) == (2, [])
     assert re.search(rf"^Error: --env-file {file}(: )?{re.escape(told)}", result.stderr, re.MULTILINE)
 
@@ -173,17 +168,17 @@ def test_web_concurrency_is_the_default_of_the_number_of_worker_processes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf.toml").write_text("workers = 5\n")
-    result = command("a:b", *arguments, WEB_CONCURRENCY="3", **variables)
+    result = invoke("serve", "a:b", *arguments, WEB_CONCURRENCY="3", **variables)
     assert (result.exit_code, result.stderr) == (0, "")
     assert [config.workers for config in chosen] == [workers]
 
 
 def test_a_web_concurrency_that_cannot_be_used_is_told(chosen: list[ServeConfig]) -> None:
-    result = command("a:b", WEB_CONCURRENCY="many")
+    result = invoke("serve", "a:b", WEB_CONCURRENCY="many")
     assert (result.exit_code, chosen) == (2, [])
     told = "WEB_CONCURRENCY: 'many' is not allowed: write a whole number of 1 or more; --workers comes before it"
     assert f"Error: {told}\n" in result.stderr
-    result = command("a:b", "--reload", WEB_CONCURRENCY="3")
+    result = invoke("serve", "a:b", "--reload", WEB_CONCURRENCY="3")
     assert (result.exit_code, chosen[0].workers) == (0, 1)
     assert result.stderr == "Warning: WEB_CONCURRENCY is not used: --reload is for one process\n"
 
@@ -216,6 +211,6 @@ def test_the_path_at_which_it_is_mounted_is_in_the_scope(start: Starter, tmp_pat
 
 @pytest.mark.parametrize("path", ["shop", "/", "/shop/", "http://a/b"])
 def test_what_is_no_path_to_mount_at_is_told(path: str) -> None:
-    result = command("--root-path", path)
+    result = invoke("serve", "--root-path", path)
     assert result.exit_code == 2
     assert f"'{path}' is not a path to mount at: write one like /shop" in result.stderr

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from deadlined import health
-from deadlined.cli import main
-from tests.support.command import COMMAND, Starter, environment
+from tests.support.command import COMMAND, Starter, environment, run
+from tests.support.invoked import invoke
 
 READY = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nready\n"
 PROBLEM = (
@@ -162,11 +161,10 @@ def test_wrong_arguments_exit_with_1_as_well(arguments: list[str], capsys: pytes
 
 
 def test_the_command_knows_it() -> None:
-    runner = CliRunner()
-    assert "Ask a running service" in runner.invoke(main, ["--help"]).output
-    found = runner.invoke(main, ["health", "--timeout", "1", "127.0.0.1:1"])
-    assert (found.exit_code, "refused" in found.output) == (1, True)
-    assert "--timeout SECONDS" in runner.invoke(main, ["health", "--help"]).output
+    assert "Ask a running service" in invoke("--help").stdout
+    found = run("health", "--timeout", "1", "127.0.0.1:1")
+    assert (found.returncode, "refused" in found.stderr) == (1, True)
+    assert "--timeout SECONDS" in invoke("health", "--help").stdout
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:
