@@ -4,7 +4,8 @@ Facts      ASGI passes dictionaries: a scope, and messages through `receive` and
 Hazard     An application may receive and send from different tasks, receive for ever to learn of a disconnect, send
            after the peer has gone, or send messages in the wrong order.
 Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the
-           application does wrong is raised in the application.
+           application does wrong is raised in the application. Without `cancel_on_disconnect` the scope is that of
+           HTTP 2.3, in which a send after the disconnect does nothing.
 Cost       An object, a bound method and a scope per request; no task.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from ..http import Disconnected, Draining, Exchange, ResponseError
-from ..runtime import Event
+from ..runtime import Event, checkpoint
 from .budget import time_budget
 from .messages import DONE, App, Message, Receive, Scope, Send, Sender, copied, start
 from .tls import tls_extension
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
+
+# of a server that leaves handlers alone when their clients leave: 2.4 is what made such a send an OSError
+_WITHOUT_ERRORS: Final = {"version": "3.0", "spec_version": "2.3"}
 
 # what of a path need not be escaped (RFC 3986, 3.3)
 _PATH: Final = "/!$&'()*+,;=:@~"
@@ -179,10 +183,14 @@ class AsgiHandler:
             return serve_websocket(self._app, self._scope(exchange), exchange)
         if self._trust_deadline_headers:
             _shorten(exchange)
+        scope = self._scope(exchange)
         channel = _Channel(exchange)
+        if not exchange.cancel_on_disconnect:
+            scope["asgi"] = _WITHOUT_ERRORS
+            channel = _PatientChannel(exchange)
         # ASGI has nothing but a disconnect to receive after the response
         exchange.ends_receives = True
-        return self._app(self._scope(exchange), channel.receive, channel)
+        return self._app(scope, channel.receive, channel)
 
     def before_wait(self, exchange: Exchange) -> None:
         """Set the deadline of a request that must wait for its turn: its client's time runs already. For
@@ -296,6 +304,32 @@ class _Channel(Sender):
         else:
             raise ResponseError(f"an HTTP response has no message {kind!r}")
         return DONE
+
+
+class _PatientChannel(_Channel):
+    """`receive` and `send` of a request whose application is left alone when its client leaves.
+
+    What is sent to nobody is discarded: an error would end the application before its end, and a bridge to threads may
+    wait for ever for the task that the error has ended.
+    """
+
+    __slots__ = ()
+
+    def send(self, message: Message) -> Awaitable[None]:
+        try:
+            sent = _Channel.send(self, message)
+        except Disconnected:
+            return checkpoint()
+        return sent if sent is DONE else _unless_gone(sent)
+
+
+async def _unless_gone(sent: Awaitable[None]) -> None:
+    """Wait for a send. End without an error if the peer is gone."""
+    try:
+        await sent
+    except Disconnected:
+        # a checkpoint has passed already
+        return
 
 
 def check_root_path(path: str) -> str:

@@ -204,7 +204,8 @@ class ConnectionBase(ExchangeHost):
             came = self.reader.buffered > 0
             action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=self.draining)
         else:
-            action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=exchange.link == DEAD)
+            dead, spares = exchange.link == DEAD, not self.cancel_on_disconnect
+            action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=dead, spares=spares)
         cut = action.reason is rule.reason
         if cut and self.reason is None:
             self.settings.counts.expiry(rule.phase, max(lateness, 0.0))

@@ -65,6 +65,11 @@ class Exchange(ReceivingExchange):
         return self._host.timeouts
 
     @property
+    def cancel_on_disconnect(self) -> bool:
+        """Whether the handler is cancelled when its client leaves; otherwise it runs to its end."""
+        return self._host.cancel_on_disconnect
+
+    @property
     def client_has_left(self) -> bool:
         """True once the kernel has reported that the peer has ended its side, or the connection is broken, even if
         bytes of the peer are still unread."""
@@ -114,7 +119,7 @@ class Exchange(ReceivingExchange):
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
         more than 64 KiB are pending; after the last piece only if they are more than 256 KiB, or if they are known to
         wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler is
-        cancelled. The piece of a cancelled send is sent all the same.
+        cancelled (not without `cancel_on_disconnect`). The piece of a cancelled send is sent all the same.
         """
         if not self.try_send(data, more):
             await self.finish_send()

@@ -106,19 +106,23 @@ class Action:
     cancels: bool = False
 
 
-def on_expiry(rule: Rule, *, byte_came: bool, response: int, dead: bool = False, draining: bool = False) -> Action:
+def on_expiry(
+    rule: Rule, *, byte_came: bool, response: int, dead: bool = False, draining: bool = False, spares: bool = False
+) -> Action:
     """Decide what to do when the deadline of `rule` has passed. `byte_came`: bytes of the request were received.
     `response`: the state of the response. `dead`: the exchange is cut off, so the peer cannot be told anything.
+    `spares`: a handler is not cancelled for what its client does, and not reading is such a thing.
 
     While the server drains, a connection on which no request has begun ends for DONE instead of a timeout.
     """
     if draining and not byte_came and rule.phase in (Phase.HEADER, Phase.IDLE):
         return Action(Reason.DONE)
+    cancels = rule.cancels and not (spares and rule.phase is Phase.WRITE)
     if dead and rule.phase is not Phase.DRAIN:
-        return Action(rule.reason, cancels=rule.cancels)
+        return Action(rule.reason, cancels=cancels)
     if response == NONE and rule.status is not None and (byte_came or not rule.needs_byte):
-        return Action(rule.reason, rule.status, cancels=rule.cancels)
-    return Action(rule.reason, None, rule.reset and response != SENT, rule.cancels)
+        return Action(rule.reason, rule.status, cancels=cancels)
+    return Action(rule.reason, None, rule.reset and response != SENT, cancels)
 
 
 def on_refusal(bad: BadRequest, response: int) -> Action:

@@ -55,7 +55,7 @@ class HttpServer(ConnectionOwner):
     A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
     once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
     side and wait for the answer. A handler that learns of it by a receive or a send has as long to return. After the
-    response is sent nothing is cancelled.
+    response is sent nothing is cancelled. With False, nor does a client that does not read cancel its handler.
 
     `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
     `respond(exchange)` is asked first, once a head is complete: if it returns a Responder, that answers, without a

@@ -133,6 +133,12 @@ def test_a_peer_that_was_told_already_is_told_nothing_more_but_by_the_drain(rule
     assert action == Action(RULES[rule].reason, None, rule == "drain", RULES[rule].cancels)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_handler_that_is_left_alone_is_not_cancelled_for_a_peer_that_does_not_read(rule: str) -> None:
+    action = on_expiry(RULES[rule], byte_came=True, response=STARTED, spares=True)
+    assert action.cancels is (RULES[rule].cancels and rule not in ("write", "write_grace"))
+
+
 @pytest.mark.parametrize(("rule", "came", "blamed"), [
     ("idle", False, False), ("read_header", False, False), ("read_header", True, True), ("handshake", False, True),
 ])  # fmt: skip

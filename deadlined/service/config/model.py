@@ -145,7 +145,10 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     cancel_on_disconnect: Annotated[
         bool,
         about(
-            APPLICATION, "Cancel the application's handler when its client leaves before the response is sent.", SERVE
+            APPLICATION,
+            "Cancel the application's handler when its client leaves before the response is sent. Otherwise it runs to "
+            "its end, and what it sends to nobody is discarded.",
+            SERVE,
         ),
     ] = True
     trust_deadline_headers: Annotated[
