@@ -22,7 +22,7 @@ from ..runtime import checkpoint
 from . import policy
 from .closing import close_gracefully
 from .dates import DateLine
-from .errors import BadRequest, Disconnected, ResponseCut
+from .errors import BadRequest, Disconnected, ResponseCut, UnfinishedResponseError
 from .exchange import Exchange
 from .handling import run_handler
 from .handshake import tls_handshake
@@ -42,6 +42,7 @@ from .state import (
     REQUEST_READ,
     RUNNING,
     SENT,
+    STARTED,
     UNATTENDED,
     UPGRADED,
     Phase,
@@ -310,27 +311,35 @@ class Connection(UpgradedConnection):
         """Log what the handler raised, and end the connection unless the response is complete."""
         # what was sent before the failure goes out, and decides whether the peer can be told
         self.output.flush()
-        # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log
+        stopped = self.draining and isinstance(error, UnfinishedResponseError)
         cut = error if isinstance(error, ResponseCut) else None
-        # or it was logged where it was found, or is the operator's Ctrl-C
-        quiet = exchange.link == DEAD or cut is not None or isinstance(error, KeyboardInterrupt)
-        level = logging.DEBUG if quiet else logging.ERROR
-        tell = partial(report, level, "%s failed", exchange.request.line, error=error)
-        if exchange.task is None:
-            tell()
-        else:
-            # loggers find there what the application says of its request
-            exchange.task.call_in_context(tell)
+        self._report_failure(exchange, error, stopped)
         if self.state == UPGRADED and self._upgraded is not None:
             self._upgraded.handler_left(True)
         elif exchange.link == LIVE:
             # a complete response that has not left yet leaves all the same
             response = SENT if exchange.answered else exchange.response
-            action = policy.on_handler_failure(response, cut)
+            action = policy.on_handler_failure(response, cut, stopped)
             if action is not None:
                 self._perform(action, "the application failed; its log says why" if cut is None else cut.detail)
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
+
+    def _report_failure(self, exchange: Exchange, error: BaseException, stopped: bool) -> None:
+        """Log what the handler raised. `stopped`: it has returned in a drain, before its response was complete."""
+        if stopped and exchange.response == STARTED:
+            tell = partial(report, logging.INFO, "%s was ended by the application for the drain", exchange.request.line)
+        else:
+            # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log. Or it was
+            # logged where it was found, or is the operator's Ctrl-C
+            quiet = exchange.link == DEAD or isinstance(error, (ResponseCut, KeyboardInterrupt))
+            level = logging.DEBUG if quiet else logging.ERROR
+            tell = partial(report, level, "%s failed", exchange.request.line, error=error)
+        if exchange.task is None:
+            tell()
+        else:
+            # loggers find there what the application says of its request
+            exchange.task.call_in_context(tell)
 
     def _detach(self, exchange: Exchange) -> None:
         """Go on in another task and leave the handler behind in this one."""

@@ -15,6 +15,11 @@ class ResponseError(RuntimeError):
     body."""
 
 
+class UnfinishedResponseError(ResponseError):
+    """The handler has returned before its response was complete. In a drain this is how an endless stream ends that its
+    application has stopped; at any other time it is an error."""
+
+
 class ResponseCut(Exception):  # noqa: N818, named after what happened
     """Raised by a handler that cannot complete its response, for a reason outside of this process that it has logged:
     `status` is answered if nothing was sent, with `detail`; else the connection is reset, so that the peer does not

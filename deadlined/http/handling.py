@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from .errors import ResponseError, is_disconnect
+from .errors import UnfinishedResponseError, is_disconnect
 from .exchange import Exchange
 from .owner import ConnectionTask
 from .settings import Handler
@@ -24,7 +24,7 @@ async def run_handler(
     try:
         await task.run_handler(handler, exchange)
         if not (exchange.writer.complete or exchange.link == DEAD):
-            raise ResponseError("the application returned before its response was complete")
+            raise UnfinishedResponseError("the application returned before its response was complete")
     except Exception as error:
         if not is_disconnect(error):
             failed(exchange, error)

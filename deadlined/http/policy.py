@@ -130,9 +130,10 @@ def on_refusal(bad: BadRequest, response: int) -> Action:
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
-def on_handler_failure(response: int, cut: ResponseCut | None = None) -> Action | None:
+def on_handler_failure(response: int, cut: ResponseCut | None = None, stopped: bool = False) -> Action | None:
     """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
-    because the peer could take it for complete. `cut`: what it has raised, if its upstream is to blame.
+    because the peer could take it for complete. `cut`: what it has raised, if its upstream is to blame. `stopped`: it
+    has returned in a drain, which is no failure once the response was started.
 
     None if it is complete: frameworks answer 500 themselves and then raise, and a close that the response has not
     announced would lose the peer's next request.
@@ -142,7 +143,7 @@ def on_handler_failure(response: int, cut: ResponseCut | None = None) -> Action 
     reason = Reason.SERVER_ERROR if cut is None else Reason.UPSTREAM_FAILED
     if response == NONE:
         return Action(reason, 500 if cut is None else cut.status)
-    return Action(reason, reset=True)
+    return Action(Reason.DONE if stopped else reason, reset=True)
 
 
 def why_last(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
+from deadlined.http.settings import Handler
 from tests.support.handlers import HUGE, never, slow
 from tests.support.http import GET, LAST_GET, Client, Seen, answer, hello, only, serving
 from tests.support.net import LOCALHOST
@@ -45,6 +47,34 @@ async def test_a_drain_lets_a_busy_connection_finish_and_close(autojump_clock: M
         assert (response.status, response.closes, trio.current_time()) == (200, True, 3.0)
         assert await client.end() == "eof"
         assert await site.reason() is Reason.DONE
+
+
+async def streams_until_the_drain(exchange: Exchange) -> None:
+    exchange.start(200, [])
+    await exchange.send(b"event", True)
+    await exchange.draining
+
+
+async def waits_for_the_drain(exchange: Exchange) -> None:
+    await exchange.draining
+
+
+@pytest.mark.parametrize(("handler", "reason", "levels"), [
+    (streams_until_the_drain, Reason.DONE, [logging.INFO]),
+    (waits_for_the_drain, Reason.SERVER_ERROR, [logging.ERROR]),
+])  # fmt: skip
+async def test_a_stream_that_its_application_leaves_for_the_drain_is_no_failure(
+    handler: Handler, reason: Reason, levels: list[int], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So do frameworks: each event stream is cut, and its client connects again."""
+    caplog.set_level(logging.INFO, "deadlined.http")
+    async with serving(handler, only(drain=30)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(1)
+        site.server.shutdown()
+        assert await site.reason() is reason
+    assert [record.levelno for record in caplog.records] == levels
 
 
 async def test_a_drain_gives_a_new_connection_five_seconds(autojump_clock: MockClock) -> None:
