@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from .kinds import OUTLIVED, Deadline, Kind, measured, none, of_dripped, of_stalled
+from .kinds import OUTLIVED, Deadline, Kind, measured, narrowed, none, of_dripped, of_stalled
 from .script import Seen
-from .scripts import PRIMED
+from .scripts import CLOSE, PRIMED
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
@@ -82,12 +82,18 @@ def crowded(name: str, attack: Attack) -> str:
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
     """Return the deadline of each attack that was measured. Pure."""
-
-    def of(attack: str, role: str) -> list[Seen]:
-        return [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
-
-    found = {name: rule(of) for name, rule in _RULES.items()}
+    found = {name: rule(_seen_of(seen)) for name, rule in _RULES.items()}
     return {name: deadline for name, deadline in found.items() if deadline.connections}
+
+
+def _seen_of(seen: Sequence[Seen]) -> Seen_:
+    return lambda attack, role: [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
+
+
+def unsure(seen: Sequence[Seen]) -> dict[str, tuple[float, float]]:
+    """Return the attacks whose minimum rate lies between two that are not close, with these."""
+    found = {name: _RULES[name](_seen_of(seen)).min_rate for name in ("slow-header", "slow-body", "slow-read")}
+    return {name: rates for name, rates in found.items() if rates and rates[1] > CLOSE * rates[0]}
 
 
 def _slow_read(of: Seen_) -> Deadline:
@@ -96,6 +102,7 @@ def _slow_read(of: Seen_) -> Deadline:
     Those that send one byte tell if the pokes changed the end. Then it is known as well as their moments are close.
     """
     deadline = of_stalled(of("slow-read", "poked"), of("slow-read", "dripped"))
+    deadline = narrowed(deadline, of("slow-read", "closer"))
     moments = {1 / one.rate: one for one in of("slow-read", "once")}
     dead = {when: one for when, one in moments.items() if one.seconds is not None and one.seconds < when + FOUND}
     lived = max((when for when in moments if when not in dead), default=0.0)
@@ -118,7 +125,7 @@ def _at(dead: dict[float, Seen], moments: dict[float, Seen]) -> Deadline:
 
 def _slow_body(of: Seen_) -> Deadline:
     """Judge those that drip from the beginning; and those that drip after a good part, if they should have ended."""
-    deadline = of_dripped(of("slow-body", "stalled"), of("slow-body", "dripped"))
+    deadline = _of_rates("slow-body", of)
     if deadline.seconds is None:
         return deadline
     due = deadline.seconds + (PRIMED / deadline.min_rate[0] if deadline.min_rate else 0.0)
@@ -128,18 +135,22 @@ def _slow_body(of: Seen_) -> Deadline:
     return deadline
 
 
+def _stalled_body(of: Seen_) -> Deadline:
+    return narrowed(of_stalled(of("slow-body", "stalled"), of("slow-body", "dripped")), of("slow-body", "closer"))
+
+
 def _silent(of: Seen_) -> Deadline:
     own = of("silent", "dripped")  # with TLS, where it is the handshake that drips
     return of_stalled(of("silent", "stalled"), own or of("slow-header", "dripped"))
 
 
-def _slow_header(of: Seen_) -> Deadline:
-    return of_dripped(of("slow-header", "stalled"), of("slow-header", "dripped"))
+def _of_rates(name: str, of: Seen_) -> Deadline:
+    return narrowed(of_dripped(of(name, "stalled"), of(name, "dripped")), of(name, "closer"))
 
 
 def _of_one_rate(deadline: Deadline, of: Seen_) -> Deadline:
     """Correct the kind of an attack on heads that goes on at one rate only: it cannot tell a minimum rate."""
-    slow = _slow_header(of)
+    slow = _of_rates("slow-header", of)
     if slow.kind != "min-rate" or not (deadline.kind == "idle" or deadline.idle_seconds):
         return deadline
     seconds = deadline.idle_seconds or deadline.seconds
@@ -155,10 +166,10 @@ def _endless(of: Seen_) -> Deadline:
 _RULES: dict[str, Callable[[Seen_], Deadline]] = {
     "silent": _silent,
     "tls-silent": lambda of: of_stalled(of("tls-silent", "stalled"), of("tls-silent", "dripped")),
-    "slow-header": _slow_header,
+    "slow-header": lambda of: _of_rates("slow-header", of),
     "endless-header": _endless,
     "slow-body": _slow_body,
-    "stalled-body": lambda of: of_stalled(of("slow-body", "stalled"), of("slow-body", "dripped")),
+    "stalled-body": _stalled_body,
     "slow-read": _slow_read,
     "idle": lambda of: of_stalled(of("idle", "stalled"), of("idle", "fed")),
     "half-close": lambda of: of_stalled(of("half-close", "stalled"), []),

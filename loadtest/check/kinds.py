@@ -5,7 +5,8 @@ Facts      A stalled connection ends at the deadline T, of whichever kind. A con
            minimum rate R extends it, which never comes for R bytes per second and above.
 Hazard     A connection that was still open when the watch ended may belong to any of the last two.
 Answer     The ends that did come are a straight line in n, whose slope is 1/R.
-Cost       A rate that is checked in windows gives no such line. Then R is only known to lie between two rates.
+Cost       A rate that is checked in windows gives no such line. Then R is only known to lie between two rates, and
+           others between these are tried in a second round.
 """
 
 from __future__ import annotations
@@ -97,6 +98,16 @@ def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
     return deadline
 
 
+def narrowed(deadline: Deadline, closer: Collection[Seen]) -> Deadline:
+    """Return the deadline with the bounds of its minimum rate as `closer` show them, which went on at rates between."""
+    if deadline.min_rate is None or deadline.seconds is None:
+        return deadline
+    low, high = deadline.min_rate
+    low = max([low, *map(_pace, _ended(closer))])
+    high = min([high, *map(_pace, _lived(closer, deadline.seconds))])
+    return replace(deadline, min_rate=(low, high)) if low < high else deadline
+
+
 def none(seen: Collection[Seen]) -> Deadline:
     """Return what is known if some were never ended: for how long these were watched."""
     still = [one.watched for one in seen if one.seconds is None]
@@ -113,12 +124,12 @@ def measured(kind: Kind, ends: Sequence[Seen]) -> Deadline:
                     connections=len(ends), watched=max(seconds))  # fmt: skip
 
 
-def _ended(seen: Sequence[Seen]) -> list[Seen]:
+def _ended(seen: Collection[Seen]) -> list[Seen]:
     """Return those that the server has ended while they followed their script."""
     return [one for one in seen if one.seconds is not None and (one.full is None or one.seconds <= one.full)]
 
 
-def _lived(seen: Sequence[Seen], when: float) -> list[Seen]:
+def _lived(seen: Collection[Seen], when: float) -> list[Seen]:
     """Return those that have outlived a deadline.
 
     One whose watch ended soon after the deadline has, to be on the safe side. One that stopped dripping soon after it

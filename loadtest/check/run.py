@@ -6,7 +6,8 @@ Hazard     Both at once would measure neither.
 Answer     First every attack of a few connections at the same time, for `limit` seconds. Then one attack after the
            other with a crowd, for a second or two each. The attackers are a process of their own; honest requests are
            made by this one, in an open loop, each on a connection of its own.
-Cost       `limit` seconds, and one to three for each attack.
+Cost       `limit` seconds, as many again if a minimum rate must be looked at more closely, and one to three for each
+           attack.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
-from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known
+from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, unsure
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
-from .script import Seen
-from .scripts import Facts, crowd, crowd_size, fills, scripts
+from .script import Script, Seen
+from .scripts import Facts, closer, crowd, crowd_size, fills, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
 HONEST_RATE = 50.0
@@ -72,12 +73,15 @@ def check(plan: Plan, progress: OnProgress) -> Report:
 
 
 def collect(checks: Iterable[Check]) -> None:
-    """Follow the few connections of several prepared checks side by side. RuntimeError if a measuring process ends."""
-    waiting = {one.watch(): one for one in checks}
-    while waiting:
-        for ready in wait(list(waiting)):
-            if isinstance(ready, Connection) and waiting[ready].hear():
-                del waiting[ready]
+    """Follow the few connections of several prepared checks side by side, and then those by which some look closer.
+    RuntimeError if a measuring process ends."""
+    together = list(checks)
+    for order in (Check.watch, Check.look_closer):
+        waiting = {found: one for one in together if (found := order(one)) is not None}
+        while waiting:
+            for ready in wait(list(waiting)):
+                if isinstance(ready, Connection) and waiting[ready].hear():
+                    del waiting[ready]
 
 
 def _gone(target: Target, paralysed: str) -> str:
@@ -182,10 +186,17 @@ class Check(ExitStack):
 
     def watch(self) -> Connection[Any, Any]:
         """Order that all scripts of few connections are followed at once; return where its messages arrive."""
-        names = frozenset(attack.name for attack in self._possible())
-        order = attacker.Watch(self._plan.target, scripts(self._facts, names), self._plan.limit)
-        self._child.connection.send(order)
-        self._watching = monotonic(), self._plan.limit + len(order.scripts) * attacker.SPACING
+        return self._watch(scripts(self._facts, frozenset(attack.name for attack in self._possible())))
+
+    def look_closer(self) -> Connection[Any, Any] | None:
+        """Order that rates are tried between those that a minimum rate lies between, as `watch` does; None if there is
+        no need."""
+        found = [script for name, bounds in unsure(self._seen).items() for script in closer(self._facts, name, bounds)]
+        return self._watch(found) if found else None
+
+    def _watch(self, chosen: list[Script]) -> Connection[Any, Any]:
+        self._child.connection.send(attacker.Watch(self._plan.target, chosen, self._plan.limit))
+        self._watching = monotonic(), self._plan.limit + len(chosen) * attacker.SPACING
         return self._child.connection
 
     def hear(self) -> bool:
@@ -197,7 +208,7 @@ class Check(ExitStack):
             self._progress(f"{message} connections are open", monotonic() - begun, length)
             return False
         self._watching = None
-        self._seen = message
+        self._seen += message
         need_ports(seen.trouble for seen in self._seen)
         return True
 

@@ -6,6 +6,7 @@ stalled    says its part and then nothing: it ends at the deadline, of whichever
 dripped    goes on at a given rate, in pieces every tenth of a second: an idle timeout never ends it, an absolute
            deadline ends it like the stalled one, a minimum rate later the faster it is. All rates are tried at once, in
            steps of two or three, in place of one after another
+closer     the same, in a second round, at rates between two of these: where a minimum rate is known to lie only there
 fed        does all that is asked: an idle timeout never ends it, an absolute one does
 primed     has sent a good part before it drips: it outlives a deadline that holds for the first bytes only
 poked      reads nothing and sends a byte every few milliseconds, so that a FIN is seen (probe.py)
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..target import Target, unverified, upgrade
@@ -36,6 +37,8 @@ GULP = 0.02
 # bytes per second; the usual minimum rates are 100 to 500
 RATES = (10.0, 30.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 3000.0)
 READ_RATES = (100.0, 500.0, 2000.0, 8000.0, 32000.0)
+# rates that are tried between two, where a minimum rate lies, and the ratio of two that are close enough
+CLOSER, CLOSE = 8, 1.25
 # connections that measure one deadline, and those that go on beside them
 STALLED = 4
 DRIPPED = 2
@@ -65,12 +68,14 @@ _BODY = 1_000_000
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a target before it is attacked. `size`: bytes of its usual response."""
+    """What is known of a target before it is attacked. `size`: bytes of its usual response. `rates`: bytes per second
+    to go on with; none for the usual ones."""
 
     target: Target
     size: int
     websocket: bool
     limit: float
+    rates: tuple[float, ...] = ()
 
 
 # the attacks whose connections are also compared with those of another
@@ -95,6 +100,14 @@ def scripts(facts: Facts, names: frozenset[str]) -> list[Script]:
     return [script for name, make in makers.items() if name in groups for script in make(facts)]
 
 
+def closer(facts: Facts, name: str, bounds: tuple[float, float]) -> list[Script]:
+    """Return connections of an attack that go on at rates between two, as far apart from each other by their ratios."""
+    low, high = bounds
+    rates = tuple(low * (high / low) ** (step / (CLOSER + 1)) for step in range(1, CLOSER + 1))
+    found = scripts(replace(facts, rates=rates), frozenset({name}))
+    return [replace(one, role="closer") for one in found if one.role == "dripped"]
+
+
 def _silent(facts: Facts) -> Iterator[Script]:
     """Say nothing, with TLS not even in the handshake. There the dripped connection sends an unfinished record."""
     start = Script("silent", "stalled", shake=False, since="connect")
@@ -106,13 +119,14 @@ def _silent(facts: Facts) -> Iterator[Script]:
 
 
 def _slow_header(facts: Facts) -> Iterable[Script]:
-    return _stalled_and_dripped(Script("slow-header", "stalled", _partial_head(facts.target), since="connect"), HEAD)
+    start = Script("slow-header", "stalled", _partial_head(facts.target), since="connect")
+    return _stalled_and_dripped(start, HEAD, facts.rates or RATES)
 
 
-def _stalled_and_dripped(start: Script, cap: int) -> Iterator[Script]:
+def _stalled_and_dripped(start: Script, cap: int, rates: Sequence[float]) -> Iterator[Script]:
     """Return the stalled connections, and one or two for each rate that does not send `cap` bytes in a second."""
     yield from [start] * STALLED
-    for number, rate in enumerate(RATES):
+    for number, rate in enumerate(rates):
         if rate <= cap:
             yield from [_dripping(start, cap, rate)] * (1 if number else DRIPPED)
 
@@ -138,7 +152,7 @@ def _slow_body(facts: Facts) -> Iterator[Script]:
     kind = "Content-Type: application/octet-stream"
     opening = facts.target.head("POST", kind, f"Content-Length: {_BODY}") + b"\r\n"
     start = Script("slow-body", "stalled", opening=opening)
-    yield from _stalled_and_dripped(start, len(opening) + _BODY - 1)
+    yield from _stalled_and_dripped(start, len(opening) + _BODY - 1, facts.rates or RATES)
     drip = _dripping(replace(start, opening=opening + b"a" * PRIMED), len(opening) + _BODY - 1)
     yield replace(drip, role="primed")
 
@@ -162,7 +176,7 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
         cap = len(start.opening) + 1
         yield replace(start, role="once", interval=moment, piece=b"G", cap=cap, rate=1 / moment)
         moment *= _ONCE_NEXT
-    for rate in READ_RATES:
+    for rate in facts.rates or READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
         if number <= _REQUESTS and number * len(request) <= _LONG_PIPELINE:
             gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=GULP)

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.attacks import NAMES, deadlines
-from loadtest.check.kinds import of_dripped, of_stalled
+from loadtest.check.attacks import NAMES, deadlines, unsure
+from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
 from loadtest.check.script import Close, Seen
 from loadtest.check.scripts import RATES
@@ -114,6 +114,31 @@ def test_what_went_on_more_slowly_than_it_should_counts_with_its_own_rate() -> N
 def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     found = of_dripped(stalled(5.0), [end(5.01 if rate < 240 else None, rate, role="dripped") for rate in RATES])
     assert (found.kind, found.min_rate) == ("min-rate", (200.0, 300.0))
+
+
+def test_others_between_the_two_bring_them_closer_together() -> None:
+    lived = [end(None, rate, role="closer", watched=20.0) for rate in (260.0, 280.0)]
+    ended = [end(5.0, rate, role="closer") for rate in (220.0, 240.0)]
+    between = Deadline("min-rate", 5.0, min_rate=(200.0, 300.0))
+    assert narrowed(between, [*ended, *lived]).min_rate == (240.0, 260.0)
+    assert narrowed(between, ended).min_rate == (240.0, 300.0)
+    assert narrowed(between, lived).min_rate == (200.0, 260.0)
+    # a busy machine has delayed one of them: nothing is known better than before
+    assert narrowed(between, [end(5.0, 270.0, role="closer"), *lived]).min_rate == (200.0, 300.0)
+    # one that was not watched until the deadline has not outlived it
+    assert narrowed(between, [end(None, 250.0, role="closer", watched=4.0)]).min_rate == (200.0, 300.0)
+    idle = Deadline("idle", 5.0)
+    assert narrowed(idle, lived) == idle
+
+
+def test_only_a_minimum_rate_that_lies_far_apart_is_looked_at_more_closely() -> None:
+    windows = [end(5.0 if rate < 240 else None, rate, role="dripped") for rate in RATES]
+    assert unsure([*stalled(5.0), *windows]) == {"slow-body": (200.0, 300.0)}
+    between = [end(5.0 if rate < 240 else None, rate, role="closer") for rate in (230.0, 250.0)]
+    assert unsure([*stalled(5.0), *windows, *between]) == {}
+    assert deadlines([*stalled(5.0), *windows, *between])["slow-body"].min_rate == (230.0, 250.0)
+    assert unsure([*stalled(20.0), *with_minimum(20.0, 500.0)]) == {}
+    assert unsure([]) == {}
 
 
 def test_ends_that_jitter_has_put_on_a_line_are_of_no_rate_that_nobody_has_tried() -> None:

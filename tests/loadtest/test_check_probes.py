@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from itertools import pairwise
 
 import pytest
 
 from loadtest.check.probe import Probe
 from loadtest.check.script import Script, Seen
+from loadtest.check.scripts import CLOSER, Facts, closer
 from loadtest.loop import Loop
 from loadtest.target import resolve
+from tests.support.slow_servers import Rule, slow_server
 
 
 class Clock:
@@ -96,3 +99,14 @@ def test_timers_run_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch)
     loop.turn(104.0)
     loop.close()
     assert ran == [(101.0, 104.0), (102.0, 104.0), (103.0, 104.0)]
+
+
+def test_the_rates_that_are_tried_between_two_are_as_far_apart() -> None:
+    with slow_server(Rule()) as server:
+        facts = Facts(resolve(server.url), 1_000, websocket=False, limit=10.0)
+    found = closer(facts, "slow-body", (100.0, 400.0))
+    assert {(one.attack, one.role) for one in found} == {("slow-body", "closer")}
+    rates = sorted({one.rate for one in found})
+    assert len(rates) == CLOSER
+    steps = [fast / slow for slow, fast in pairwise([100.0, *rates, 400.0])]
+    assert steps == pytest.approx([steps[0]] * len(steps))

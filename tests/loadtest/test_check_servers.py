@@ -7,6 +7,7 @@ may come early in any attempt, and the kinds must be right in one of three.
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import subprocess
@@ -22,6 +23,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.check.grade import Outcome, Report
 from loadtest.check.run import Plan, check
+from loadtest.check.scripts import CLOSE
 from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
@@ -92,6 +94,17 @@ def test_a_minimum_rate_is_found() -> None:
                 break
     # a busy machine delays pieces, which widens what is found
     assert 200 <= least <= most <= 800
+
+
+def test_a_minimum_rate_in_windows_is_looked_at_more_closely() -> None:
+    with slow_server(Rule("windows", 0.5, rate=650)) as server:
+        for _ in range(ATTEMPTS):
+            least, most = checked(server.url, "slow-body")["slow-body"].deadline.min_rate or (0.0, math.inf)
+            if most <= CLOSE * least:
+                break
+    # a piece comes each tenth of a second: between four and six of them in a window
+    assert 400 <= least < most <= 1000
+    assert most <= CLOSE * least
 
 
 def test_no_deadline_is_said_after_the_limit_only() -> None:

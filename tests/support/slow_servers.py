@@ -18,12 +18,12 @@ from dataclasses import dataclass
 class Rule:
     """How a server treats its clients.
 
-    `kind` of the deadline for heads, bodies and responses, and its `seconds` (and its `rate`, with min-rate); `end`:
-    fin, rst or 408; `idle`: seconds between requests; `large`: bytes of a response's body; `status` of it; `raw`:
-    in place of any response; `stall`: the number of a request at which the whole server stops for so many seconds;
-    `delay`: seconds before each response; `closes`: after each response; `breaks`: the number of connections after
-    which every response is `broken`; `drops`: the number of a connection's request that it closes upon without an
-    answer.
+    `kind` of the deadline for heads, bodies and responses, and its `seconds` (and its `rate`, with min-rate, and with
+    windows, in each of which so much must come); `end`: fin, rst or 408; `idle`: seconds between requests; `large`:
+    bytes of a response's body; `status` of it; `raw`: in place of any response; `stall`: the number of a request at
+    which the whole server stops for so many seconds; `delay`: seconds before each response; `closes`: after each
+    response; `breaks`: the number of connections after which every response is `broken`; `drops`: the number of a
+    connection's request that it closes upon without an answer.
     """
 
     kind: str = "none"
@@ -49,6 +49,7 @@ class Rule:
             "absolute": began + self.seconds,
             "idle": last + self.seconds,
             "min-rate": began + self.seconds + received / self.rate,
+            "windows": began + self.seconds * (received // (self.rate * self.seconds) + 1),
         }
         return moments[self.kind]
 
