@@ -154,7 +154,7 @@ async def test_a_client_that_does_not_read_is_reset_and_the_application_goes_on(
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await send(START)
-        for _ in range(300):
+        for _number in range(300):
             await send(PIECE)
         await trio.sleep(3600)
         await send(END)

@@ -178,7 +178,7 @@ def test_one_that_is_off_is_told_nothing(loop: str, caplog: pytest.LogCaptureFix
 
 def test_a_mode_that_does_not_exist_is_an_error(loop: str) -> None:
     with pytest.raises(ValueError, match=r"^lifespan 'yes': it is one of auto, on, off$"):
-        within(loop, started, unreachable, mode="yes")  # type: ignore[arg-type]
+        within(loop, started, unreachable, mode="yes")
 
 
 def test_one_that_cancels_its_own_task_has_failed(loop: str) -> None:

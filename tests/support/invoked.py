@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from click.testing import CliRunner, Result
 
 from deadlined.cli import main
 
 # below 8.2 click keeps the standard error apart only if it is asked to
-_APART: dict[str, bool] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+_APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 
 def invoke(*arguments: str, **variables: str) -> Result:
