@@ -114,3 +114,24 @@ def test_the_finder_of_such_declarations_finds_them() -> None:
     assert declared_twice(base, unread) == []
     # it would be run, and mypyc takes it as what cannot be
     assert declared_twice(base, unread.replace("TYPE_CHECKING and ", "")) == ["C.a"]
+
+
+def unknown_bases(text: str) -> list[str]:
+    """Return the classes that derive from one of a library which mypy may not find."""
+    lines = text.splitlines()
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    optional = [node for node in imports if "import-not-found" in lines[node.lineno - 1]]
+    unknown = {name.asname or name.name for node in optional for name in node.names}
+    classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    return [each.name for each in classes if unknown & {ast.unparse(base) for base in each.bases}]
+
+
+@pytest.mark.parametrize("path", compiled_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_compiled_class_derives_from_one_that_mypy_does_not_know(path: Path) -> None:
+    """Such a class is made as if it had no base, and its first use crashes the process."""
+    assert unknown_bases(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_finder_of_such_classes_finds_them() -> None:
+    imports = "from a import (  # type: ignore[import-not-found]\n    B,\n)\nfrom c import D\n"
+    assert unknown_bases(f"{imports}class E(B): ...\nclass F(D): ...") == ["E"]

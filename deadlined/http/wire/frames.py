@@ -254,22 +254,26 @@ class Frames:
             return None
 
 
-class _Deflate(ServerPerMessageDeflateFactory):  # type: ignore[misc,unused-ignore]
-    """Compression, declined if the client wants a window of 256 bytes, which zlib does not have: `websockets` notices
-    that itself since 17.2."""
+class _Deflate:
+    """Compression as `websockets` offers it to a server, but declined if the client wants a window of 256 bytes, which
+    zlib does not have: `websockets` notices that itself since 17.2."""
+
+    def __init__(self) -> None:
+        self._factory: Any = ServerPerMessageDeflateFactory(
+            server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
+        )
+        self.name = self._factory.name
 
     def process_request_params(self, params: Any, accepted_extensions: Any) -> Any:
         try:
-            return super().process_request_params(params, accepted_extensions)
+            return self._factory.process_request_params(params, accepted_extensions)
         except ValueError as error:
             raise NegotiationError(str(error)) from error
 
 
 def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     """Return the frames of the websocket that `request` asks for. Raise UpgradeRefused for an invalid handshake."""
-    factories = [_Deflate(
-        server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
-    )] if compression else []  # fmt: skip
+    factories: list[Any] = [_Deflate()] if compression else []
     sizes = (_size(limits.max_message), _size(limits.max_frame))
     most = min(size for size in (*sizes, ENDLESS) if size is not None)
     protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
