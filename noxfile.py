@@ -118,7 +118,7 @@ def lowest(session: nox.Session) -> None:
     project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
     extras = project["optional-dependencies"]
     needed = [*project["dependencies"], *extras["fast"], *extras["reload"]]
-    oldest = Path(session.create_tmp()) / "oldest.txt"
+    oldest = fresh(session, "oldest") / "oldest.txt"
     # anyio's newer ones need a newer trio
     oldest.write_text("\n".join(["anyio<4.10", *(each.replace(">=", "==") for each in needed)]))
     session.install("-c", str(oldest), f"{wheel(session, compiled=False)}[fast,reload,test]")
