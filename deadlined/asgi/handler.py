@@ -39,7 +39,7 @@ __all__ = [
 
 _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
 
-# of a server that leaves handlers alone when their clients leave: 2.4 is what made such a send an OSError
+# of a server that leaves handlers alone when their clients leave: from 2.4 on a send after that must raise OSError
 _WITHOUT_ERRORS: Final = {"version": "3.0", "spec_version": "2.3"}
 
 # what of a path need not be escaped (RFC 3986, 3.3)

@@ -237,7 +237,7 @@ class Check(ExitStack):
         return felt, opened - failures.total()
 
     def _recovered(self) -> bool:
-        """Wait until the server answers again: what the next attack does must not be blamed on this one."""
+        """Wait until the server answers again: what this attack has done must not be blamed on the next."""
         for _ in attempts(RECOVERY, 0.1):
             with suppress(UnusableTargetError):
                 ask(self._plan.target, HONEST_PATIENCE)
