@@ -308,7 +308,7 @@ class Connection(UpgradedConnection):
         return exchange
 
     def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Log what the handler raised, and end the connection unless the response is complete."""
+        """Log how the handler has failed, and end the connection unless the response is complete."""
         # what was sent before the failure goes out, and decides whether the peer can be told
         self.output.flush()
         stopped = self.draining and isinstance(error, UnfinishedResponseError)
@@ -326,13 +326,12 @@ class Connection(UpgradedConnection):
             self._end(Reason.SERVER_ERROR)
 
     def _report_failure(self, exchange: Exchange, error: BaseException, stopped: bool) -> None:
-        """Log what the handler raised. `stopped`: it has returned in a drain, before its response was complete."""
+        """Log how the handler has failed. `stopped`: it has returned in a drain, before its response was complete."""
         if stopped and exchange.response == STARTED:
             tell = partial(report, logging.INFO, "%s was ended by the application for the drain", exchange.request.line)
         else:
-            # once the exchange is dead, an error is most likely a consequence of that: no ERROR in the log. Or it was
-            # logged where it was found, or is the operator's Ctrl-C
-            quiet = exchange.link == DEAD or isinstance(error, (ResponseCut, KeyboardInterrupt))
+            # what was logged where it was found, the operator's Ctrl-C, or a consequence of the disconnect
+            quiet = isinstance(error, (ResponseCut, KeyboardInterrupt)) or self._is_consequence(exchange, error)
             level = logging.DEBUG if quiet else logging.ERROR
             tell = partial(report, level, "%s failed", exchange.request.line, error=error)
         if exchange.task is None:
@@ -340,6 +339,13 @@ class Connection(UpgradedConnection):
         else:
             # loggers find there what the application says of its request
             exchange.task.call_in_context(tell)
+
+    def _is_consequence(self, exchange: Exchange, error: BaseException) -> bool:
+        """Tell if a handler has most likely failed because its exchange is dead. One that is left alone when its client
+        leaves notices that only by what it cannot receive; what else it raises, it would have raised anyway."""
+        if exchange.link != DEAD:
+            return False
+        return self.cancel_on_disconnect or isinstance(error, Disconnected) or not exchange.body_done
 
     def _detach(self, exchange: Exchange) -> None:
         """Go on in another task and leave the handler behind in this one."""

@@ -149,6 +149,38 @@ async def test_an_application_may_begin_its_response_after_its_client_has_left(
     assert (len(sent), failures(caplog)) == (3, [])
 
 
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_what_an_application_raises_after_its_client_has_left_is_logged_if_it_was_left_alone(
+    cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        raise LookupError("no such order")
+
+    async with serving(app, cancel_on_disconnect=cancels) as served:
+        async with served.client() as client:
+            await client.send(GET)
+        await served.ended()
+    assert [type(record.exc_info[1]) for record in failures(caplog) if record.exc_info] == (
+        [] if cancels else [LookupError]
+    )
+
+
+async def test_an_upload_that_its_client_breaks_off_is_no_failure_of_the_application(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def upload(request: Request) -> Response:
+        return Response(await request.body())
+
+    app = cast(App, Starlette(routes=[Route("/", upload, methods=["POST"])]))
+    async with serving(app, cancel_on_disconnect=False) as served:
+        async with served.client() as client:
+            await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+        await served.ended()
+    assert failures(caplog) == []
+
+
 async def test_a_client_that_does_not_read_is_reset_and_the_application_goes_on(autojump_clock: MockClock) -> None:
     sent: list[Any] = []
 
