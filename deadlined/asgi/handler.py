@@ -179,7 +179,7 @@ class AsgiHandler:
 
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Return an awaitable that serves one request. It raises what the application raises."""
-        if exchange.request.upgrade and asks_for_websocket(exchange):
+        if asks_for_websocket(exchange):
             return serve_websocket(self._app, self._scope(exchange), exchange)
         if self._trust_deadline_headers:
             _shorten(exchange)
@@ -195,7 +195,7 @@ class AsgiHandler:
     def before_wait(self, exchange: Exchange) -> None:
         """Set the deadline of a request that must wait for its turn: its client's time runs already. For
         `HttpServer(before_wait=...)`."""
-        if self._trust_deadline_headers and not exchange.request.upgrade:
+        if self._trust_deadline_headers and not asks_for_websocket(exchange):
             _shorten(exchange)
 
     def _scope(self, exchange: Exchange) -> Scope:

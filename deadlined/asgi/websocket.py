@@ -34,7 +34,9 @@ _missing_was_logged = False
 def asks_for_websocket(exchange: Exchange) -> bool:
     """Return True if the request asks for an upgrade to a websocket."""
     request = exchange.request
-    return request.method == "GET" and b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]
+    if not request.upgrade or request.method != "GET":
+        return False
+    return b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]
 
 
 async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:

@@ -305,8 +305,9 @@ async def test_the_wait_is_part_of_the_handlers_time(loop: Loop) -> None:
         assert (response.status, counts(site), held.began) == (504, (1, 0), ["/0"])
 
 
+@pytest.mark.parametrize("fields", [(), ("connection: upgrade", "upgrade: h2c")], ids=["plain", "another upgrade"])
 @on_each_loop
-async def test_the_time_that_a_client_gives_runs_while_it_waits(loop: Loop) -> None:
+async def test_the_time_that_a_client_gives_runs_while_it_waits(loop: Loop, fields: tuple[str, ...]) -> None:
     began: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -317,7 +318,7 @@ async def test_the_time_that_a_client_gives_runs_while_it_waits(loop: Loop) -> N
     async with site_of(loop, handler, ONE, before_wait=handler.before_wait) as (site, _):
         await asking(site, "/0")
         due = loop.after(3)
-        second = await asking(site, "/1", f"request-timeout: {loop.seconds(3)}")
+        second = await asking(site, "/1", f"request-timeout: {loop.seconds(3)}", *fields)
         response = await second.response()
         assert loop.is_at(due)
         assert (response.status, began) == (504, ["/0"])
