@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from .kinds import OUTLIVED, Deadline, Kind, measured, narrowed, none, of_dripped, of_stalled
+from .kinds import OUTLIVED, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled
 from .script import Seen
-from .scripts import CLOSE, PRIMED
+from .scripts import CLOSE, NEEDS, PRIMED
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
@@ -90,6 +90,12 @@ def _seen_of(seen: Sequence[Seen]) -> Seen_:
     return lambda attack, role: [one for one in seen if (one.attack, one.role) == (attack, role) and not one.trouble]
 
 
+def trouble(seen: Sequence[Seen], name: str) -> str:
+    """Return why connections of an attack, or of one that it is judged by, could not be followed; "" if all could."""
+    judged_by = {name} | NEEDS.get(name, set())
+    return next((one.trouble for one in seen if one.trouble and one.attack in judged_by), "")
+
+
 def unsure(seen: Sequence[Seen]) -> dict[str, tuple[float, float]]:
     """Return the attacks whose minimum rate lies between two that are not close, with these."""
     found = {name: _RULES[name](_seen_of(seen)).min_rate for name in ("slow-header", "slow-body", "slow-read")}
@@ -103,7 +109,9 @@ def _slow_read(of: Seen_) -> Deadline:
     """
     deadline = of_stalled(of("slow-read", "poked"), of("slow-read", "dripped"))
     deadline = narrowed(deadline, of("slow-read", "closer"))
-    moments = {1 / one.rate: one for one in of("slow-read", "once")}
+    # one whose moment was still to come, when the watch was interrupted, tells nothing
+    once = [one for one in of("slow-read", "once") if one.seconds is not None or one.watched >= 1 / one.rate]
+    moments = {1 / one.rate: one for one in once}
     dead = {when: one for when, one in moments.items() if one.seconds is not None and one.seconds < when + FOUND}
     lived = max((when for when in moments if when not in dead), default=0.0)
     later = {when: one for when, one in dead.items() if when > lived}
@@ -159,7 +167,7 @@ def _of_one_rate(deadline: Deadline, of: Seen_) -> Deadline:
 
 def _endless(of: Seen_) -> Deadline:
     deadline = _of_one_rate(of_dripped(of("slow-header", "stalled"), of("endless-header", "dripped")), of)
-    flood = [one.sent for one in of("endless-header", "flood") if one.seconds is not None]
+    flood = [one.sent for one in ended(of("endless-header", "flood"))]
     return replace(deadline, bytes=deadline.bytes or max(flood, default=None))
 
 

@@ -37,11 +37,13 @@ TOO_LARGE = (400, 413, 414, 431)
 class Deadline:
     """How a server ends the connections of an attack.
 
-    `seconds`: until the end, the median of those that the client has timed well; None for none. `spread`: the latest of
+    `seconds`: until the end, the median of those that the client has timed well (of all, if it was too busy for that);
+    None for none. `spread`: the latest of
     them minus the earliest; `clock_error`: the largest error of the client's clock. `min_rate`: the bytes per second
     that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle_seconds`: with
     absolute, what a connection gets that stalls, if that is less. `bytes`: what was sent when the server refused the
-    size; None if it was cut for its time. `connections` were measured, for `watched` seconds.
+    size, for a head a bit more than its limit; None if it never did. `connections` were measured, for `watched`
+    seconds.
     """
 
     kind: Kind = "none"
@@ -59,7 +61,7 @@ class Deadline:
 
 def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     """Return the deadline of an attack that stalls; `others` go on, and tell its kind."""
-    ends = _ended(stalled)
+    ends = ended(stalled)
     if not ends or len(ends) < len(stalled):
         return none(stalled)
     seconds = _seconds(ends)
@@ -68,11 +70,11 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
         return measured("absolute", ends)  # at once: no other could go on
     # by how much the end of another may differ to be of the same deadline
     same = max(SAME, SAME_PART * when, max(seconds) - min(seconds))
-    cut = [other for other in _ended(others) if abs(_when(other) - when) <= same]
+    cut = [other for other in ended(others) if abs(_when(other) - when) <= same]
     alive = _lived(others, when)
-    faster = [end for end in _ended(others) if _when(end) > when + same]
+    faster = [end for end in ended(others) if _when(end) > when + same]
     if others and len(cut) < len(others) and (alive or faster):
-        fit = None if _at_once(others) else _rates(ends, others, when)
+        fit = None if _at_once(others) else _rates(others, when)
         # an idle timeout ends none that goes on: where most ended at once and the rest later, chance held these up
         kind: Kind = "min-rate" if fit else "idle" if alive or len(cut) * 2 <= len(others) else "absolute"
         return replace(measured(kind, ends), min_rate=fit)
@@ -81,10 +83,10 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
 
 def of_dripped(stalled: Sequence[Seen], dripped: Sequence[Seen]) -> Deadline:
     """Return the deadline of an attack that goes on slowly; `stalled` ones are its twins that stop."""
-    ends = _ended(dripped)
+    ends = ended(dripped)
     if ends and all(end.status in TOO_LARGE for end in ends) and len(ends) == len(dripped):
         return replace(measured("absolute", ends), bytes=max(end.sent for end in ends))
-    if not _ended(stalled) or len(_ended(stalled)) < len(stalled):
+    if not ended(stalled) or len(ended(stalled)) < len(stalled):
         # nothing ends those that stall
         return measured("absolute", ends) if dripped and len(ends) == len(dripped) else none(dripped)
     deadline = of_stalled(stalled, dripped)
@@ -103,7 +105,7 @@ def narrowed(deadline: Deadline, closer: Collection[Seen]) -> Deadline:
     if deadline.min_rate is None or deadline.seconds is None:
         return deadline
     low, high = deadline.min_rate
-    low = max([low, *map(_pace, _ended(closer))])
+    low = max([low, *map(_pace, ended(closer))])
     high = min([high, *map(_pace, _lived(closer, deadline.seconds))])
     return replace(deadline, min_rate=(low, high)) if low < high else deadline
 
@@ -124,7 +126,7 @@ def measured(kind: Kind, ends: Sequence[Seen]) -> Deadline:
                     connections=len(ends), watched=max(seconds))  # fmt: skip
 
 
-def _ended(seen: Collection[Seen]) -> list[Seen]:
+def ended(seen: Collection[Seen]) -> list[Seen]:
     """Return those that the server has ended while they followed their script."""
     return [one for one in seen if one.seconds is not None and (one.full is None or one.seconds <= one.full)]
 
@@ -135,14 +137,14 @@ def _lived(seen: Collection[Seen], when: float) -> list[Seen]:
     One whose watch ended soon after the deadline has, to be on the safe side. One that stopped dripping soon after it
     has not: the server may have been about to end it.
     """
-    ended = _ended(seen)
-    still = [one for one in seen if one not in ended]
+    ends = ended(seen)
+    still = [one for one in seen if one not in ends]
     return [one for one in still if (one.watched > when if one.full is None else one.full > when * OUTLIVED)]
 
 
 def _at_once(others: Sequence[Seen]) -> bool:
     """Tell if all that went on were ended at the same time, but for those that had stopped before."""
-    ends = _ended(others)
+    ends = ended(others)
     seconds = _seconds(ends)
     together = bool(ends) and max(seconds) - min(seconds) <= max(SAME, SAME_PART * median(seconds))
     return together and len({end.rate for end in ends}) > 1 and not _lived(others, max(seconds))
@@ -157,12 +159,12 @@ def _seconds(ends: Sequence[Seen]) -> list[float]:
     return [_when(end) for end in ends]
 
 
-def _rates(stalled: Sequence[Seen], others: Sequence[Seen], when: float) -> tuple[float, float] | None:
+def _rates(others: Sequence[Seen], when: float) -> tuple[float, float] | None:
     """Return the bounds of a minimum rate; None if what was seen is an idle timeout.
 
     Every one that goes on at the same interval survives an idle timeout, or none does.
     """
-    ends, lived = _ended(others), _lived(others, when)
+    ends, lived = ended(others), _lived(others, when)
     if not ends or len({one.rate for one in others}) < 2:
         return None
     if (calculated := _calculated(ends, when)) is not None:

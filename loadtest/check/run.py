@@ -7,7 +7,7 @@ Answer     First every attack of a few connections at the same time, for `limit`
            other with a crowd, for a second or two each. The attackers are a process of their own; honest requests are
            made by this one, in an open loop, each on a connection of its own.
 Cost       `limit` seconds, as many again if a minimum rate must be looked at more closely, and one to three for each
-           attack.
+           attack; more for one after which the server recovers slowly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
-from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, unsure
+from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
 from .script import Script, Seen
@@ -59,8 +59,8 @@ class Plan:
 def check(plan: Plan, progress: OnProgress) -> Report:
     """Check the target. Ctrl-C and a lack of ports end it early: the report says so, and has what was measured.
 
-    UnusableTargetError if the target does not answer an honest request, ForbiddenTargetError if there are too few
-    descriptors for the plan.
+    UnusableTargetError if the target does not answer honest requests, or too few of them in time;
+    ForbiddenTargetError if there are too few descriptors for the plan; RuntimeError if the measuring process ends.
     """
     with Check(plan, progress) as whole:
         try:
@@ -85,7 +85,7 @@ def collect(checks: Iterable[Check]) -> None:
 
 
 def _gone(target: Target, paralysed: str) -> str:
-    """Ask once more: an attack may have ended the server, which would look like a deadline."""
+    """Return why the server serves no more; "" if it does: the end of a server would look like a deadline."""
     if paralysed:
         return f"no honest request was answered for {RECOVERY:g} s after {paralysed}, and no crowd attacked again"
     try:
@@ -104,10 +104,10 @@ def _shown(first: Answers, server: str) -> str:
 
 
 class Check(ExitStack):
-    """A check while it runs; a context manager. The calls, in this order: `prepare`, `collect`, `attack`, `report`.
+    """A check while it runs; a context manager. In this order: `prepare`, the function `collect`, `attack`, `report`.
 
-    It asks once when it begins: UnusableTargetError if the target does not answer, ForbiddenTargetError if there are
-    too few descriptors. `interrupt` may come at any time.
+    To make one asks the target what it is, with a few connections: UnusableTargetError if it does not answer,
+    ForbiddenTargetError if there are too few descriptors. `interrupt` may come at any time.
     """
 
     def __init__(self, plan: Plan, progress: OnProgress) -> None:
@@ -256,7 +256,6 @@ class Check(ExitStack):
     def _outcomes(self, server: str) -> Iterable[Outcome]:
         """Judge each attack that was asked for."""
         found = deadlines(self._seen)
-        troubles = {seen.attack: seen.trouble for seen in self._seen if seen.trouble}
         for attack in (attack for attack in ATTACKS if attack.name in self._plan.names):
             if why := self._why_not(attack):
                 yield Outcome(attack, Deadline(), "not applicable", why)
@@ -264,8 +263,8 @@ class Check(ExitStack):
             honest, crowd = self._felt.get(attack.name, (None, 0))
             deadline = found.get(attack.name, Deadline())
             outcome = Outcome(attack, deadline, *verdict(attack, deadline, honest, self._calm, self._plan.limit))
-            if attack.enough is not None and not deadline.connections and attack.name in troubles:
-                outcome = replace(outcome, verdict="fail", why=f"not measured: {troubles[attack.name]}")
+            if attack.enough is not None and not deadline.connections and (why := trouble(self._seen, attack.name)):
+                outcome = replace(outcome, verdict="fail", why=f"not measured: {why}")
             else:
                 outcome = replace(outcome, advice=self._advice(server, outcome))
             yield replace(outcome, honest=honest, crowd=crowd)

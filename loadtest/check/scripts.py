@@ -79,7 +79,12 @@ class Facts:
 
 
 # the attacks whose connections are also compared with those of another
-NEEDS = {"silent": {"slow-header"}, "endless-header": {"slow-header"}, "stalled-body": {"slow-body"}}
+NEEDS = {
+    "silent": {"slow-header"},
+    "endless-header": {"slow-header"},
+    "pipelined": {"slow-header"},
+    "stalled-body": {"slow-body"},
+}
 
 
 def scripts(facts: Facts, names: frozenset[str]) -> list[Script]:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.check.attacks import NAMES, deadlines, unsure
+from loadtest.check.attacks import NAMES, deadlines, trouble, unsure
 from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
 from loadtest.check.script import Close, Seen
@@ -233,6 +233,29 @@ def test_an_end_that_pokes_have_put_off_is_found_by_those_that_send_one_byte() -
     assert (found.kind, found.seconds) == ("idle", 25.0)
     open_still = deadlines(unread(None, 1000.0))["slow-read"]
     assert (open_still.kind, open_still.watched) == ("none", LIMIT)
+
+
+def test_a_byte_that_was_still_to_come_at_an_interruption_tells_nothing() -> None:
+    seen = [one if one.seconds is not None and one.seconds < 14 else replace(one, seconds=None, watched=14.0)
+            for one in unread(11.0, 11.0)]  # fmt: skip
+    found = deadlines(seen)["slow-read"]
+    assert (found.kind, found.seconds) == ("absolute", 11.0)
+
+
+@pytest.mark.parametrize(("full", "refused"), [(None, 70_000), (3.0, 70_000), (1.0, None)])
+def test_a_flood_that_was_ended_after_all_was_sent_shows_no_limit_of_size(
+    full: float | None, refused: int | None
+) -> None:
+    heads = [end(10.0, rate, attack="slow-header", role=role) for role, rate in (("stalled", 0.0), ("dripped", 10.0))]
+    endless = end(10.0, 90.0, attack="endless-header", role="dripped")
+    flood = replace(end(2.0, attack="endless-header", role="flood"), full=full, sent=70_000)
+    assert deadlines([*heads, endless, flood])["endless-header"].bytes == refused
+
+
+def test_what_was_not_followed_is_said_of_the_attacks_that_are_judged_by_it() -> None:
+    seen = [*stalled(5.0), replace(end(None, attack="slow-body"), trouble="connection refused")]
+    told = {name: trouble(seen, name) for name in ("slow-body", "stalled-body", "slow-header")}
+    assert told == {"slow-body": "connection refused", "stalled-body": "connection refused", "slow-header": ""}
 
 
 @pytest.mark.parametrize(
