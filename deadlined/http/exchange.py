@@ -217,14 +217,14 @@ class Exchange(ReceivingExchange):
             self.set_handler_deadline(INF)
         host.upgrade(protocol, head)
 
-    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+    def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
         if self._write_by is not None:
             return self._write_by, RULES["write"]
         timeouts = self._host.timeouts
         # `write` bounds a response, not what follows a 101
         due, rule = write_deadline(since, INF if self.upgraded else self.head_done, length, timeouts)
-        return min(due, stall_deadline(now, timeouts)), rule
+        return min(due, stall_deadline(progress, timeouts)), rule
 
     def output_sent(self) -> None:
         """Tell the task that nothing of the response is pending any more, if it is complete."""

@@ -6,8 +6,10 @@ Hazard     A piece that overtakes another, or is sent in the middle of it, corru
            noticing. A piece that waits for its peer must not hold a task, nor outlive its deadline.
 Answer     A piece is appended, and all pieces are offered to the kernel at once when the owner flushes. If the kernel
            does not take all, the output is blocked: the poller calls it when there is room, and the rest is sent there.
-           The deadline of a piece runs while the output is blocked by it.
-Cost       A piece that need not wait is sent at the end of the turn of the event loop, not at once.
+           The deadline of a piece runs while the output is blocked by it. The kernel is asked now and then what it has
+           not sent yet: whether the peer takes anything shows there long before there is room.
+Cost       A piece that need not wait is sent at the end of the turn of the event loop, not at once. A blocked output
+           wakes every few seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError
 from ..poll import Clock
 from ..runtime import Event, ReadyCallback
-from .policy import Rule
+from .policy import Rule, look_deadline
 from .reporting import report
 from .state import Reason
 from .timeouts import INF, Timeouts
@@ -31,6 +33,9 @@ LIMIT: Final = 64 * 1024
 
 # a handler that sends piece after piece looks at the clock once for so many parts
 FEW_PARTS: Final = 16
+
+# less than any peer has taken
+_UNKNOWN: Final = -(1 << 60)
 
 # stands between two parts of one piece, which have one deadline. No part is empty
 _JOINT: Final = b""
@@ -46,13 +51,13 @@ class OutputOwner(ReadyCallback):
     timeouts: Timeouts
     transport: Transport
 
-    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+    def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece of `length` bytes that has been waiting since
-        `since`, and by which rule. Called when the piece must wait, and after each progress."""
+        `since`, and by which rule. `progress`: when the peer was last seen to take bytes, or the wait began."""
         raise NotImplementedError
 
     def output_blocked(self, deadline: float) -> None:
-        """Note that the peer must accept more by `deadline`."""
+        """Note that the peer must accept more by `deadline`. Called again while it waits."""
         raise NotImplementedError
 
     def output_sent(self) -> None:
@@ -71,7 +76,7 @@ class OutputOwner(ReadyCallback):
 class Output(ReadyCallback):
     """The pending pieces of one connection. `size` is their length in bytes."""
 
-    __slots__ = ("_maybe_owner", "_pieces", "_room", "_since", "_taken", "blocked", "size")
+    __slots__ = ("_maybe_owner", "_pieces", "_progress", "_room", "_seen", "_since", "_taken", "blocked", "size")
 
     def __init__(self, owner: OutputOwner) -> None:
         self._maybe_owner: OutputOwner | None = owner
@@ -83,6 +88,11 @@ class Output(ReadyCallback):
         self.blocked: bool = False
         # when the first piece began to wait; inf if it has not waited
         self._since: float = INF
+        # when the peer was last seen to take bytes, or the wait began; inf until the output waits, and once the kernel
+        # has taken more
+        self._progress: float = INF
+        # bytes that the peer had taken at the last look of this wait
+        self._seen: int = _UNKNOWN
         # set when at most LIMIT bytes are pending, or when they are lost; made when needed
         self._room: Event | None = None
 
@@ -136,6 +146,7 @@ class Output(ReadyCallback):
         """Forget what is pending, and wake the tasks that wait. Idempotent."""
         self._pieces.clear()
         self.size = self._taken = 0
+        self._since = self._progress = INF
         if self.blocked:
             self.blocked = False
             self._owner.transport.conn.cancel_writable_call()
@@ -170,12 +181,9 @@ class Output(ReadyCallback):
         try:
             if not conn.resume_writable(self):
                 return
-        except DeadlineExceeded as late:
+        except DeadlineExceeded:
             # room that came in time may have waited for this turn of the loop
             conn.set_write_deadline(INF)
-            if not self._offer():
-                self._expire(late.deadline)
-                return
         self.blocked = False
         if self._send() and self._maybe_owner is not None:
             conn.set_write_deadline(INF)
@@ -183,33 +191,49 @@ class Output(ReadyCallback):
 
     def _send(self) -> bool:
         """Offer pieces until none is left, or park until there is room. Return True if the kernel has taken all."""
-        conn = self._owner.transport.conn
         while self._pieces:
             if self._offer():
                 continue
-            deadline = self._deadline()
-            conn.set_write_deadline(deadline)
-            try:
-                self.blocked = conn.call_when_writable(self)
-            except DeadlineExceeded:
-                self._expire(deadline)
-                return False
-            if self.blocked:
-                self._owner.output_blocked(deadline)
+            if self._progress == INF:
+                self._begin_wait()
+            else:
+                self._look()
+            if self._park():
                 return False
         return True
 
-    def _deadline(self) -> float:
-        now = self._owner.clock.now()
-        if self._since == INF:
-            self._since = now
-        return self._owner.output_deadline(self._first_size(), self._since, now)[0]
+    def _begin_wait(self) -> None:
+        self._progress = self._owner.clock.now()
+        self._seen = _UNKNOWN
+        self._since = min(self._since, self._progress)
 
-    def _expire(self, deadline: float) -> None:
-        now = self._owner.clock.now()
-        rule = self._owner.output_deadline(self._first_size(), self._since, now)[1]
-        self._owner.output_expired(rule, now - deadline)
-        self.discard()
+    def _look(self) -> None:
+        """Note if the peer has taken any byte since the last look."""
+        taken = self._owner.transport.taken
+        if taken > self._seen:
+            self._progress = self._owner.clock.now()
+        self._seen = taken
+
+    def _park(self) -> bool:
+        """Let the poller call `on_ready` when there is room, or for the next look; if the deadline has passed, end the
+        connection. Return False if there may be room now."""
+        owner = self._owner
+        now = owner.clock.now()
+        deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
+        if deadline <= now:
+            owner.output_expired(rule, now - deadline)
+            self.discard()
+            return True
+        conn = owner.transport.conn
+        conn.set_write_deadline(look_deadline(now, deadline))
+        try:
+            self.blocked = conn.call_when_writable(self)
+        except DeadlineExceeded:
+            # the process did not run for so long: look again
+            return False
+        if self.blocked:
+            owner.output_blocked(deadline)
+        return self.blocked
 
     def _offer(self) -> bool:
         """Offer the first piece with all its parts, or the first pieces, as many as fit into LIMIT, at least one.
@@ -255,6 +279,7 @@ class Output(ReadyCallback):
 
     def _drop(self, taken: int) -> None:
         """Forget the next `taken` bytes, which the kernel has."""
+        self._progress = INF
         self.size -= taken
         taken += self._taken
         whole = 0

@@ -80,12 +80,12 @@ class PeerConnection(ConnectionBase):
 
     # implements OutputOwner
 
-    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
+    def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         exchange = self._exchange
         if exchange is not None:
-            return exchange.output_deadline(length, since, now)
+            return exchange.output_deadline(length, since, progress)
         due, rule = policy.write_deadline(since, since, length, self.timeouts)
-        return min(due, policy.stall_deadline(now, self.timeouts)), rule
+        return min(due, policy.stall_deadline(progress, self.timeouts)), rule
 
     def output_blocked(self, deadline: float) -> None:
         self.enter(Phase.WRITE, deadline)

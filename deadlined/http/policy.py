@@ -10,7 +10,7 @@ from typing import Final
 
 from .errors import BadRequest, ResponseCut
 from .state import NONE, SENT, Phase, Reason
-from .timeouts import Limits, Timeouts
+from .timeouts import INF, Limits, Timeouts
 
 # seconds between the advertised idle timeout and the close, so that a request sent at the last moment is still served
 # (Node's keepAliveTimeoutBuffer)
@@ -36,9 +36,12 @@ REUSE_GRACE: Final = 1.5
 # gone; then it is cancelled. A client that only ends its own side, as `nc` does, gets the answer of a quick handler
 DISCONNECT_GRACE: Final = 1.0
 
-# seconds for which a peer may accept no byte of a send, even if the deadline of a long send is later. Twice Envoy's
-# stream_idle_timeout: the kernel buffers so much that a peer which reads 240 B/s shows progress only after minutes
-STALL: Final = 600.0
+# seconds for which a peer may take no byte, even if the deadline of a long send is later; nginx's send_timeout
+STALL: Final = 60.0
+
+# seconds between two looks at what the kernel has not sent yet of a send that waits: it makes room for more only after
+# a peer that reads slowly has taken much
+LOOK: Final = 5.0
 
 # seconds that a handler may take to return after its websocket has ended, unless it has closed that itself: it learns
 # of the end by its next receive or send, and may have much to clean up. Daphne's application_close_timeout
@@ -186,9 +189,13 @@ def write_deadline(now: float, head_done: float, length: int, timeouts: Timeouts
 
 
 def stall_deadline(progress: float, timeouts: Timeouts) -> float:
-    """Return when a peer that last accepted bytes of a send at `progress` must accept more. `inf` if `write_grace` is
-    off."""
+    """Return when a peer that last took bytes of a send at `progress` must take more. `inf` if `write_grace` is off."""
     return progress + max(STALL, timeouts.write_grace)
+
+
+def look_deadline(now: float, deadline: float) -> float:
+    """Return when to look at a send that waits, at the latest at its `deadline`. `inf` if there is none."""
+    return min(now + LOOK, deadline) if deadline < INF else INF
 
 
 def idle_deadline(done: float, timeouts: Timeouts) -> float:

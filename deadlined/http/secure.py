@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
+from ..net.sockets import unsent
 from .reporting import report
 from .timeouts import INF
 from .tls_facts import TlsFacts, facts_of
@@ -70,6 +71,10 @@ class Tls(Transport):
                 if not tls.shake_ready():
                     raise
         self.conn.set_deadline(INF)
+
+    @property
+    def taken(self) -> int:
+        return self._tls.handed_over - unsent(self.conn.socket)
 
     def offer(self, data: Buffer) -> int:
         tls = self._tls

@@ -29,7 +29,8 @@ class Timeouts:
     body_grace: float = 20.0
     body_min_rate: float = 500.0
     # the peer must accept a send of `length` bytes by start + max(grace, length/rate), where `start` is when it had to
-    # wait. Kestrel's MinResponseDataRate, with twice its grace
+    # wait; and some byte in any minute, or in `grace` if that is longer. Kestrel's MinResponseDataRate, with twice
+    # its grace, and nginx's send_timeout
     write_grace: float = 10.0
     write_min_rate: float = 240.0
     # from the end of the head until the response is sent; off, because streams are meant to last

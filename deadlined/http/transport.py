@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
+from ..net.sockets import unsent
 from ..runtime import checkpoint
 from .timeouts import INF
 from .tls_facts import TlsFacts
@@ -65,6 +66,11 @@ class Transport(ABC):
     def drained(self) -> bool:
         """True if `receive_ready` would return None, as far as is known."""
         return self.conn.drained
+
+    @property
+    def taken(self) -> int:
+        """How many bytes the peer's system has taken, since any moment: a number that grows."""
+        return self.sent - unsent(self.conn.socket)
 
     async def receive(self, deadline: float, max_bytes: int = RECEIVE_SIZE) -> bytes:
         """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the

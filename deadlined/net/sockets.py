@@ -6,6 +6,9 @@ import select
 import socket as stdlib
 import ssl
 import struct
+import sys
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, Final
 
 Buffer = bytes | bytearray | memoryview
@@ -20,6 +23,10 @@ _UNSENT: Final = 64 * 1024
 
 # linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
 LINGER_ZERO: Final = struct.pack("ii", 1, 0)
+
+
+# macOS's socket option for the bytes in the buffer for sending, which Python has no name for (sys/socket.h)
+_SO_NWRITE: Final = 0x1024
 
 
 def require_plain(socket: Any, whose: str) -> None:
@@ -50,6 +57,17 @@ def checked_size(max_bytes: int) -> int:
     if max_bytes < 1:
         raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
     return max_bytes
+
+
+def unsent(socket: stdlib.socket) -> int:
+    """Return how many bytes the kernel holds that it was given and that the peer's has not taken: over TCP those that
+    are not acknowledged. 0 where the system cannot tell."""
+    if sys.platform == "linux":
+        # SIOCOUTQ by another name (tcp(7), unix(7))
+        return int(struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0])
+    if sys.platform == "darwin":
+        return socket.getsockopt(stdlib.SOL_SOCKET, _SO_NWRITE)
+    return 0
 
 
 def is_writable(socket: stdlib.socket) -> bool:

@@ -224,8 +224,8 @@ class _Upward(OutputOwner):
         self._tunnel: Final = tunnel
         self._stall: Final = stall
 
-    def output_deadline(self, length: int, since: float, now: float) -> tuple[float, Rule]:
-        return now + self._stall, RULES["write_grace"]
+    def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
+        return progress + self._stall, RULES["write_grace"]
 
     def output_blocked(self, deadline: float) -> None:
         """Do nothing: the client is not read while much is pending."""

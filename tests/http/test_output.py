@@ -22,12 +22,14 @@ BIG = 4_000_000
 
 
 class Wire:
-    """A transport that takes as many bytes of each offer as it is told, and a connection that is never ready."""
+    """A transport that takes as many bytes of each offer as it is told, and a connection that is never ready. `looks`:
+    what the peer has taken at each look; until there are none, the connection is woken by its deadline."""
 
     def __init__(self, takes: list[int]) -> None:
         self.takes = takes
         self.arrived = b""
         self.offers: list[int] = []
+        self.looks: list[int] = []
         self.conn = cast(Any, self)
 
     def offer(self, data: bytes | memoryview) -> int:
@@ -39,6 +41,10 @@ class Wire:
     def offer_parts(self, parts: list[bytes | memoryview]) -> int:
         return self.offer(b"".join(parts))
 
+    @property
+    def taken(self) -> int:
+        return self.looks.pop(0)
+
     def set_write_deadline(self, when: float) -> None:
         """Ignore it."""
 
@@ -46,6 +52,8 @@ class Wire:
         return True
 
     def resume_writable(self, callback: Output) -> bool:
+        if self.looks:
+            raise DeadlineExceeded("write", 0.0)
         return True
 
     def cancel_writable_call(self) -> None:
@@ -62,9 +70,9 @@ class Owner(OutputOwner):
         self.time = 0.0
         self.asked: list[tuple[int, float]] = []
 
-    def output_deadline(self, length: int, since: float, now: float) -> Any:
+    def output_deadline(self, length: int, since: float, progress: float) -> Any:
         self.asked.append((length, since))
-        return 1.0, None
+        return min(since + 100.0, progress + 10.0), None
 
     def now(self) -> float:
         return self.time
@@ -176,13 +184,33 @@ def test_what_expires_after_some_progress_was_not_sent() -> None:
     output.flush()
     assert output.blocked
 
-    def too_late(callback: Output) -> bool:
-        raise DeadlineExceeded("write", 1.0)
-
-    wire.call_when_writable = too_late  # type: ignore[method-assign]
+    owner.time = 100.0
     output.on_ready()
     assert wire.arrived == b"hello,"
     assert (output.size, owner.expired, owner.sent) == (0, 1, 0)
+
+
+@interpreted_only
+@pytest.mark.parametrize(
+    ("looks", "expired"),
+    [
+        # what was under way when the wait began has arrived by the first look
+        ([2] * 50, 15.0),
+        ([2, 2, 3, 3, 3, 3], 25.0),
+        (list(range(50)), 100.0),
+    ],
+)
+def test_a_peer_has_time_while_the_kernel_sends_it_what_it_has(looks: list[int], expired: float) -> None:
+    wire = Wire([3, *[0] * 50])
+    owner = Owner(wire)
+    output = Output(owner)
+    output.append(b"hello, world")
+    output.flush()
+    wire.looks = looks
+    while output.blocked:
+        owner.time += 5.0
+        output.on_ready()
+    assert (owner.expired, owner.time, wire.arrived) == (1, expired, b"hel")
 
 
 @interpreted_only

@@ -12,6 +12,7 @@ from deadlined.http.policy import (
     IDLE_BUFFER,
     IDLE_GRACE,
     LINGER,
+    LOOK,
     NEW_GRACE,
     REUSE_GRACE,
     STALL,
@@ -21,6 +22,7 @@ from deadlined.http.policy import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
+    look_deadline,
     on_expiry,
     on_handler_failure,
     on_refusal,
@@ -343,7 +345,13 @@ def test_timeouts_and_limits_are_frozen_and_named() -> None:
         Timeouts(1.0)  # type: ignore[call-arg]
 
 
-def test_a_stall_has_ten_minutes_or_the_grace_if_that_is_longer() -> None:
+def test_a_stall_has_a_minute_or_the_grace_if_that_is_longer() -> None:
     assert stall_deadline(5.0, Timeouts()) == 5.0 + STALL
     assert stall_deadline(5.0, Timeouts(write_grace=3600)) == 3605.0
     assert stall_deadline(5.0, Timeouts(write_grace=INF)) == INF
+
+
+def test_a_send_that_waits_is_looked_at_until_its_deadline() -> None:
+    assert look_deadline(100.0, 160.0) == 100.0 + LOOK
+    assert look_deadline(100.0, 103.0) == 103.0
+    assert look_deadline(100.0, INF) == INF

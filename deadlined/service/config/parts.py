@@ -40,7 +40,8 @@ HELP = {
     "read": "Time for a request's head and body.",
     "body_grace": "Time for a body, extended by received bytes / --body-min-rate.",
     "body_min_rate": "Bytes per second that extend --body-grace.",
-    "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer.",
+    "write_grace": "Time for the client to take a send, or length / --write-min-rate if that is longer. A client that "
+    "takes no byte for a minute, or for this time if that is longer, is reset in any case.",
     "write_min_rate": "Bytes per second at which a client must take a long send.",
     "write": "Time for the whole response, from the end of the request's head.",
     "idle": "Time that a connection may wait for the next request, or be silent after an upgrade and with --tcp.",
