@@ -57,7 +57,11 @@ class OutputOwner(ReadyCallback):
         raise NotImplementedError
 
     def output_blocked(self, deadline: float) -> None:
-        """Note that the peer must accept more by `deadline`. Called again while it waits."""
+        """Note that the peer must accept more by `deadline`."""
+        raise NotImplementedError
+
+    def output_moved(self, deadline: float) -> None:
+        """Note that the deadline of this wait is another one now: the peer has taken bytes, or it was set."""
         raise NotImplementedError
 
     def output_sent(self) -> None:
@@ -194,11 +198,12 @@ class Output(ReadyCallback):
         while self._pieces:
             if self._offer():
                 continue
-            if self._progress == INF:
+            begins = self._progress == INF
+            if begins:
                 self._begin_wait()
             else:
                 self._look()
-            if self._park():
+            if self._park(begins):
                 return False
         return True
 
@@ -214,9 +219,9 @@ class Output(ReadyCallback):
             self._progress = self._owner.clock.now()
         self._seen = taken
 
-    def _park(self) -> bool:
+    def _park(self, begins: bool) -> bool:
         """Let the poller call `on_ready` when there is room, or for the next look; if the deadline has passed, end the
-        connection. Return False if there may be room now."""
+        connection. Return False if there may be room now. `begins`: this wait has just begun."""
         owner = self._owner
         now = owner.clock.now()
         deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
@@ -230,9 +235,13 @@ class Output(ReadyCallback):
             self.blocked = conn.call_when_writable(self)
         except DeadlineExceeded:
             # the process did not run for so long: look again
+            conn.set_write_deadline(INF)
             return False
         if self.blocked:
-            owner.output_blocked(deadline)
+            if begins:
+                owner.output_blocked(deadline)
+            else:
+                owner.output_moved(deadline)
         return self.blocked
 
     def _offer(self) -> bool:

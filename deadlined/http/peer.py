@@ -90,6 +90,11 @@ class PeerConnection(ConnectionBase):
     def output_blocked(self, deadline: float) -> None:
         self.enter(Phase.WRITE, deadline)
 
+    def output_moved(self, deadline: float) -> None:
+        # a task that receives meanwhile has entered another phase
+        if self.phase is Phase.WRITE:
+            self.deadline = deadline
+
     def output_sent(self) -> None:
         if self.state == UPGRADED and self._upgraded is not None:
             self.enter(self._upgraded.phase, self._upgraded.deadline)

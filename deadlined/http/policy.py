@@ -10,7 +10,7 @@ from typing import Final
 
 from .errors import BadRequest, ResponseCut
 from .state import NONE, SENT, Phase, Reason
-from .timeouts import INF, Limits, Timeouts
+from .timeouts import Limits, Timeouts
 
 # seconds between the advertised idle timeout and the close, so that a request sent at the last moment is still served
 # (Node's keepAliveTimeoutBuffer)
@@ -194,8 +194,8 @@ def stall_deadline(progress: float, timeouts: Timeouts) -> float:
 
 
 def look_deadline(now: float, deadline: float) -> float:
-    """Return when to look at a send that waits, at the latest at its `deadline`. `inf` if there is none."""
-    return min(now + LOOK, deadline) if deadline < INF else INF
+    """Return when to look at a send that waits: at its `deadline` at the latest, which may have been moved by then."""
+    return min(now + LOOK, deadline)
 
 
 def idle_deadline(done: float, timeouts: Timeouts) -> float:

@@ -51,8 +51,8 @@ class Tunnel(Upgraded):
         # the client has ended its side, and when the upstream must have ended its own
         self._client_ended = False
         self._end_by = INF
-        # what waited for both ends when the tunnel was about to end as idle
-        self._waiting = 0
+        # what both ends had taken when the tunnel was about to end as idle
+        self._taken = -1
         self._timer = Timer(_expire, self)
 
     @property
@@ -202,9 +202,9 @@ class Tunnel(Upgraded):
             self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))
 
     def _is_moving(self) -> bool:
-        """Return True if an end takes slowly what waits for it: it did not all wait when this was last asked."""
-        before, self._waiting = self._waiting, self._host.output.size + self._upward.output.size
-        return self._waiting > 0 and self._waiting != before
+        """Return True if an end takes slowly what waits for it: it has taken some since this was last asked."""
+        before, self._taken = self._taken, self._host.transport.taken + self._upward.transport.taken
+        return self._taken != before and self._host.output.size + self._upward.output.size > 0
 
     def _arm(self) -> None:
         self._host.loop.set_timer(self._timer, self.deadline)
@@ -229,6 +229,9 @@ class _Upward(OutputOwner):
 
     def output_blocked(self, deadline: float) -> None:
         """Do nothing: the client is not read while much is pending."""
+
+    def output_moved(self, deadline: float) -> None:
+        """Do nothing: nobody is shown it."""
 
     def output_sent(self) -> None:
         self._tunnel.upstream_took_all()

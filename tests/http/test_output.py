@@ -16,6 +16,7 @@ from deadlined.http.output import LIMIT, Output, OutputOwner
 from tests.support.builds import interpreted_only
 from tests.support.examples import examples
 from tests.support.http import GET, answer, only, serving
+from tests.support.net import INF
 
 HOUR = 3600.0
 BIG = 4_000_000
@@ -78,6 +79,9 @@ class Owner(OutputOwner):
         return self.time
 
     def output_blocked(self, deadline: float) -> None:
+        """Ignore it."""
+
+    def output_moved(self, deadline: float) -> None:
         """Ignore it."""
 
     def output_sent(self) -> None:
@@ -211,6 +215,29 @@ def test_a_peer_has_time_while_the_kernel_sends_it_what_it_has(looks: list[int],
         owner.time += 5.0
         output.on_ready()
     assert (owner.expired, owner.time, wire.arrived) == (1, expired, b"hel")
+
+
+@interpreted_only
+def test_a_look_that_comes_too_late_to_wait_for_is_taken_at_once() -> None:
+    """The process did not run between the clock's reading and the wait."""
+    wire = Wire([3, 0, 0])
+    deadlines: list[float] = []
+    late = [DeadlineExceeded("write", 5.0)]
+
+    def too_late(callback: Output) -> bool:
+        if late:
+            raise late.pop()
+        return True
+
+    wire.set_write_deadline = deadlines.append  # type: ignore[method-assign]
+    wire.call_when_writable = too_late  # type: ignore[method-assign]
+    wire.looks = [3]
+    output = Output(owner := Owner(wire))
+    output.append(b"hello")
+    output.flush()
+    assert (output.blocked, wire.offers, owner.expired) == (True, [5, 2, 2], 0)
+    # the offer in between would have failed by a deadline that has passed
+    assert deadlines == [5.0, INF, 5.0]
 
 
 @interpreted_only

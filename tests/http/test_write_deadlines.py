@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from deadlined.http import Exchange, Phase, Reason, Timeouts
 from deadlined.http.policy import LOOK, STALL
 from tests.support.handlers import HUGE, KIB, after, huge
-from tests.support.http import GET, Client, Seen, endless, only, serving
+from tests.support.http import GET, Client, Seen, endless, only, post, serving
 from tests.support.net import INF
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -89,6 +89,32 @@ async def test_a_peer_that_reads_too_little_to_make_room_is_not_stalled(autojump
         # a part of what it had read made room, and began a new wait
         assert read + STALL <= trio.current_time() <= read + STALL + 2 * LOOK
         assert seen.ended[0][0] == "cancelled"
+
+
+async def test_a_deadline_for_receiving_counts_while_a_send_waits(autojump_clock: MockClock) -> None:
+    async def both(exchange: Exchange) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(huge, exchange)
+            await trio.sleep(1)
+            nursery.start_soon(exchange.receive)
+            await trio.sleep(20)
+            exchange.set_read_deadline(trio.current_time() + 1)
+
+    async with serving(both, only(write_grace=1000)) as site:
+        client = await site.connect()
+        await client.send(post(100))
+        assert await site.reason() is Reason.READ_TIMEOUT
+
+
+@pytest.mark.parametrize("timeouts", [only(), only(write_grace=INF)], ids=["off", "without a grace"])
+async def test_a_deadline_that_comes_during_a_send_counts(timeouts: Timeouts, autojump_clock: MockClock) -> None:
+    async with serving(huge, timeouts) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(1000)
+        site.server.configure(timeouts=only(write=1200))
+        record = await site.ended()
+        assert (record.reason, trio.current_time()) == (Reason.WRITE_TIMEOUT, 1200.0)
 
 
 async def test_each_send_has_a_grace_of_its_own(mock_clock: MockClock) -> None:
