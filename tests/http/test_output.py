@@ -229,7 +229,7 @@ def test_a_look_that_comes_too_late_to_wait_for_is_taken_at_once() -> None:
             raise late.pop()
         return True
 
-    wire.set_write_deadline = deadlines.append  # type: ignore[method-assign]
+    wire.set_write_deadline = deadlines.append  # type: ignore[method-assign, assignment]
     wire.call_when_writable = too_late  # type: ignore[method-assign]
     wire.looks = [3]
     output = Output(owner := Owner(wire))
