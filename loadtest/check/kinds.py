@@ -38,12 +38,11 @@ class Deadline:
     """How a server ends the connections of an attack.
 
     `seconds`: until the end, the median of those that the client has timed well (of all, if it was too busy for that);
-    None for none. `spread`: the latest of
-    them minus the earliest; `clock_error`: the largest error of the client's clock. `min_rate`: the bytes per second
-    that keep a connection open: a lower and an upper bound, equal if they were calculated. `idle_seconds`: with
-    absolute, what a connection gets that stalls, if that is less. `bytes`: what was sent when the server refused the
-    size, for a head a bit more than its limit; None if it never did. `connections` were measured, for `watched`
-    seconds.
+    None for none. `spread`: the latest of them minus the earliest; `clock_error`: the largest error of the client's
+    clock. `min_rate`: the bytes per second that keep a connection open: a lower and an upper bound, equal if they were
+    calculated. `idle_seconds`: with absolute, what a connection gets that stalls, if that is less. `bytes`: what was
+    sent when the server refused the size, for a head a bit more than its limit; None if it never did. `connections`
+    were measured, for `watched` seconds.
     """
 
     kind: Kind = "none"

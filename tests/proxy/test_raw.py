@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ import trio
 from deadlined import Conn, TlsConn
 from deadlined.http import Phase, Reason
 from deadlined.http.output import LIMIT
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, on_each_loop, on_loops
 from tests.support.http import Client
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates
 from tests.support.proxy import Guarded, Peer, guarding
@@ -305,6 +306,25 @@ async def test_one_that_is_read_slowly_is_not_idle(loop: Loop) -> None:
                 await loop.sleep(50)
         assert left == 0
         assert await client.end() == "eof"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a kernel acknowledges when is its own choice")
+@on_loops("trio", "asyncio")  # in real time a kernel acknowledges more slowly than this test runs
+async def test_one_that_is_read_too_slowly_to_make_room_is_not_idle(loop: Loop) -> None:
+    """What waits for the client stays equal, while its kernel takes what the proxy's has."""
+    async with guarding(loop, raw=True, server={"idle": 75}) as guarded, loop.tasks() as tasks:
+        client = await guarded.site.connect(receive_buffer=4096)
+        peer = await guarded.upstream.accept()
+        sending = tasks.start(peer.send, bytes(4_000_000))
+        for _ in range(8):
+            await loop.sleep(50)
+            left = 4096
+            while left > 0:
+                left -= len(await client.conn.receive_some(left))
+        assert guarded.site.connections == []
+        client.conn.abort()
+        assert await guarded.site.reason() is Reason.CLIENT_RESET
+        await sending.fails_with(trio.BrokenResourceError)
 
 
 @on_each_loop
