@@ -15,8 +15,9 @@ import functools
 import inspect
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import pytest
 import trio
@@ -38,6 +39,8 @@ uvloop.new_event_loop().close()
 # seconds of real time for which the kernel may take its time to deliver what was sent, before virtual time jumps
 _KERNEL = 0.002
 
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 Operation = Callable[..., Awaitable[Any]]
 Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -46,10 +49,14 @@ class _JumpingSelector(selectors.EpollSelector):
     """A selector that advances the time of its owner instead of waiting."""
 
     now = float(2**20)  # seconds; so large that adding and subtracting the tests' seconds is exact
+    in_threads = 0  # calls whose results are awaited
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
+        if self.in_threads:
+            # a thread may take its time, and its result wakes the loop
+            return super().select(SURELY)
         found = super().select(_KERNEL)
         if not found:
             self.now += timeout
@@ -57,7 +64,8 @@ class _JumpingSelector(selectors.EpollSelector):
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """A loop of asyncio whose clock stands still while anything is ready, and jumps to the next alarm otherwise."""
+    """A loop of asyncio whose clock stands still while anything is ready or in a thread, and jumps to the next alarm
+    otherwise."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -65,6 +73,18 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Args], Result], *args: *Args
+    ) -> asyncio.Future[Result]:
+        """Call it in a thread. Time stands still until its result is there."""
+        future = super().run_in_executor(executor, func, *args)
+        self._jumping.in_threads += 1
+        future.add_done_callback(self._note_result)
+        return future
+
+    def _note_result(self, _: object) -> None:
+        self._jumping.in_threads -= 1
 
     async def shutdown_default_executor(self, *_: object) -> None:
         """Wait for the threads without a time limit, to which the clock would jump; Python 3.12 gives one."""
