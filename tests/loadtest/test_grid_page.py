@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,11 @@ def test_results_of_several_commits_are_named() -> None:
 
 def test_the_page_is_current() -> None:
     assert (DOCS / "grid.md").read_text(encoding="utf-8") == write(list(results(DOCS / "grid")), remarks(DOCS / "grid"))
+
+
+def test_the_readmes_grades_are_those_of_the_grid() -> None:
+    lines = (DOCS.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("| **deadlined** |"))
+    servers, grades = (re.findall(r"\w+", line) for line in (lines[first], lines[first + 2]))
+    reports = [json.loads((DOCS / "grid" / f"{server}-defaults.json").read_bytes())["report"] for server in servers]
+    assert grades == [report["grade"] for report in reports]
