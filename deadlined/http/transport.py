@@ -76,14 +76,15 @@ class Transport(ABC):
         """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the
         call, even if bytes are there."""
         self.conn.set_read_deadline(deadline)
+        if not self._budget:
+            # before the read: one that is cancelled here has taken no bytes
+            await self._let_others_run()
         data = self._try_receive(max_bytes)
         if data is None:
             data = await self._wait_and_receive(max_bytes)
             self._budget = _BUDGET
         else:
             self._budget -= 1
-            if self._budget <= 0:
-                await self._let_others_run()
         self.received += len(data)
         return data
 
