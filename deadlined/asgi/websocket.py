@@ -68,9 +68,11 @@ async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
     try:
         await app(scope, channel.receive, channel)
     except Exception as error:
-        if channel.ended and _is_disconnect(error):
-            raise Disconnected("the application has not caught its framework's disconnect") from error
-        raise
+        if not _is_disconnect(error):
+            raise
+        if not channel.ended:
+            raise RuntimeError("the application failed with a disconnect that is not its own client's") from error
+        raise Disconnected("the application has not caught its framework's disconnect") from error
 
 
 class WebSocketChannel(Sender):
@@ -95,8 +97,8 @@ class WebSocketChannel(Sender):
 
     @property
     def ended(self) -> bool:
-        """True if the websocket has ended, or was not accepted."""
-        return self._websocket is None or self._websocket.closed is not None
+        """True if the websocket has ended, or cannot be accepted any more."""
+        return self._exchange.ended if self._websocket is None else self._websocket.closed is not None
 
     async def receive(self) -> Message:
         """Return the next message. After the end it is `websocket.disconnect`, any number of times."""

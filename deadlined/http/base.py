@@ -191,12 +191,14 @@ class ConnectionBase(ExchangeHost):
     def move(self, phase: Phase, when: float) -> None:
         if self._upgraded is not None and phase is Phase.BODY:
             self._upgraded.read_deadline_moved(when)
-        elif self.phase is phase:
+            return
+        if phase is Phase.BODY:
+            self.conn.set_read_deadline(when)
+        elif phase is Phase.WRITE and self.output.blocked:
+            self.conn.set_write_deadline(when)
+        # of two waits at once, the phase is that of the one which began later
+        if self.phase is phase:
             self.deadline = when
-            if phase is Phase.BODY:
-                self.conn.set_read_deadline(when)
-            elif phase is Phase.WRITE:
-                self.conn.set_write_deadline(when)
 
     def expired(self, rule: Rule, lateness: float) -> None:
         exchange = self._exchange

@@ -193,7 +193,8 @@ class Exchange(ReceivingExchange):
             raise Disconnected("the peer is gone")
         if self._body != DONE:
             raise ResponseError("the request has a body, which must be received before the connection is upgraded")
-        await self._switch(protocol, self.writer.switch(headers, self._host.dates.current()))
+        await self._end_watch()
+        self._switch(protocol, self.writer.switch(headers, self._host.dates.current()))
 
     async def hand_over(self, protocol: Upgraded) -> None:
         """Do what `upgrade` does on a raw connection, where no request is answered: send nothing.
@@ -202,20 +203,25 @@ class Exchange(ReceivingExchange):
         """
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
+        await self._end_watch()
         self.writer.hand_over()
-        await self._switch(protocol, b"")
+        self._switch(protocol, b"")
 
-    async def _switch(self, protocol: Upgraded, head: bytes) -> None:
-        host = self._host
+    async def _end_watch(self) -> None:
+        """End `wait_disconnected`: from now on only the protocol reads. Nothing has changed if this is cancelled."""
         while self._watching:
-            # ends `wait_disconnected`: from now on only the protocol reads
-            host.transport.conn.set_read_deadline(-INF)
+            self._host.transport.conn.set_read_deadline(-INF)
             await checkpoint()
         if self._link == DEAD:
             raise Disconnected("the peer is gone")
+
+    def _switch(self, protocol: Upgraded, head: bytes) -> None:
+        if self._answered is not None:
+            # ends the rest of `wait_disconnected`, which waits without reading
+            self._answered.set()
         if self._handler_deadline < INF:
             self.set_handler_deadline(INF)
-        host.upgrade(protocol, head)
+        self._host.upgrade(protocol, head)
 
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
@@ -229,7 +235,7 @@ class Exchange(ReceivingExchange):
     def output_sent(self) -> None:
         """Tell the task that nothing of the response is pending any more, if it is complete."""
         if self._response == SENT and self.task is not None:
-            self.task.response_sent()
+            self.task.not_needed()
 
     def _leaves_much_unread(self) -> bool:
         """Return True if `discard_body` would give up, as far as is known now."""
@@ -262,4 +268,4 @@ class Exchange(ReceivingExchange):
                 # the peer has ended its side and was answered in time: what comes after the response is not cut
                 self._handler_deadline = self._own_deadline
                 self.task.arm(self._handler_deadline)
-            self.task.response_sent()
+            self.task.not_needed()

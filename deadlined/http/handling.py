@@ -16,7 +16,7 @@ async def run_handler(
     task: ConnectionTask, handler: Handler, exchange: Exchange, failed: Callable[[Exchange, BaseException], None]
 ) -> None:
     """Run `handler(exchange)` in `task`. Call `failed` with an Exception that it raises, or if it returns before its
-    response is complete; not if it was told that the peer is gone. Other BaseExceptions pass.
+    response is complete; not if it was told that the peer is gone, and raises that. Other BaseExceptions pass.
 
     Then close the async generators that it has abandoned.
     """
@@ -26,7 +26,8 @@ async def run_handler(
         if not (exchange.writer.complete or exchange.link == DEAD):
             raise UnfinishedResponseError("the application returned before its response was complete")
     except Exception as error:
-        if not is_disconnect(error):
+        # it may be the disconnect of another client, to which the handler has sent something
+        if not (exchange.ended and is_disconnect(error)):
             failed(exchange, error)
     except BaseException as error:
         # cancelled: the frames of the traceback would keep abandoned generators from being closed here

@@ -100,7 +100,10 @@ class PeerConnection(ConnectionBase):
             self.enter(self._upgraded.phase, self._upgraded.deadline)
             self._upgraded.output_sent()
         elif self._exchange is not None:
-            self.enter(Phase.HANDLER, self._exchange.deadline)
+            if self._exchange.receives:
+                self.enter(Phase.BODY, self.conn.read_deadline)
+            else:
+                self.enter(Phase.HANDLER, self._exchange.deadline)
             self.watch_peer()
             self._exchange.output_sent()
         self._go_on()
@@ -128,7 +131,7 @@ class PeerConnection(ConnectionBase):
         self._end(reason)
         if exchange is not None:
             exchange.kill()
-            exchange.end_soon()
+            exchange.tell()
         self._go_on()
 
     def flush(self) -> None:

@@ -50,6 +50,7 @@ class ReceivingExchange:
     __slots__ = (
         "_answered",
         "_body",
+        "_cut",
         "_discarded",
         "_handler_deadline",
         "_host",
@@ -104,6 +105,8 @@ class ReceivingExchange:
         self._waits_end = False
         # the connection has read and discarded some of the body
         self._discarded = False
+        # a receive has raised Disconnected
+        self._cut = False
         # set when the response is complete or the exchange is dead; made when needed
         self._answered: Event | None = None
         # the deadlines that the application has set
@@ -145,6 +148,12 @@ class ReceivingExchange:
         return self._link
 
     @property
+    def ended(self) -> bool:
+        """True once the exchange has ended for its handler: it has given the whole response, was told that the peer is
+        gone, or would be by its next receive or send."""
+        return self._cut or self._link != LIVE or self.writer.complete
+
+    @property
     def body_done(self) -> bool:
         """True once the whole body was received, and if the request has none."""
         return self._body == DONE
@@ -173,7 +182,7 @@ class ReceivingExchange:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
         NaN."""
         self._read_by = _absolute(when)
-        if self._link == LIVE:
+        if self._link == LIVE and (self._receiving or self.upgraded):
             self._host.move(Phase.BODY, when)
 
     def set_write_deadline(self, when: float) -> None:
@@ -206,7 +215,8 @@ class ReceivingExchange:
         return b"" if self._body == DONE else self._buffered_piece()
 
     async def wait_disconnected(self) -> None:
-        """Wait until the peer has left, the response is complete or the connection is upgraded."""
+        """Wait until the peer has left, the response is complete or the connection is upgraded. After a cancellation
+        the peer is watched as it was before."""
         host = self._host
         self._watching = True
         try:
@@ -219,6 +229,8 @@ class ReceivingExchange:
             return
         finally:
             self._watching = False
+            if self._link == LIVE and not self.writer.complete:
+                host.watch_peer()
 
     async def _wait_without_reading(self) -> None:
         """Do what `wait_disconnected` does for a peer that has pipelined more than is buffered: read no more. The
@@ -257,6 +269,11 @@ class ReceivingExchange:
         return not self._watching and is_reusable(self._body, self._response, self._link)
 
     @property
+    def receives(self) -> bool:
+        """True while a task of the handler waits for the next piece of the body."""
+        return self._receiving
+
+    @property
     def reads(self) -> bool:
         """True while a task of the handler waits for bytes of the socket."""
         return self._receiving or self._watching
@@ -264,7 +281,8 @@ class ReceivingExchange:
     @property
     def detachable(self) -> bool:
         """True if the connection can go on while the handler is still running."""
-        return is_detachable(self._response, self._link, self._receiving) and not self._host.output.size
+        waits_for_output = self._link == LIVE and self._host.output.size > 0
+        return is_detachable(self._response, self._link, self._receiving) and not waits_for_output
 
     @property
     def is_told(self) -> bool:
@@ -314,6 +332,7 @@ class ReceivingExchange:
             piece = reader.next_body()
         except BadRequest as bad:
             self._host.refused(bad)
+            self.tell()
             raise Disconnected(bad.detail) from bad
         if piece is not None and reader.at_end:
             self._body = DONE
@@ -357,6 +376,7 @@ class ReceivingExchange:
             if rule is not None:
                 # the application may have set a deadline during the wait
                 host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
+                self.tell()
                 raise Disconnected("the body did not come in time") from late
             raise Disconnected("the watch has ended: another protocol has the connection") from late
         except (BrokenResourceError, ClosedResourceError) as error:
@@ -377,8 +397,16 @@ class ReceivingExchange:
         if self._link != DEAD:
             self._host.lost(reason)
         self.kill()
-        self.end_soon()
+        self.tell()
         raise Disconnected(f"the peer is gone ({reason})") from cause
+
+    def tell(self) -> None:
+        """Note that a task of the handler is told by Disconnected that nothing more will come: the handler has
+        DISCONNECT_GRACE to return. If the exchange is dead, its connection goes on without the handler."""
+        self._cut = True
+        self.end_soon()
+        if self._link == DEAD and self.task is not None:
+            self.task.not_needed()
 
     def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
         """Have the handler cancelled if it has not returned in `grace` seconds. No effect if its deadline is sooner, or

@@ -35,8 +35,9 @@ class HandlerTask:
         """Call `function()` in the context in which the handler runs, or has run."""
         raise NotImplementedError
 
-    def response_sent(self) -> None:
-        """Note that the response is sent. If the handler is suspended, its connection can go on in another task."""
+    def not_needed(self) -> None:
+        """Note that the connection does not need the handler any more: its response is sent, or nobody will get it. If
+        the handler is suspended, the connection goes on in another task now, else when it suspends."""
         raise NotImplementedError
 
     def receive_ended(self) -> None:
@@ -163,7 +164,8 @@ class ExchangeHost(OutputOwner):
         raise NotImplementedError
 
     def move(self, phase: Phase, when: float) -> None:
-        """Apply a deadline that the application has set for `phase`, if the connection is in that phase now."""
+        """Apply a deadline that the application has set for the waits of `phase`. For BODY only while the exchange
+        receives, or after an upgrade."""
         raise NotImplementedError
 
     def expired(self, rule: Rule, lateness: float) -> None:

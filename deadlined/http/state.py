@@ -162,9 +162,9 @@ def may_be_unattended(state: int, byte_came: bool, unsent: bool = False, respond
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:
-    """Return True if the connection can go on, or end, while the handler still runs: the response is complete, and no
-    task of the handler waits for more of the body."""
-    return response == SENT and link != DETACHED and not receiving
+    """Return True if the connection can go on, or end, while the handler still runs: the response is complete or can
+    not be given any more, and no task of the handler waits for more of the body."""
+    return (response == SENT or link == DEAD) and link != DETACHED and not receiving
 
 
 def is_reusable(body: int, response: int, link: int) -> bool:

@@ -118,9 +118,7 @@ class Worker(PoolWorker):
     def call_in_context(self, function: Callable[[], object]) -> None:
         self._task.call_in_context(function)
 
-    def response_sent(self) -> None:
-        """Detach the handler if it is suspended, because another task has sent the response. Otherwise it is detached
-        when it suspends."""
+    def not_needed(self) -> None:
         if self._task.runs_now:
             self._task.watch()
         else:
@@ -128,7 +126,7 @@ class Worker(PoolWorker):
 
     def receive_ended(self) -> None:
         # in the next step: a handler that receives in a loop begins its next receive in this one
-        self._pool.tasks.call_soon(self.response_sent)
+        self._pool.tasks.call_soon(self.not_needed)
 
     # implements PoolWorker
 
@@ -157,7 +155,8 @@ class Worker(PoolWorker):
         if self._connection is not None and not self._connection.detach_answered():
             self._connection.handler_expired(lateness)
         else:
-            report(logging.WARNING, "%s: cancelled %s", exchange.request.line, _why_cancelled(exchange))
+            if exchange.link != DEAD or exchange.upgraded:
+                report(logging.WARNING, "%s: cancelled %s", exchange.request.line, _why_cancelled(exchange))
             self.cancel()
 
     async def _serve(self) -> None:
@@ -234,10 +233,7 @@ class Worker(PoolWorker):
 
 def _why_cancelled(exchange: Exchange) -> str:
     """Say why a detached handler is cancelled."""
-    if exchange.upgraded:
-        return "10 s after its end"
-    # the handler has caught Disconnected, or is still cleaning up
-    return "1 s after its client had left" if exchange.link == DEAD else "after its response, by the handler deadline"
+    return "10 s after its end" if exchange.upgraded else "after its response, by the handler deadline"
 
 
 def _expire(worker: Worker, seq: int, lateness: float) -> None:

@@ -196,4 +196,6 @@ async def test_a_client_that_does_not_read_is_reset_and_the_application_goes_on(
     async with serving(app, timeouts=timeouts, cancel_on_disconnect=False) as served, served.client() as client:
         await client.send(GET)
         assert (await served.ended()).reason is Reason.WRITE_TIMEOUT
+        assert trio.current_time() == 10
+        await trio.sleep(3601)
     assert sent == [3610]

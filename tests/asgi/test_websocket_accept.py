@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ResponseError
 from tests.support.http import serving
-from tests.support.websocket import ACCEPT, HANDSHAKE, handler, peer
+from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, frame, handler, peer
 
 
 async def test_what_is_sent_while_another_task_accepts_follows_the_accept(autojump_clock: MockClock) -> None:
@@ -58,3 +58,70 @@ async def test_what_is_sent_after_an_accept_that_has_found_the_client_gone_raise
         await site.ended()
         await wait_all_tasks_blocked()
     assert raised == ["websocket.accept", "websocket.send"]
+
+
+async def test_a_client_that_says_much_before_it_is_accepted_is_heard_by_a_task_that_receives_already() -> None:
+    heard: list[object] = []
+
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+        async def hear() -> None:
+            heard.append((await receive())["text"])
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            await wait_all_tasks_blocked()
+            await send(ACCEPT)
+
+    early, done = "a" * 20_000, trio.Event()
+    async with serving(handler(act)) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE + frame(TEXT, early.encode()))
+        with trio.fail_after(30):
+            await done.wait()
+    assert heard == [early]
+
+
+async def test_an_accept_that_is_cancelled_while_another_task_receives_has_sent_nothing() -> None:
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await send(ACCEPT)
+            assert scope.cancelled_caught
+            nursery.cancel_scope.cancel()
+        await send({"type": "websocket.close"})
+
+    async with serving(handler(act)) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        assert (await client.response()).status == 403
+
+
+async def test_the_disconnect_of_another_client_is_a_failure_of_the_application(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    others: list[Send] = []
+
+    async def act(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] != "/chat":
+            await send(ACCEPT)
+        for other in others:
+            await other({"type": "websocket.send", "text": "news"})
+        others.append(send)
+        await receive()
+
+    async with serving(handler(act)) as site:
+        (await peer(site)).client.reset()
+        await site.ended()
+        client = await peer(site)
+        assert (await client.closed())[0] == 1011
+        early = await site.connect()
+        assert (await early.get(HANDSHAKE)).status == 500
+    assert [message for message in caplog.messages if "failed" in message] == ["GET / failed", "GET /chat failed"]

@@ -1,13 +1,16 @@
-"""Receives of a handler that end early, on every event loop."""
+"""Receives of a handler that end early, on every event loop: cancelled, cut by a deadline, or refused."""
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from deadlined.http import Exchange
+from deadlined.http import Disconnected, Exchange, Phase, Reason
+from deadlined.http.policy import DISCONNECT_GRACE
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import site_of
-from tests.support.http import CHUNKED_POST, answer, chunk, post
+from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
 
 # more than sixteen receives in a row, after which others must run
 LONG = bytes(range(256)) * 2**14
@@ -15,6 +18,12 @@ CHUNKS = b"".join(chunk(LONG[at : at + 2**16]) for at in range(0, len(LONG), 2**
 
 # receives that wait in vain
 PATIENCE = 20_000
+
+# half a body, a piece that is no chunk, and the status by which the client is told
+CUTS = [
+    pytest.param(post(9) + b"half", b"", 408, Reason.BODY_RATE, id="late"),
+    pytest.param(CHUNKED_POST, b"no chunk\r\n", 400, Reason.PROTOCOL_ERROR, id="invalid"),
+]
 
 
 @on_each_loop
@@ -44,3 +53,135 @@ async def test_a_cancelled_receive_loses_no_bytes(loop: Loop, request_bytes: byt
         await sending.succeeds()
     assert cancelled
     assert received == LONG
+
+
+@on_each_loop
+@pytest.mark.parametrize("cancels", [True, False])
+@pytest.mark.parametrize(("begun", "rest", "status", "reason"), CUTS)
+async def test_a_handler_that_goes_on_after_its_body_was_cut_keeps_no_connection(
+    loop: Loop, begun: bytes, rest: bytes, status: int, reason: Reason, cancels: bool
+) -> None:
+    """As one that takes the disconnect for the end of the body, and then waits for something else."""
+    ended: list[str] = []
+
+    async def takes_it_for_the_end(exchange: Exchange) -> None:
+        try:
+            while await exchange.receive():
+                pass
+        except Disconnected:
+            ended.append("told")
+        try:
+            await loop.sleep(3600)
+        except BaseException:
+            ended.append("cancelled")
+            raise
+
+    async with site_of(loop, takes_it_for_the_end, body_grace=4, cancel_on_disconnect=cancels) as (site, _):
+        client = await site.connect()
+        await client.send(begun)
+        await loop.settle()
+        await client.send(rest)
+        assert (await client.response("POST")).status == status
+        client.conn.close()
+        assert await site.reason() is reason
+        assert site.server.statistics().open == 0
+        assert [record.status for record in site.requests] == [status]
+        if cancels:
+            await site.until(lambda: ended == ["told", "cancelled"])
+        else:
+            await loop.sleep(2 * DISCONNECT_GRACE)
+            assert ended == ["told"]
+
+
+@on_each_loop
+async def test_a_handler_that_answers_and_has_an_invalid_body_is_cancelled_after_a_moment(loop: Loop) -> None:
+    async def answers_first(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(b"first", True)
+        with pytest.raises(Disconnected):
+            await exchange.receive()
+        await loop.sleep(3600)
+
+    async with site_of(loop, answers_first) as (site, _):
+        client = await site.connect()
+        await client.send(CHUNKED_POST)
+        await loop.settle()
+        await client.send(b"no chunk\r\n")
+        assert await site.reason() is Reason.PROTOCOL_ERROR
+        assert await client.end() == "reset"
+
+
+@on_each_loop
+async def test_a_read_deadline_reaches_a_receive_beside_a_send_that_waits(loop: Loop) -> None:
+    late: list[bool] = []
+
+    async def sends_and_receives(exchange: Exchange) -> None:
+        async with loop.tasks() as own:
+            receiving = own.start(exchange.receive)
+            await loop.settle()
+            exchange.start(200, [])
+            sending = own.start(exchange.send, bytes(2**23), False)
+            await loop.settle()
+            assert (sending.pending, site.server.statistics().phases) == (True, {Phase.WRITE: 1})
+            when = loop.after(5)
+            exchange.set_read_deadline(when)
+            await receiving.fails_with(Disconnected)
+            late.append(loop.is_at(when))
+
+    async with site_of(loop, sends_and_receives, send_buffer=4096) as (site, _):
+        client = await site.connect(receive_buffer=4096)
+        await client.send(post(9))
+        await site.until(lambda: late)
+    assert late == [True]
+
+
+@on_each_loop
+async def test_a_write_deadline_reaches_a_send_beside_a_receive_that_waits(loop: Loop) -> None:
+    ends: list[bool] = []
+
+    async def sends_and_receives(exchange: Exchange) -> None:
+        async with loop.tasks() as own:
+            exchange.start(200, [])
+            sending = own.start(exchange.send, bytes(2**23), False)
+            await loop.settle()
+            receiving = own.start(exchange.receive)
+            await loop.settle()
+            assert (sending.pending, site.server.statistics().phases) == (True, {Phase.BODY: 1})
+            when = loop.after(2)
+            exchange.set_write_deadline(when)
+            await receiving.fails_with(Disconnected)
+            ends.append(loop.is_at(when))
+
+    async with site_of(loop, sends_and_receives, send_buffer=4096, cancel_on_disconnect=False) as (site, _):
+        client = await site.connect(receive_buffer=4096)
+        await client.send(post(9))
+        await site.until(lambda: ends)
+    assert ends == [True]
+
+
+@on_each_loop
+async def test_the_disconnect_of_another_client_is_a_failure_of_the_handler(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    others: list[Exchange] = []
+
+    async def tells_the_others(exchange: Exchange) -> None:
+        if exchange.request.method == "POST":
+            exchange.start(200, [])
+            others.append(exchange)
+            await exchange.wait_disconnected()
+            return
+        for other in others:
+            await other.send(b"news", True)
+        await hello(exchange)
+
+    async with site_of(loop, tells_the_others) as (site, _):
+        other = await site.connect()
+        await other.send(post(0))
+        await loop.settle()
+        other.reset()
+        await site.reason()
+        with caplog.at_level(logging.ERROR):
+            response = await (await site.connect()).get(GET)
+        assert response.status == 500
+        assert "GET / failed" in caplog.messages

@@ -133,7 +133,8 @@ async def test_a_handler_that_is_told_has_a_moment_to_return(autojump_clock: Moc
     async with serving(handler) as site:
         await leave_after(site, 4, close)
         assert await site.reason() is Reason.CLIENT_CLOSED
-        assert told == [4.0]
+        assert (told, trio.current_time()) == ([4.0], 4.0)
+        await trio.sleep(DISCONNECT_GRACE)
         assert (handler.cancelled, handler.returned) == ([], [4 + DISCONNECT_GRACE / 2])
 
 
@@ -145,6 +146,20 @@ async def test_a_handler_that_is_told_and_goes_on_is_cancelled_after_a_moment(au
         await trio.sleep(HOUR)
 
     handler = Watched(hides)
+    async with serving(handler) as site:
+        await leave_after(site, 4, close)
+        assert await site.reason() is Reason.CLIENT_CLOSED
+        await trio.sleep(HOUR)
+        assert handler.cancelled == [4 + DISCONNECT_GRACE]
+
+
+async def test_a_handler_that_asks_and_stops_asking_is_watched_as_before(autojump_clock: MockClock) -> None:
+    async def asks_for_a_second(exchange: Exchange) -> None:
+        with trio.move_on_after(1):
+            await exchange.wait_disconnected()
+        await trio.sleep(HOUR)
+
+    handler = Watched(asks_for_a_second)
     async with serving(handler) as site:
         await leave_after(site, 4, close)
         assert await site.reason() is Reason.CLIENT_CLOSED

@@ -99,8 +99,8 @@ def test_a_connection_may_be_unattended_while_nothing_of_a_request_has_come(stat
 @pytest.mark.parametrize(
     ("response", "link", "receiving"), list(product((NONE, STARTED, SENT), (LIVE, DETACHED, DEAD), (False, True)))
 )
-def test_an_exchange_is_detachable_in_two_cases(response: int, link: int, receiving: bool) -> None:
-    detachable = [(SENT, LIVE, False), (SENT, DEAD, False)]
+def test_an_exchange_is_detachable_once_it_is_answered_or_dead(response: int, link: int, receiving: bool) -> None:
+    detachable = [(SENT, LIVE, False), (NONE, DEAD, False), (STARTED, DEAD, False), (SENT, DEAD, False)]
     assert is_detachable(response, link, receiving) is ((response, link, receiving) in detachable)
 
 
