@@ -71,6 +71,7 @@ COMPILED = [
     "http/counts.py",
     "http/dates.py",
     "http/exchange.py",
+    "http/facts.py",
     "http/handling.py",
     "http/handshake.py",
     "http/heads.py",

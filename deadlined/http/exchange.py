@@ -1,7 +1,7 @@
 """One request and its response, as a handler sees them.
 
-An exchange makes no task, cancel scope or timer. `receiving.py` has its request; here is the response. Each send has a
-deadline, and so has the response as a whole.
+An exchange makes no task, cancel scope or timer. `facts.py` has how far it has come, `receiving.py` how its request is
+received; here is the response. Each send has a deadline, and so has the response as a whole.
 """
 
 from __future__ import annotations

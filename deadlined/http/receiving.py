@@ -1,9 +1,7 @@
-"""The receiving half of an exchange: the request, its body, and its link to the connection.
+"""The receiving half of an exchange: its deadlines, the body, and the watch for the peer's leaving.
 
 A receive ends by the deadline of the body. Errors of the socket reach the handler as `Disconnected`; so does a receive
 after the connection has gone on without the handler, unless the body was complete.
-
-The connection is an `ExchangeHost` here, and the task that runs the handler a `HandlerTask` (`seams.py`).
 """
 
 from __future__ import annotations
@@ -14,26 +12,22 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
 from .errors import BadRequest, Disconnected
-from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline, handler_deadline
-from .seams import ExchangeHost, HandlerTask
+from .facts import ExchangeFacts
+from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline
 from .state import (
     DEAD,
     DETACHED,
     DONE,
     EXPECT_100,
     LIVE,
-    NONE,
     OPEN,
     SENT,
-    STARTED,
     Phase,
     Reason,
-    is_detachable,
     is_reusable,
 )
 from .timeouts import INF
 from .transport import RECEIVE_SIZE
-from .wire import Request, ResponseWriter
 
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
@@ -44,139 +38,10 @@ LONG: Final = 64 * 1024
 LONG_RECEIVE: Final = 256 * 1024
 
 
-class ReceivingExchange:
-    """A request, its body to receive, and its link to the connection. An abstract base class."""
+class ReceivingExchange(ExchangeFacts):
+    """An exchange that receives. An abstract base class; `exchange.py` derives from it."""
 
-    __slots__ = (
-        "_answered",
-        "_body",
-        "_cut",
-        "_discarded",
-        "_handler_deadline",
-        "_host",
-        "_interrupted",
-        "_link",
-        "_own_deadline",
-        "_paused",
-        "_paused_at",
-        "_read_by",
-        "_receiving",
-        "_response",
-        "_sending",
-        "_server_status",
-        "_waits_end",
-        "_watching",
-        "_write_by",
-        "ends_receives",
-        "forwarded_client",
-        "head_done",
-        "request",
-        "start_time",
-        "task",
-        "writer",
-    )
-
-    def __init__(self, host: ExchangeHost, request: Request, start: float, head_done: float, last: bool) -> None:
-        self.request: Request = request
-        self.writer: ResponseWriter = ResponseWriter(request.method, request.version, last)
-        self._host = host
-        # the task that runs the handler, None before and after
-        self.task: HandlerTask | None = None
-        # the client as a proxy tells it, for the record; None if it is the peer
-        self.forwarded_client: tuple[str, int] | None = None
-        self.start_time: float = start
-        self.head_done: float = head_done
-        self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
-        # NONE, or SENT once the output has the last piece; the property `response` asks whether that has left
-        self._response = NONE
-        self._link = LIVE
-        # the status that the server has answered instead of the handler, 0 if it has not
-        self._server_status = 0
-        # the body's deadline runs only while the handler receives: seconds of all pauses in between, and when the
-        # latest one began
-        self._paused = 0.0
-        self._paused_at = head_done
-        # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
-        self._receiving = False
-        self._watching = False
-        # set by who wants it: the complete response ends a `receive` that waits, with Disconnected
-        self.ends_receives: bool = False
-        # since `end_waits`: waits for bytes end and new ones fail, until `discard_body` reads
-        self._waits_end = False
-        # the connection has read and discarded some of the body
-        self._discarded = False
-        # a receive has raised Disconnected
-        self._cut = False
-        # set when the response is complete or the exchange is dead; made when needed
-        self._answered: Event | None = None
-        # the deadlines that the application has set
-        self._read_by: float | None = None
-        self._write_by: float | None = None
-        # tasks that wait in a send; a send that waited was cancelled
-        self._sending = 0
-        self._interrupted = False
-        # when the handler must have returned, by the options or the application; and the same, or sooner once the peer
-        # has left
-        self._own_deadline = self._handler_deadline = handler_deadline(head_done, host.timeouts)
-
-    @property
-    def status(self) -> int:
-        """The status of the response that was started, by the handler or by the server; 0 if none was."""
-        return self._server_status or (self.writer.status if self.writer.started else 0)
-
-    @property
-    def answered(self) -> bool:
-        """True once the handler has given the whole response, and no send waits or was cancelled while it waited. Some
-        of the response may still be in the output."""
-        return self.writer.complete and not (self._sending or self._interrupted)
-
-    @property
-    def body(self) -> int:
-        """What was received of the body: EXPECT_100, OPEN or DONE."""
-        return self._body
-
-    @property
-    def response(self) -> int:
-        """What was sent of the response: NONE, STARTED or SENT."""
-        if self._response == SENT and not self._host.output.size:
-            return SENT
-        return STARTED if self.writer.started else NONE
-
-    @property
-    def link(self) -> int:
-        """The link to the connection: LIVE, DETACHED or DEAD."""
-        return self._link
-
-    @property
-    def ended(self) -> bool:
-        """True once the exchange has ended for its handler: it has given the whole response, was told that the peer is
-        gone, or would be by its next receive or send."""
-        return self._cut or self._link != LIVE or self.writer.complete
-
-    @property
-    def body_done(self) -> bool:
-        """True once the whole body was received, and if the request has none."""
-        return self._body == DONE
-
-    @property
-    def deadline(self) -> float:
-        """When the handler must have returned, absolute; `inf` if there is no deadline."""
-        return self._handler_deadline
-
-    @property
-    def ends_soon(self) -> bool:
-        """True if the handler's deadline is nearer than its own, because the peer has left."""
-        return self._handler_deadline < self._own_deadline
-
-    @property
-    def read_by(self) -> float:
-        """When receiving must end, as the application has set it; `inf` if it has not."""
-        return INF if self._read_by is None else self._read_by
-
-    @property
-    def upgraded(self) -> bool:
-        """True once the request was answered with 101: no body follows, and the connection is another protocol's."""
-        return self.writer.status == 101
+    __slots__ = ()
 
     def set_read_deadline(self, when: float) -> None:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
@@ -262,32 +127,6 @@ class ReceivingExchange:
         except Disconnected:
             return False
         return is_reusable(self._body, self._response, self._link)
-
-    @property
-    def reusable_at_once(self) -> bool:
-        """True if the connection can be used again without `discard_body`."""
-        return not self._watching and is_reusable(self._body, self._response, self._link)
-
-    @property
-    def receives(self) -> bool:
-        """True while a task of the handler waits for the next piece of the body."""
-        return self._receiving
-
-    @property
-    def reads(self) -> bool:
-        """True while a task of the handler waits for bytes of the socket."""
-        return self._receiving or self._watching
-
-    @property
-    def detachable(self) -> bool:
-        """True if the connection can go on while the handler is still running."""
-        waits_for_output = self._link == LIVE and self._host.output.size > 0
-        return is_detachable(self._response, self._link, self._receiving) and not waits_for_output
-
-    @property
-    def is_told(self) -> bool:
-        """True if a task of the handler waits in a receive or a send, and so is told that the peer is gone."""
-        return self._watching or self._receiving or self._sending > 0
 
     def detach(self) -> None:
         """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
