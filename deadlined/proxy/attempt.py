@@ -56,6 +56,7 @@ class Attempt(ConnectionUser):
         "_has_left",
         "_parts",
         "_progress",
+        "_refusal",
         "_response",
         "_send_waits",
         "_shared",
@@ -83,6 +84,8 @@ class Attempt(ConnectionUser):
         self._send_waits = False
         # the body that is sent while the response is awaited, None if there is none
         self._upload: Upload | None = None
+        # why the upstream has not taken the whole request, if that was not an upload: it may have answered before
+        self._refusal: UpstreamError | None = None
         # what has gone wrong without a task, for the task
         self._failure: Exception | None = None
         # the connection and the upstream were given up
@@ -129,10 +132,14 @@ class Attempt(ConnectionUser):
         self._leave(False)
 
     def _send_now(self) -> bool:
-        """Send the whole request. Return False if the upstream must take some of it first."""
+        """Send the whole request. Return False if the upstream must take some of it first, or takes nothing more: the
+        task will find out why."""
         assert self._connection is not None and self._progress is not None
         data = b"".join(self._parts)
-        sent = self._connection.send_now(data)
+        try:
+            sent = self._connection.send_now(data)
+        except UpstreamError:
+            return False
         if sent < len(data):
             self._parts = [data[sent:]]
             return False
@@ -228,9 +235,18 @@ class Attempt(ConnectionUser):
         if progress.sent_at == INF:
             if not self._collect():
                 return await self._upload_and_respond(connection, progress)
-            await connection.send(b"".join(self._parts), self._shared.timeouts.upstream_idle)
-            progress.note_sent()
+            self._refusal = await self._send(connection)
+            progress.note_sent(refused=self._refusal is not None)
         return await self._respond(connection, progress)
+
+    async def _send(self, connection: UpstreamConnection) -> UpstreamError | None:
+        """Send the whole request. Return why the upstream does not take all of it, None if it does."""
+        try:
+            await connection.send(b"".join(self._parts), self._shared.timeouts.upstream_idle)
+        except UpstreamError as error:
+            # its traceback would refer to this object
+            return error.with_traceback(None)
+        return None
 
     async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
         """Do the same for a body that has not come yet: send it while the response is awaited."""
@@ -327,7 +343,7 @@ class Attempt(ConnectionUser):
         response, upload = self._response, self._upload
         assert response is not None
         self.upstream.succeeded()
-        self._leave(response.keep_alive and (upload is None or upload.done))
+        self._leave(response.keep_alive and self._refusal is None and (upload is None or upload.done))
 
     def _leave(self, whole: bool) -> None:
         """Give up the upstream and its connection, which is kept after a whole request and a whole response.
@@ -348,8 +364,9 @@ class Attempt(ConnectionUser):
         assert progress is not None
         if progress.head_came:
             return UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response")
-        if upload is not None and upload.error is not None:
-            return upload.error
+        refusal = self._refusal if upload is None else upload.error
+        if refusal is not None:
+            return refusal
         if progress.deadline <= self._shared.clock.now():
             return UpstreamError(Failure.TRY_TIMEOUT, "the upstream has not answered this try in time")
         return UpstreamError(Failure.FIRST_BYTE_TIMEOUT, "the upstream has not answered in time")

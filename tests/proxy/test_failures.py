@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from deadlined.http import Reason
+from deadlined.proxy import Address, Proxy, ProxyTimeouts
 from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance_http import site_of
 from tests.support.http import GET, chunk
-from tests.support.proxy import OK, POST, guarding, problem
+from tests.support.proxy import OFF, OK, POST, guarding, problem
 
 
 @on_each_loop
@@ -124,3 +131,45 @@ async def test_interim_responses_without_end_are_refused(loop: Loop) -> None:
         client, peer = await guarded.begin(POST)
         await peer.answer(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100 + OK)
         assert await problem(client) == (502, "upstream_malformed")
+
+
+@contextmanager
+def answering_first(path: Path) -> Iterator[None]:
+    """An upstream that answers each connection when it accepts it, and closes it: as one that has enough of them."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                except OSError:
+                    return
+                with accepted:
+                    accepted.sendall(b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\nconnection: close\r\n\r\nbusy")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@on_each_loop
+@pytest.mark.parametrize("request_bytes", [GET, POST], ids=["GET", "POST"])
+async def test_an_answer_that_came_before_the_request_was_sent_is_passed_on(
+    loop: Loop, request_bytes: bytes, tmp_path: Path
+) -> None:
+    """On a unix socket the request can then not be sent, which is more likely than not in one of these."""
+    with answering_first(tmp_path / "s"):
+        proxy = Proxy([Address(path=str(tmp_path / "s"))], timeouts=ProxyTimeouts(**OFF))
+        async with site_of(loop, proxy, respond=proxy.respond) as (site, _):
+            client = await site.connect()
+            for _number in range(50):
+                await client.send(request_bytes)
+                assert (await client.response()).body == b"busy"
+        assert proxy.statistics().upstreams[0].failures == {}
+        proxy.close()
