@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -111,18 +112,48 @@ def test_the_file_of_variables_is_for_the_application_and_the_settings(start: St
     assert process.wait_for("draining")["seconds"] == 7.0
 
 
+@pytest.fixture
+def same_environment() -> Iterator[None]:
+    """Undo what a file of variables has set."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.usefixtures("same_environment")
 def test_a_flag_and_a_variable_beat_the_file_of_variables(tmp_path: Path, chosen: list[ServeConfig]) -> None:
     file = tmp_path / "env"
     file.write_text("DEADLINED_IDLE=1s\nDEADLINED_DRAIN=1s\nDEADLINED_READ=1s\n")
-    before = dict(os.environ)
-    try:
-        variables = {"DEADLINED_DRAIN": "2s"}
-        assert invoke("serve", "--env-file", str(file), "--idle", "3s", **variables).exit_code == 0
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    variables = {"DEADLINED_DRAIN": "2s"}
+    assert invoke("serve", "--env-file", str(file), "--idle", "3s", **variables).exit_code == 0
     (config,) = chosen
     assert (config.timeouts.idle, config.timeouts.drain, config.timeouts.read) == (3.0, 2.0, 1.0)
+
+
+@pytest.mark.usefixtures("same_environment")
+@pytest.mark.parametrize(
+    ("arguments", "variables", "drain"),
+    [
+        ([], {}, 1.0),
+        ([], {"DEADLINED_CONFIG": "variable.toml"}, 2.0),
+        (["--config", "flag.toml"], {}, 3.0),
+    ],
+)
+def test_the_file_of_variables_can_name_the_file_of_the_configuration(
+    arguments: list[str],
+    variables: dict[str, str],
+    drain: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: list[ServeConfig],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("named", "variable", "flag"), 1):
+        Path(f"{name}.toml").write_text(f"drain = {number}\n")
+    Path("env").write_text("DEADLINED_CONFIG=named.toml\n")
+    assert invoke("serve", "--env-file", "env", *arguments, **variables).exit_code == 0
+    assert [config.timeouts.drain for config in chosen] == [drain]
 
 
 @pytest.mark.parametrize(

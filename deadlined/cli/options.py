@@ -14,6 +14,7 @@ from ..service.notify import inherited_sockets
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_CONFIG_VARIABLE: Final = "DEADLINED_CONFIG"
 _CONFIG_HELP = "Read settings from a TOML file; flags and variables take precedence."
 _ENV_FILE_HELP = "Set the variables of this file that are not set, for the application and the settings."
 
@@ -97,7 +98,7 @@ def settings(command: str | None) -> Callable[[_F], _F]:
     def give(function: _F) -> _F:
         parameters = [found for setting in SETTINGS.values() if (found := _parameter(setting, command)) is not None]
         parameters += [
-            click.Option(["--config", "-c"], metavar="FILE", envvar="DEADLINED_CONFIG", help=_CONFIG_HELP),
+            click.Option(["--config", "-c"], metavar="FILE", envvar=_CONFIG_VARIABLE, help=_CONFIG_HELP),
             click.Option(["--env-file"], metavar="FILE", envvar="DEADLINED_ENV_FILE", help=_ENV_FILE_HELP),
         ]
         # click keeps the parameters of a function here until it makes the command, the last one first
@@ -109,12 +110,15 @@ def settings(command: str | None) -> Callable[[_F], _F]:
 
 def resolved(command: str | None, config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
     """Set the variables of `env_file`, and return the configuration of `command` (None: of any) from the flags that
-    were given, the environment and the file `config`. Print warnings. click.UsageError for a configuration that is
-    wrong."""
+    were given, the environment and the file `config`, which `env_file` may name. Print warnings. click.UsageError for a
+    configuration that is wrong."""
     if env_file is not None:
         from .environment import load
 
         load(env_file)
+        if config is None:
+            # click has looked for the variable before the file was read
+            config = os.environ.get(_CONFIG_VARIABLE) or None
     sockets = inherited_sockets(os.environ)
     flags = {name: value for name, value in given.items() if value is not None and value != ()}
     for name, value in flags.items():

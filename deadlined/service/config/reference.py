@@ -58,7 +58,8 @@ Error: shop.toml:5: max_body: 'ten' is not an amount: write a whole number, 1.5k
 ```
 
 `--env-file FILE` (`DEADLINED_ENV_FILE`) first sets the variables of a file that are not set yet, for the application
-and for the settings. The file is read by python-dotenv, as by uvicorn.
+and for the settings; `DEADLINED_CONFIG` among them names the file of `--config`. The file is read by python-dotenv, as
+by uvicorn.
 
 An unknown variable that begins with `DEADLINED_` has no effect but a warning on stderr, which names the most similar
 known one.
