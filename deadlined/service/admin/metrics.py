@@ -39,9 +39,14 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def render(self, picture: Picture, accept: str) -> tuple[bytes, str]:
-        """Return the metrics of `picture`, and their media type, as the Accept field `accept` asks for."""
+        """Return the metrics of `picture`, and their media type, as the Accept field `accept` asks for; as text if it
+        is malformed."""
         encoder: Callable[[CollectorRegistry], bytes]
-        encoder, kind = choose_encoder(accept)
+        try:
+            encoder, kind = choose_encoder(accept)
+        except (TypeError, ValueError):
+            # it compares a version that is no version
+            encoder, kind = choose_encoder("")
         self._picture = picture
         try:
             return encoder(self._registry), kind

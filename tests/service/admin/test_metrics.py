@@ -83,6 +83,8 @@ def test_the_parser_of_openmetrics_accepts_it_and_reads_the_same() -> None:
         ("", "text/plain"),
         ("*/*", "text/plain"),
         ("\xff;;q=,", "text/plain"),
+        ("application/openmetrics-text; version=x.y.z", "text/plain"),
+        ("text/plain; version=1.0.0-rc1", "text/plain"),
     ],
 )
 def test_the_format_is_what_was_asked_for(accept: str, kind: str) -> None:
