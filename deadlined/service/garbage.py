@@ -60,6 +60,9 @@ SHARE = 100
 
 _PAGE = resource.getpagesize()
 
+# the size of this process in pages
+_STATM = "/proc/self/statm"
+
 
 def tune_gc() -> None:
     """Exempt all that exists now from collection, and raise the thresholds. Call this once, when all that stays was
@@ -154,22 +157,29 @@ class GarbageWatch:
 @contextmanager
 def watch_garbage() -> Iterator[GarbageWatch]:
     """Give a GarbageWatch of this process, for one block."""
-    if sys.platform != "linux":
-        # there is no /proc: the largest size so far
-        unit = 1 if sys.platform == "darwin" else 1024
-        yield GarbageWatch(
-            lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-            gc.collect,
-            trimmer(),
-            after_func,
-            time.perf_counter,
-        )
+    with _resident() as resident:
+        yield GarbageWatch(resident, gc.collect, trimmer(), after_func, time.perf_counter)
+
+
+@contextmanager
+def _resident() -> Iterator[Callable[[], int]]:
+    """Give a function that returns the size of this process in bytes, for one block: its largest size so far where
+    there is no /proc, as on macOS and in some jails."""
+    try:
+        statm = open(_STATM, "rb", buffering=0)  # noqa: PTH123, SIM115, Path.open would buffer; closed below
+    except OSError:
+        statm = None
+    if statm is None:
+        yield _largest
         return
-    with open("/proc/self/statm", "rb", buffering=0) as statm:  # noqa: PTH123, Path.open would buffer
+    with statm:
         fd = statm.fileno()
-        yield GarbageWatch(
-            lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE, gc.collect, trimmer(), after_func, time.perf_counter
-        )
+        yield lambda: int(os.pread(fd, 128, 0).split()[1]) * _PAGE
+
+
+def _largest() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _limit(generation: int, size: int) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from deadlined import after_func
 from deadlined.runtime import LOOPS
+from deadlined.service import garbage
 from deadlined.service.garbage import AFTER, EVERY, GROWTH, PERIOD, SHARE, GarbageWatch, tune_gc, watch_garbage
 from tests.support.command import PATIENCE, Starter
 
@@ -244,6 +245,17 @@ def test_this_process_is_watched() -> None:
         watch._collect(0)
         watch._trim()
         watch.check()
+
+
+def test_without_proc_the_process_is_watched_by_its_largest_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(garbage, "_STATM", str(tmp_path / "statm"))
+    with watch_garbage() as watch:
+        size = watch._resident()
+        assert 5 * MB < size < 100_000 * MB
+        watch.check()
+        assert watch._resident() >= size
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
