@@ -27,6 +27,7 @@ from ..runtime import current_time
 from ..timing import sleep
 from .backoff import Backoff
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
+from .file_limit import restore_file_limit
 from .last_resort import before_exit, forget
 from .logs import Log
 from .parent_death import ending_with_parent
@@ -130,12 +131,11 @@ class Child:
     def _launch(self) -> subprocess.Popen[bytes]:
         """Start the command. OSError if that is not possible."""
         self._place.clear()
-        # the function for the child calls only what is loaded, so that other threads may run
         words = self._place.arguments(self._command)
         process = subprocess.Popen(
             words,
             start_new_session=True,
-            preexec_fn=ending_with_parent(),  # noqa: PLW1509, see above
+            preexec_fn=_prepared(),  # noqa: PLW1509, other threads may run: it calls only what is loaded
         )
         self._process, self._started = process, current_time()
         self._log("command started", pid=process.pid, command=shlex.join(words), address=self._place.address)
@@ -208,6 +208,17 @@ class Child:
 
     def _lived(self) -> float:
         return round(current_time() - self._started, 3)
+
+
+def _prepared() -> Callable[[], None]:
+    """Return what the new process calls before it becomes the command."""
+    end_with_parent = ending_with_parent()
+
+    def prepare() -> None:
+        end_with_parent()
+        restore_file_limit()
+
+    return prepare
 
 
 def _cannot_start(program: str, error: OSError) -> StartupError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import resource
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from .config.conflicts import conflicts
 from .content import Content
 from .entries import Layout
 from .errors import WRONG_ARGUMENTS, StartupError
+from .file_limit import raise_file_limit
 from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
@@ -176,7 +176,7 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
         admin = admin_on(inherited or bind_admin(config.admin, config.admin_token_file), config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
-    _raise_file_limit()
+    raise_file_limit()
     try:
         service = Service(configuration, voice, parent, content, admin)
         with parent.starting.around_run():
@@ -241,13 +241,6 @@ def _require_loop(name: str) -> None:
     except ImportError:
         hint = "pip install 'deadlined[fast]', or choose --loop asyncio"
         raise StartupError(f"--loop {name}: {name} is not installed; {hint}", WRONG_ARGUMENTS) from None
-
-
-def _raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard one, as Go does: each connection is a file, and 1,024 are few."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _first(group: BaseExceptionGroup[StartupError]) -> StartupError:

@@ -19,9 +19,11 @@ from deadlined.runtime import LOOPS, Event, current_time, open_group
 from deadlined.runtime import run as run_loop
 from deadlined.service.child import TRIES, Child
 from deadlined.service.errors import StartupError
+from deadlined.service.file_limit import raise_file_limit
 from deadlined.service.place import Place, place_in
 from tests.service.guards import ending
 from tests.support.command import PATIENCE, environment
+from tests.support.limits import low_file_limit
 
 # It refuses a file that is left, as many servers do. {first} is done once it listens, {signalled} at SIGTERM.
 SERVER = """
@@ -176,6 +178,19 @@ def test_it_has_the_standard_streams_of_this_process(capfd: pytest.CaptureFixtur
     told(server(first="print(sys.argv[1], flush=True); print('there', file=sys.stderr, flush=True)"), test)
     out, err = capfd.readouterr()
     assert (Path(out.strip()).name, err) == ("socket", "there\n")
+
+
+def test_it_has_the_limit_of_open_files_that_this_process_had_before_it_raised_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def test(child: Child, _: Story) -> None:
+        await child.start()
+
+    limit = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)"
+    with low_file_limit(256):
+        raise_file_limit()
+        told(server(first=limit), test)
+    assert capfd.readouterr().out == "256\n"
 
 
 # it ends
