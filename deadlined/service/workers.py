@@ -74,7 +74,7 @@ class Supervisor:
         # how often all worker processes were to be replaced, and whether that is being done
         self._generation = 0
         self._rolling = False
-        # the service manager knows that all serve, since the latest reload
+        # the service manager was told who serves, since that was changed
         self._announced = False
         # SIGHUP has come before the application had started
         self._reload_later = False
@@ -219,6 +219,7 @@ class Supervisor:
         worker = self._workers[pid]
         if kind == READY:
             worker.ready = self._was_ready = True
+            self._announced = False
             self._overseer.is_ready(pid)
             self._assign()
             if self._reload_later:
@@ -386,7 +387,7 @@ class Supervisor:
         be replaced once more since it was started."""
         self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
         if newcomer.generation == self._generation:
-            self._rolling = False
+            self._rolling, self._announced = False, True
             self._notifier.ready("new worker processes do not start, the others serve")
             for worker in self._workers.values():
                 worker.generation = self._generation

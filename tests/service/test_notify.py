@@ -135,6 +135,29 @@ def test_a_reload_that_is_refused_is_over(start: Starter, manager: Manager, tmp_
     assert "refused" in manager.wait_for("READY")["STATUS"]
 
 
+def test_new_worker_processes_that_do_not_start_are_said_until_they_do(
+    start: Starter, manager: Manager, tmp_path: Path
+) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from apps import pid as app\n")
+    process = start("shop:app", "--workers", "2", NOTIFY_SOCKET=manager.address)
+    statuses = [manager.next()["STATUS"]]
+    for content in ("1 / 0\n", "from apps import pid as app\n# mended\n"):
+        app.write_text(content)
+        process.signal(signal.SIGHUP)
+        assert "RELOADING" in manager.next()
+        statuses.append(manager.next()["STATUS"])
+    serve, failed = "2 worker processes serve", "new worker processes do not start, the others serve"
+    assert statuses == [serve, failed, serve]
+
+
+def test_a_worker_process_that_is_added_is_said(start: Starter, manager: Manager) -> None:
+    process = start("apps:pid", "--workers", "2", NOTIFY_SOCKET=manager.address)
+    assert manager.next()["STATUS"] == "2 worker processes serve"
+    process.signal(signal.SIGTTIN)
+    assert manager.next() == {"READY": "1", "STATUS": "3 worker processes serve"}
+
+
 @pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
 def test_an_event_loop_that_is_blocked_gives_no_sign_of_life(start: Starter, manager: Manager, loop: str) -> None:
     process = start("apps:blocking", "--loop", loop, NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="200000")
