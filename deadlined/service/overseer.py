@@ -56,8 +56,8 @@ class Overseer:
     def told(self, pid: int, answer: bytes) -> None:
         """Take an answer of a worker process."""
 
-    def left(self, pid: int, replaced: bool) -> None:
-        """Note that a worker process has ended, and whether another one takes its place."""
+    def left(self, pid: int) -> None:
+        """Note that a worker process has ended."""
 
     def until(self) -> float:
         """Return the time of `time.monotonic()` at which `tick` must be called, `inf` for never."""

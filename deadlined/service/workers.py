@@ -358,7 +358,7 @@ class Supervisor:
         # its last frames may not have been received yet
         worker.channel.close()
         del self._workers[pid]
-        self._overseer.left(pid, replaced=self._was_ready and not self._stopping)
+        self._overseer.left(pid)
         if self._stopping:
             self._code = worse(self._code, code if worker.ready else before_serving(code, stopping=True))
         elif not self._was_ready:

@@ -68,11 +68,16 @@ class Hub:
         self._members: dict[int, _Member] = {}
         self._collections: dict[int, _Collection] = {}
         self._retired: Counters | None = None
+        # the numbers, of those that there should be, that a process has or has had
+        self._numbers: set[int] = set()
+        # processes that were started for one of them
         self._restarts = 0
 
     def joined(self, pid: int, number: int, send: Send) -> None:
         """Note a new worker process."""
         self._members[pid] = _Member(number, send)
+        self._restarts += number in self._numbers
+        self._numbers.add(number)
 
     def is_ready(self, pid: int) -> None:
         """Note that it serves."""
@@ -89,16 +94,17 @@ class Hub:
     def want(self, number: int) -> None:
         """Note how many worker processes there should be."""
         self._wanted = number
+        # one that is started later for a higher number is in nobody's place
+        self._numbers = {each for each in self._numbers if each <= number}
 
     @property
     def all_ready(self) -> bool:
         """True if every worker process that there should be serves."""
         return sum(member.ready and not member.leaving for member in self._members.values()) >= self._wanted
 
-    def left(self, pid: int, replaced: bool) -> None:
+    def left(self, pid: int) -> None:
         """Note that it has ended, and keep what it has counted."""
         member = self._members.pop(pid)
-        self._restarts += replaced
         if member.last is not None:
             self._retired = add(self._retired, member.last.counters)
         for number in list(self._collections):

@@ -78,7 +78,7 @@ def _service(picture: Picture) -> Iterator[Metric]:
     yield _gauge("deadlined_ready", "1 if /readyz answers 200, else 0.", picture.ready)
     yield _gauge("deadlined_draining", "1 once a drain has begun, else 0.", picture.status == "draining")
     yield _gauge("deadlined_workers", "Worker processes that there should be.", picture.wanted)
-    restarts = "Worker processes that were started in place of ones that had ended."
+    restarts = "Worker processes that were started in place of earlier ones."
     yield _counter("deadlined_worker_restarts", restarts, picture.restarts)
 
 

@@ -90,8 +90,8 @@ class AdminProcess(Overseer):
     def told(self, pid: int, answer: bytes) -> None:
         self._needed_hub.told(pid, answer)
 
-    def left(self, pid: int, replaced: bool) -> None:
-        self._needed_hub.left(pid, replaced)
+    def left(self, pid: int) -> None:
+        self._needed_hub.left(pid)
 
     def until(self) -> float:
         return min(self._needed_hub.until(), math.inf if self._pid else self._start_at)

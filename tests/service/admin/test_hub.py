@@ -56,6 +56,10 @@ class Service:
         asked = self._asked if question is None else question
         self.hub.told(pid, msgspec.json.encode(answer(number, asked, open_=number)))
 
+    def restarts(self) -> int:
+        self.ask("status")
+        return self.pictures[-1].restarts
+
     def wait(self, seconds: float) -> None:
         self.now += seconds
         self.hub.tick()
@@ -64,8 +68,8 @@ class Service:
 @pytest.fixture
 def service() -> Service:
     found = Service(2)
-    found.start(11, 0)
-    found.start(12, 1)
+    found.start(11, 1)
+    found.start(12, 2)
     return found
 
 
@@ -75,7 +79,7 @@ def test_a_picture_is_published_when_all_have_answered(service: Service) -> None
     assert service.pictures == []
     service.tell(11, 3)
     (picture,) = service.pictures
-    assert [(worker.worker, worker.pid, worker.up) for worker in picture.workers] == [(0, 11, True), (1, 12, True)]
+    assert [(worker.worker, worker.pid, worker.up) for worker in picture.workers] == [(1, 11, True), (2, 12, True)]
     assert picture.totals() == counters(7)
     assert service.hub.until() == math.inf
 
@@ -124,20 +128,40 @@ def test_one_that_ends_instead_of_answering_is_missing_and_its_counts_stay(servi
     service.tell(12, 4)
     service.ask()
     service.tell(11, 3)
-    service.hub.left(12, replaced=True)
+    service.hub.left(12)
     picture = service.pictures[1]
-    assert [worker.worker for worker in picture.workers] == [0]
-    assert (picture.restarts, picture.ready, picture.totals()) == (1, False, counters(7))
-    service.start(13, 1)
+    assert [worker.worker for worker in picture.workers] == [1]
+    assert (picture.ready, picture.totals()) == (False, counters(7))
+    service.start(13, 2)
     service.ask()
     service.tell(11, 3)
     service.tell(13, 2)
     assert service.pictures[2].totals() == counters(9)
 
 
+def test_one_that_is_started_in_the_place_of_another_is_a_restart(service: Service) -> None:
+    assert service.restarts() == 0
+    # of one that drains, and of one that has died
+    service.hub.leaves(11)
+    service.start(13, 1)
+    service.hub.left(11)
+    service.hub.left(12)
+    service.start(14, 2)
+    assert service.restarts() == 2
+
+
+def test_one_that_nobody_replaces_is_no_restart_nor_is_one_that_is_added_later(service: Service) -> None:
+    service.hub.want(1)
+    service.hub.leaves(12)
+    service.hub.left(12)
+    service.hub.want(2)
+    service.start(13, 2)
+    assert service.restarts() == 0
+
+
 def test_the_last_counts_that_come_unasked_are_kept(service: Service) -> None:
     service.tell(12, 8, question=0)
-    service.hub.left(12, replaced=False)
+    service.hub.left(12)
     service.ask()
     service.tell(11, 1)
     assert service.pictures[0].totals() == counters(9)
@@ -237,7 +261,7 @@ def test_no_counter_ever_goes_back(story: list[tuple[str, int]]) -> None:
         elif what in ("kill", "end"):
             if what == "end":
                 service.tell(worker.pid, worker.counted, question=0)
-            service.hub.left(worker.pid, replaced=True)
+            service.hub.left(worker.pid)
             pid += 1
             workers[slot] = Worker(pid, slot)
             service.start(pid, slot)
