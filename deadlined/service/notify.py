@@ -4,61 +4,88 @@ Facts      NOTIFY_SOCKET names a socket to a service of Type=notify: a path or, 
            service sends it datagrams of lines NAME=value: READY=1, RELOADING=1 with the clock in MONOTONIC_USEC,
            STOPPING=1, STATUS=text, and WATCHDOG=1 more often than every WATCHDOG_USEC, if WATCHDOG_PID is its process.
 Hazard     A program that the service starts inherits the variables, and could speak for it. A manager that does not
-           read must not block the service.
-Answer     The variables are removed when they are read. A datagram that cannot be sent at once is dropped.
-Cost       About 60 lines instead of a dependency: the packages sdnotify and systemd-python know no RELOADING=1, or need
+           read must not block the service, nor kill it later because it has not heard that it serves.
+Answer     The variables are removed when they are read. A datagram that cannot be sent at once is dropped; but the
+           latest state (ready, reloading, stopping) is kept, and sent again every AGAIN seconds.
+Cost       About 80 lines instead of a dependency: the packages sdnotify and systemd-python know no RELOADING=1, or need
            libsystemd.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+# seconds between two attempts to send a state
+AGAIN = 1.0
+
+# the manager's queue is full, or this machine or process is short of something: it may pass
+_PASSING = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 class Notifier:
     """Tells the service manager what the service does; without one it does nothing. `watchdog`: seconds within which a
-    sign of life is wanted, 0.0 for none."""
+    sign of life is wanted, 0.0 for none. `on_unsent()` is called when a state could not be sent: then `resend` must be
+    called every AGAIN seconds while `unsent` is True."""
 
     def __init__(self, address: str = "", watchdog: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog: float = watchdog if address else 0.0
+        self.on_unsent: Callable[[], object] = lambda: None
+        # the latest state, b"" once it was sent
+        self._state = b""
 
     def ready(self, status: str) -> None:
         """Say that the service serves, also after a reload. `status` is a line for people."""
-        self._send("READY=1", f"STATUS={status}")
+        self._enter("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
         """Say that the configuration is read again; `ready` ends that."""
-        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._enter("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> None:
         """Say that the service drains."""
-        self._send("STOPPING=1", f"STATUS={status}")
-
-    def status(self, status: str) -> None:
-        """Say what the service does, in a line for people."""
-        self._send(f"STATUS={status}")
+        self._enter("STOPPING=1", f"STATUS={status}")
 
     def alive(self) -> None:
         """Give the sign of life that the watchdog wants."""
-        self._send("WATCHDOG=1")
+        self.resend()
+        self._send(b"WATCHDOG=1")
 
-    def _send(self, *lines: str) -> None:
+    @property
+    def unsent(self) -> bool:
+        """True if the manager does not know the latest state, and may listen later."""
+        return bool(self._state)
+
+    def resend(self) -> None:
+        """Send the latest state if it was not sent yet."""
+        if self._state and self._send(self._state):
+            self._state = b""
+
+    def _enter(self, *lines: str) -> None:
+        # one that was not sent is past
+        self._state = "\n".join(line.replace("\n", " ") for line in lines).encode()
+        self.resend()
+        if self._state:
+            self.on_unsent()
+
+    def _send(self, message: bytes) -> bool:
+        """Send a message. Return False if it may be possible later."""
         if not self._address:
-            return
-        text = "\n".join(line.replace("\n", " ") for line in lines)
+            return True
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
                 end.setblocking(False)
-                end.sendto(text.encode(), self._address)
-        except OSError:
+                end.sendto(message, self._address)
+        except OSError as error:
             # a service must not fail because its manager does not listen, and nothing else needs to know
-            return
+            return error.errno not in _PASSING
+        return True
 
 
 def notifier(environment: MutableMapping[str, str]) -> Notifier:

@@ -21,18 +21,21 @@ from collections.abc import Mapping
 from ..timing import Timer, after_func
 from .frames import ASK
 from .logs import Log
-from .notify import Notifier
+from .notify import AGAIN, Notifier
 from .overseer import Overseer
 from .silence import Awake, Verdict, period_of
 from .worker_process import WorkerProcess
 
 
 class LoopWatchdog:
-    """Signs of life from the event loop that runs, from `begin` to `end`."""
+    """Signs of life from the event loop that runs, from `begin` to `end`; and, until `end`, the states that could not
+    be sent at once."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
         self._timer: Timer | None = None
+        self._again: Timer | None = None
+        notifier.on_unsent = self._resend_later
 
     def begin(self) -> None:
         """Give a sign of life now, and twice in each period from now on."""
@@ -42,14 +45,26 @@ class LoopWatchdog:
 
     def end(self) -> None:
         """Give none any more. Idempotent."""
-        if self._timer is not None:
-            self._timer.stop()
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.stop()
+
+    def _resend_later(self) -> None:
+        if self._again is not None:
+            self._again.stop()
+        self._again = after_func(AGAIN, self._resend)
+
+    def _resend(self) -> None:
+        self._notifier.resend()
+        if self._notifier.unsent:
+            self._resend_later()
 
 
 class SupervisorWatchdog:
-    """Signs of life of a supervisor, and its questions to worker processes. It calls `tick` in its loop, at `until` at
-    the latest. `limit`: seconds after which a process that does not answer is killed; `inf` asks none, unless the
-    service manager wants signs of life. `overseer` is told which processes do not answer."""
+    """Signs of life of a supervisor, the states that it could not send at once, and its questions to worker processes.
+    It calls `tick` in its loop, at `until` at the latest. `limit`: seconds after which a process that does not answer
+    is killed; `inf` asks none, unless the service manager wants signs of life. `overseer` is told which processes do
+    not answer."""
 
     def __init__(self, notifier: Notifier, limit: float, overseer: Overseer, log: Log) -> None:
         self._notifier = notifier
@@ -60,15 +75,20 @@ class SupervisorWatchdog:
         self._awake = Awake(self._period)
         self._sign_at: float = -math.inf if notifier.watchdog else math.inf
         self._ask_at: float = -math.inf if self._limit < math.inf else math.inf
+        # used while the notifier has an unsent state
+        self._resend_at: float = -math.inf
 
     @property
     def until(self) -> float:
         """When `tick` must be called; `inf` for never."""
-        return min(self._sign_at, self._ask_at)
+        return min(self._sign_at, self._ask_at, self._resend_at if self._notifier.unsent else math.inf)
 
     def tick(self, workers: Mapping[int, WorkerProcess], now: float) -> bool:
-        """Give a sign of life, ask the worker processes, and kill those that hang, if it is time. `now`: absolute
-        seconds of any clock. Return True if another process is silent now, or one no longer."""
+        """Tell the service manager what it is to know, ask the worker processes, and kill those that hang, if it is
+        time. `now`: absolute seconds of any clock. Return True if another process is silent now, or one no longer."""
+        if self._notifier.unsent and now >= self._resend_at:
+            self._resend_at = now + AGAIN
+            self._notifier.resend()
         if now >= self._sign_at:
             self._sign_at = now + self._notifier.watchdog / 2
             self._notifier.alive()

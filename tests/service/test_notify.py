@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
+import select
 import shutil
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from deadlined import sleep
 from deadlined.service.config import Sources, resolve
-from deadlined.service.notify import Notifier, inherited_sockets, notifier
+from deadlined.service.notify import AGAIN, Notifier, inherited_sockets, notifier
+from deadlined.service.overseer import Overseer
+from deadlined.service.watchdog import LoopWatchdog, SupervisorWatchdog
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, launched
+from tests.support.conformance import Loop, in_virtual_time
 
 
 class Manager:
@@ -34,6 +41,20 @@ class Manager:
         while name not in (found := self.next()):
             continue
         return found
+
+    def fill(self) -> None:
+        """Leave no room in the queue: the manager is busy, and the service writes nothing until `read_all`."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end, suppress(BlockingIOError):
+            end.setblocking(False)
+            while True:
+                end.sendto(b"STATUS=busy", self._socket.getsockname())
+
+    def read_all(self) -> list[dict[str, str]]:
+        """Return what has come, without what has filled the queue."""
+        found = []
+        while select.select([self._socket], [], [], 0)[0]:
+            found.append(self.next())
+        return [each for each in found if each != {"STATUS": "busy"}]
 
     def close(self) -> None:
         self._socket.close()
@@ -70,6 +91,76 @@ def test_a_manager_that_does_not_read_holds_nobody_up(manager: Manager) -> None:
     found = Notifier(manager.address)
     for _ in range(10_000):
         found.alive()
+
+
+def test_the_latest_state_is_sent_once_the_manager_reads_again(manager: Manager) -> None:
+    found = Notifier(manager.address)
+    manager.fill()
+    found.ready("serving")
+    found.resend()
+    assert found.unsent
+    found.stopping("bye")
+    assert manager.read_all() == []
+    found.resend()
+    assert manager.read_all() == [{"STOPPING": "1", "STATUS": "bye"}]
+    assert not found.unsent
+    found.resend()
+    assert manager.read_all() == []
+
+
+def test_a_sign_of_life_comes_after_the_state(manager: Manager) -> None:
+    found = Notifier(manager.address)
+    manager.fill()
+    found.ready("serving")
+    found.alive()
+    manager.read_all()
+    found.alive()
+    assert manager.read_all() == [{"READY": "1", "STATUS": "serving"}, {"WATCHDOG": "1"}]
+
+
+@pytest.mark.parametrize("address", ["/no/such/socket", "@nobody-listens-here"])
+def test_a_state_that_nobody_wants_is_not_kept(address: str) -> None:
+    found = Notifier(address)
+    found.ready("serving")
+    assert not found.unsent
+
+
+@in_virtual_time
+async def test_an_event_loop_sends_a_state_again_until_it_is_sent(loop: Loop) -> None:
+    with closing(Manager(f"@deadlined-{secrets.token_hex(8)}")) as manager:
+        found = Notifier(manager.address)
+        watchdog = LoopWatchdog(found)
+        manager.fill()
+        found.reloading()
+        found.ready("serving")
+        await sleep(2.5 * AGAIN)
+        assert manager.read_all() == []
+        await sleep(AGAIN)
+        assert manager.read_all() == [{"READY": "1", "STATUS": "serving"}]
+        # what could not be sent by the end is not sent
+        manager.fill()
+        found.stopping("bye")
+        watchdog.end()
+        manager.read_all()
+        await sleep(2 * AGAIN)
+        assert manager.read_all() == []
+
+
+def test_a_supervisor_sends_a_state_again_until_it_is_sent(manager: Manager) -> None:
+    found = Notifier(manager.address)
+    watchdog = SupervisorWatchdog(found, math.inf, Overseer(), lambda event, **fields: None)
+    manager.fill()
+    found.ready("serving")
+    now = 1000.0
+    for _ in range(3):
+        assert watchdog.until <= now
+        watchdog.tick({}, now)
+        assert watchdog.until == now + AGAIN
+        now += AGAIN
+    assert manager.read_all() == []
+    watchdog.tick({}, now)
+    assert manager.read_all() == [{"READY": "1", "STATUS": "serving"}]
+    assert watchdog.until == math.inf
 
 
 @pytest.mark.parametrize(
@@ -122,6 +213,21 @@ def test_a_service_says_what_it_does(start: Starter, manager: Manager, workers: 
     process.signal()
     assert "STATUS" in manager.wait_for("STOPPING")
     assert process.end() == (0, "")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_that_starts_while_the_manager_is_busy_is_ready_later(
+    start: Starter, tmp_path: Path, workers: int
+) -> None:
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        manager.fill()
+        process = start("apps:pid", "--workers", str(workers), NOTIFY_SOCKET=manager.address)
+        answers: set[str] = set()
+        # until all serve, and it was tried to say so; the test's own time limit ends this
+        while len(answers) < workers:
+            answers.add(process.get())
+        (message,) = manager.read_all() or [manager.next()]
+        assert message["READY"] == "1"
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
