@@ -26,21 +26,27 @@ Layer = dict[str, Given]
 _WAYS: Final = {"bind": "bind", "uds": "uds", "host": "port", "port": "port"}
 
 
-def keep_one_way_to_listen(layers: list[Layer]) -> list[str]:
+def keep_one_way_to_listen(layers: list[Layer], of_file: Layer) -> tuple[list[str], list[str]]:
     """Let the first layer that says where to listen decide in which way, and remove the other ways from all layers.
-    Return a line if that layer itself uses two ways."""
-    way, problems = None, []
+    Return a line for the mistake that this layer itself uses two ways, and for each warning that `of_file`, one of the
+    later layers, has said it in vain: a variable may come from a container's image, unseen."""
+    first = next((layer for layer in layers if not _WAYS.keys().isdisjoint(layer)), {})
+    here = [name for name in _WAYS if name in first]
+    if not here:
+        return [], []
+    way, by = _WAYS[here[0]], first[here[0]].origin
+    problems = [
+        f"{by} and {first[name].origin} both say where to listen; give all places with --bind"
+        for name in here
+        if _WAYS[name] != way
+    ]
+    others = [name for name in _WAYS if _WAYS[name] != way]
+    vain = [] if of_file is first else [name for name in others if name in of_file]
+    warnings = [f"{of_file[name].origin}: {name} is not used: {by} says where to listen" for name in vain]
     for layer in layers:
-        here = [name for name in _WAYS if name in layer]
-        if here and way is None:
-            way = _WAYS[here[0]]
-            if others := [name for name in here if _WAYS[name] != way]:
-                one, other = layer[here[0]].origin, layer[others[0]].origin
-                problems.append(f"{one} and {other} both say where to listen; give all places with --bind")
-        for name in here:
-            if _WAYS[name] != way:
-                del layer[name]
-    return problems
+        for name in others:
+            layer.pop(name, None)
+    return problems[:1], warnings
 
 
 # the settings that are of no use where nothing is read as HTTP

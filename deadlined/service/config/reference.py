@@ -38,6 +38,9 @@ The tables below say which command has which setting. One of three settings says
 `command`. A command ignores the variables of settings that it does not have, because services may share an
 environment. A key of the file that it does not have is a warning, and a mistake if it is one of those three.
 
+`bind`, `uds`, and `host` with `port` are three ways to say where to listen. The first source that uses one decides, and
+the others are not used. If they are in the file, a warning says so.
+
 ```toml
 # deadlined run --config shop.toml
 command = ["uvicorn", "shop.web:app", "--uds", "{uds}"]

@@ -53,8 +53,9 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration. `origins`: where the value of each setting comes from. `warnings`: a line for each unknown
-    variable with our prefix, for each key of the file that the command does not use, for a variable of all servers that
-    cannot be used, and for sockets that nothing listens on. `sources`: what it was made of."""
+    variable with our prefix, for each key of the file that the command does not use, or that says where to listen while
+    something above it does, for a variable of all servers that cannot be used, and for sockets that nothing listens on.
+    `sources`: what it was made of."""
 
     config: ServeConfig
     origins: Mapping[str, str]
@@ -70,9 +71,10 @@ def resolve(sources: Sources) -> Resolution:
     misplaced, unused = leave_out_unused(of_file, sources.command)
     layers = [_of_flags(sources.flags), _of_variables(sources, problems), of_file, _of_manager(sources)]
     leave_out_http(layers, layers[1])
-    problems += [*misplaced, *keep_one_way_to_listen(layers), *keep_one_subject(layers)]
+    two_ways, in_vain = keep_one_way_to_listen(layers, of_file)
+    problems += [*misplaced, *two_ways, *keep_one_subject(layers)]
     shared = _of_shared_variables(sources, layers, problems)
-    unused += keep_one_process(layers, shared)
+    unused += [*in_vain, *keep_one_process(layers, shared)]
     layers.append(shared)
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)

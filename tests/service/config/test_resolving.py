@@ -314,6 +314,38 @@ def test_the_first_source_that_says_where_to_listen_counts(
     assert resolve(Sources(file=str(file))).config == config
 
 
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "warnings"),
+    [
+        # as in an image
+        (
+            {},
+            {"DEADLINED_HOST": "0.0.0.0"},
+            "bind = ['unix:/x']",
+            ["F:1: bind is not used: DEADLINED_HOST says where to listen"],
+        ),
+        ({"port": 81}, {}, "idle = 9\nuds = 'x'", ["F:2: uds is not used: --port says where to listen"]),
+        (
+            {"uds": "y"},
+            {},
+            "host = '::1'\nport = 82",
+            ["F:1: host is not used: --uds says where to listen", "F:2: port is not used: --uds says where to listen"],
+        ),
+        # the same way, or none that was written into the file
+        ({}, {"DEADLINED_HOST": "0.0.0.0"}, "host = '::1'\nport = 82", []),
+        ({"uds": "y"}, {"DEADLINED_HOST": "0.0.0.0"}, "", []),
+        ({}, {"DEADLINED_HOST": ""}, "bind = ['unix:/x']", []),
+    ],
+)
+def test_a_file_that_says_in_vain_where_to_listen_is_told(
+    tmp_path: Path, flags: dict[str, Any], environment: dict[str, str], toml: str, warnings: list[str]
+) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text(toml)
+    resolution = resolve(Sources(flags=flags, environment=environment, file=str(file)))
+    assert [warning.replace(str(file), "F") for warning in resolution.warnings] == warnings
+
+
 # what is shown
 
 
