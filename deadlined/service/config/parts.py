@@ -58,7 +58,7 @@ HELP = {
     "upstream_queue": "Time that a request may wait for an upstream that can take it; then the response is 503.",
     "upstream_reuse": "Time that an idle connection is kept, unless the upstream says how long it keeps it itself.",
     "upstream_per_try": "Time for one try; then a request that may be repeated is tried once more.",
-    "upstream_connections": "Requests that each upstream has at most at once; others wait.",
+    "upstream_connections": "Requests that each upstream has at most at once from each worker process; others wait.",
     "max_head": "Bytes of a request's head; more is answered with 431.",
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",
