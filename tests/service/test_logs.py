@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import io
 import json
 import logging
 import logging.config
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from deadlined.service.json_lines import JsonLines
 from deadlined.service.logs import Log, choose_layout, configure, enable_loggers
 from deadlined.service.text_lines import TextLines
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
@@ -29,6 +33,26 @@ def logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+def events() -> Iterator[tuple[str, set[str]]]:
+    """Yield each event that the server names itself, with the fields that are always given."""
+    for path in (ROOT / "deadlined" / "service").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="log") | ast.Attribute(attr="_log"), args=[ast.Constant(value=str(event))]
+                ):
+                    yield event, {word.arg for word in node.keywords if word.arg} - {"level"}
+
+
+def test_the_document_names_every_event_with_its_fields() -> None:
+    document = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", document[: document.index("## Choosing lines")], re.MULTILINE)
+    named = {
+        event: set(re.findall(r"`(\w+)`", fields)) for names, fields in rows for event in names[1:-1].split("`, `")
+    }
+    assert [(event, fields) for event, fields in events() if event not in named or not fields <= named[event]] == []
 
 
 class Output:
