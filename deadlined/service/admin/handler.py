@@ -105,14 +105,14 @@ class AdminHandler:
 
     async def _readyz(self, request: Request, query: str) -> Reply:
         picture = await self._service.ask(Question(what="status"))
+        number = f"{picture.serving} of {picture.wanted} processes serve"
         if picture.ready:
-            return text(200, "ready")
+            return text(200, "ready" if picture.serving >= picture.wanted else f"ready: {number}")
         if picture.status == "draining":
             return problem(503, "draining: no new connections are accepted")
         if picture.all_silent:
             return problem(503, "no worker process answers: each is blocked or stopped", (b"retry-after", b"1"))
-        serving = sum(worker.ready for worker in picture.workers)
-        return problem(503, f"starting: {serving} of {picture.wanted} processes serve", (b"retry-after", b"1"))
+        return problem(503, f"starting: {number}", (b"retry-after", b"1"))
 
     async def _metrics(self, request: Request, query: str) -> Reply:
         accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")

@@ -146,10 +146,14 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """True if every process that should serve does, and one of them answers: the others accept for one that does
-        not, until it is replaced."""
-        serving = sum(worker.ready for worker in self.workers)
-        return self.status == "ready" and serving >= self.wanted and not self.all_silent
+        """True if a process serves, between the moment at which all did for the first time and the drain: it accepts
+        for those that are replaced, and a service that is taken out of its rotation because of them serves nobody."""
+        return self.status == "ready" and self.serving > 0
+
+    @property
+    def serving(self) -> int:
+        """How many processes serve and answer."""
+        return sum(worker.ready and not worker.silent for worker in self.workers)
 
     @property
     def all_silent(self) -> bool:

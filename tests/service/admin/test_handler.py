@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from deadlined.http import Route
 from deadlined.service import ServeConfig
-from deadlined.service.admin.picture import MOST_SHOWN
+from deadlined.service.admin.picture import MOST_SHOWN, Status
 from deadlined.service.admin.views import parse_query
 from deadlined.service.rereading import Reloaded
 from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
@@ -229,6 +229,25 @@ async def test_statistics_have_all_that_a_page_shows(autojump_clock: MockClock) 
     assert 0 < found["wakes_in"] <= 76
     assert found["totals"]["requests"] == {"GET": {"200": 4}}
     assert [worker["open"] for worker in found["workers"]] == [5]
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted", "code", "told"),
+    [
+        ("ready", 2, 200, "ready"),
+        ("ready", 1, 200, "ready"),
+        ("ready", 3, 200, "ready: 2 of 3 processes serve"),
+        ("starting", 3, 503, "starting: 2 of 3 processes serve"),
+        ("draining", 2, 503, "draining: no new connections are accepted"),
+    ],
+)
+async def test_readyz_says_how_many_processes_serve(
+    status: Status, wanted: int, code: int, told: str, autojump_clock: MockClock
+) -> None:
+    shown = msgspec.structs.replace(picture(answer(), answer()), status=status, wanted=wanted)
+    async with asking(Still(shown)) as admin:
+        found = await admin.get("/readyz")
+    assert (found.status, found.detail if code == 503 else found.body.decode()) == (code, told + "\n" * (code == 200))
 
 
 async def test_readyz_follows_the_service_and_livez_does_not(autojump_clock: MockClock) -> None:

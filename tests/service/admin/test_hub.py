@@ -131,7 +131,7 @@ def test_one_that_ends_instead_of_answering_is_missing_and_its_counts_stay(servi
     service.hub.left(12)
     picture = service.pictures[1]
     assert [worker.worker for worker in picture.workers] == [1]
-    assert (picture.ready, picture.totals()) == (False, counters(7))
+    assert (picture.serving, picture.wanted, picture.totals()) == (1, 2, counters(7))
     service.start(13, 2)
     service.ask()
     service.tell(11, 3)

@@ -37,10 +37,23 @@ def test_a_process_that_has_ended_stays_in_the_totals(alive: list[int], gone: in
     assert shown.totals() == counters(sum(alive) + gone)
 
 
-def test_a_picture_is_ready_if_every_process_is() -> None:
+def test_a_picture_is_ready_while_a_process_serves() -> None:
     assert picture(answer(), answer()).ready
     # one that is slow to answer serves nevertheless
     assert picture(answer(), None).ready
+    whole = picture(answer(), answer(), answer())
+    for missing in range(3):
+        # those that have died are replaced, and one drains
+        drains = msgspec.structs.replace(whole.workers[0], ready=False)
+        shown = msgspec.structs.replace(whole, workers=[drains, *whole.workers[missing:]])
+        assert (shown.ready, shown.serving) == (True, 3 - missing)
+    assert not msgspec.structs.replace(whole, workers=[drains]).ready
+    assert not msgspec.structs.replace(whole, workers=[]).ready
+
+
+@pytest.mark.parametrize("status", ["starting", "draining"])
+def test_a_picture_is_not_ready_before_all_have_served_nor_in_a_drain(status: str) -> None:
+    assert not msgspec.structs.replace(picture(answer(), answer()), status=status).ready
 
 
 def test_a_picture_is_not_ready_if_no_process_answers_that_serves() -> None:
