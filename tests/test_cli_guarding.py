@@ -66,6 +66,11 @@ def test_the_help_teaches_with_examples(name: str, taught: list[str]) -> None:
     assert re.search(rf"^  {name} ", invoke("--help").stdout, re.MULTILINE)
 
 
+def test_variables_of_the_server_behind_it_are_not_told(guarded: list[ServeConfig]) -> None:
+    result = invoke(RUN, "--", *UVICORN, UVICORN_LIMIT_CONCURRENCY="2", FORWARDED_ALLOW_IPS="*")
+    assert (result.exit_code, result.stderr) == (4, "")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("--idle", "5s", "--", *UVICORN), ("--idle", "5s", *UVICORN), ("--idle=5s", "--", *UVICORN)],

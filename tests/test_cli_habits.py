@@ -214,6 +214,46 @@ def test_a_web_concurrency_that_cannot_be_used_is_told(chosen: list[ServeConfig]
     assert result.stderr == "Warning: WEB_CONCURRENCY is not used: --reload is for one process\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("UVICORN_PORT", "9999", "set DEADLINED_PORT"),
+        ("UVICORN_ROOT_PATH", "/shop", "set DEADLINED_ROOT_PATH"),
+        ("UVICORN_APP", "shop:app", "set DEADLINED_APP"),
+        ("UVICORN_TIMEOUT_KEEP_ALIVE", "5", "here it is --idle"),
+        ("UVICORN_FORWARDED_ALLOW_IPS", "*", "set DEADLINED_TRUSTED_PROXIES=0.0.0.0/0,::/0"),
+        ("FORWARDED_ALLOW_IPS", "*", "set DEADLINED_TRUSTED_PROXIES=0.0.0.0/0,::/0"),
+        ("FORWARDED_ALLOW_IPS", "10.0.0.1", "set DEADLINED_TRUSTED_PROXIES"),
+        ("GUNICORN_CMD_ARGS", "--timeout 5", "give deadlined serve its own options"),
+    ],
+)
+def test_a_variable_of_another_server_says_what_to_set_here(
+    name: str, value: str, told: str, chosen: list[ServeConfig]
+) -> None:
+    result = invoke("serve", **{name: value})
+    assert (result.exit_code, result.stderr) == (0, f"Warning: {name} is not used: {told}\n")
+    assert chosen == [ServeConfig()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        (["--port", "80"], {"UVICORN_PORT": "9999"}),
+        (["--bind", "[::1]:80"], {"UVICORN_PORT": "9999", "UVICORN_HOST": "::1", "UVICORN_FD": "3"}),
+        (["--idle", "5s"], {"UVICORN_TIMEOUT_KEEP_ALIVE": "5"}),
+        ([], {"FORWARDED_ALLOW_IPS": "*", "DEADLINED_TRUSTED_PROXIES": "10.0.0.1"}),
+        ([], {"UVICORN_PORT": "", "UVICORN_NO_SUCH_OPTION": "1"}),
+        # of Kubernetes, for a Service called uvicorn
+        ([], {"UVICORN_PORT": "tcp://10.0.0.1:80", "UVICORN_SERVICE_HOST": "10.0.0.1"}),
+    ],
+)
+def test_a_variable_of_another_server_that_is_not_missed_is_not_told(
+    arguments: list[str], variables: dict[str, str], chosen: list[ServeConfig]
+) -> None:
+    result = invoke("serve", *arguments, **variables)
+    assert (result.exit_code, result.stderr, len(chosen)) == (0, "", 1)
+
+
 # where the application is
 
 

@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..service.config import GROUPS, RUN, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
+from ..service.config import GROUPS, RUN, SERVE, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
 from ..service.config.kinds import Flag, Kind, Program, Words
 from ..service.notify import inherited_sockets
+from .foreign import unused_variables
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -130,7 +131,8 @@ def resolved(command: str | None, config: str | None, env_file: str | None, give
         resolution = resolve(sources)
     except ConfigurationError as error:
         raise click.UsageError("\nError: ".join(error.problems)) from None
-    for warning in resolution.warnings:
+    foreign = unused_variables(os.environ, resolution.origins) if command == SERVE else []
+    for warning in (*resolution.warnings, *foreign):
         click.echo(f"Warning: {warning}", err=True)
     return resolution
 

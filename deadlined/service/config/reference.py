@@ -65,7 +65,8 @@ and for the settings; `DEADLINED_CONFIG` among them names the file of `--config`
 by uvicorn.
 
 An unknown variable that begins with `DEADLINED_` has no effect but a warning on stderr, which names the most similar
-known one.
+known one. `deadlined serve` also warns of variables of uvicorn and gunicorn that it does not read (`UVICORN_PORT`,
+`FORWARDED_ALLOW_IPS`, `GUNICORN_CMD_ARGS`), and says what to set instead, unless something else gives that setting.
 
 Passwords and tokens are never settings themselves: a setting names the file that has them. `config show` prints the
 name. The value of an unknown key is not repeated in messages.
