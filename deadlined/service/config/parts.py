@@ -64,7 +64,7 @@ HELP = {
     "max_body": "Bytes of a request's body; more is answered with 413.",
     "max_requests": "Requests after which a connection is closed.",
     "max_running": "Requests that the application handles at once, in each process; others wait.",
-    "max_waiting": "Requests that wait at most; more are answered with 503 at once.",
+    "max_waiting": "Requests that wait at most, in each process; more are answered with 503 at once.",
     "max_message": "Bytes of a websocket's message, inflated; more close it with 1009.",
     "max_frame": "Bytes of one frame of such a message.",
 }
