@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.command import Process, Starter, read_all
 from tests.support.deployment import (
     EXAMPLES,
     LATEST,
+    ROOT,
     SHOP,
     Document,
     documents,
@@ -25,10 +27,13 @@ from tests.support.deployment import (
 )
 
 FOLDER = EXAMPLES / "kubernetes"
-ALL = [document for path in sorted(FOLDER.glob("*.yaml")) for document in documents(path)]
-LOAD_TEST = documents(FOLDER / "loadtest.yaml")
+# what `kubectl apply -f examples/kubernetes/` applies: the files of the folder, not those of folders in it
+APPLIED = [document for path in sorted(FOLDER.glob("*.yaml")) for document in documents(path)]
+LOAD_TEST = documents(FOLDER / "loadtest" / "loadtest.yaml")
+MONITOR = documents(FOLDER / "prometheus-operator" / "monitor.yaml")
+ALL = [document for path in sorted(FOLDER.rglob("*.yaml")) for document in documents(path)]
 # those of the service
-OWN = [document for document in ALL if document not in LOAD_TEST]
+OWN = APPLIED + MONITOR
 BY_KIND = {document["kind"]: document for document in OWN if document["kind"] != "Service"}
 SERVICES = {document["metadata"]["name"]: document["spec"] for document in OWN if document["kind"] == "Service"}
 
@@ -70,6 +75,31 @@ def broken(**changes: Any) -> Document:
 def test_the_validation_finds_mistakes(changes: dict[str, Any]) -> None:
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken(**changes), VERSIONS[-1], strict=True)
+
+
+# groups of the programming interface that every cluster has; others are of custom resources
+BUILT_IN_GROUPS = {"v1", "apps/v1", "autoscaling/v2", "policy/v1", "batch/v1"}
+
+
+@pytest.mark.parametrize("document", APPLIED, ids=name)
+def test_what_one_command_applies_needs_no_operator_and_attacks_nothing(document: Document) -> None:
+    assert document["apiVersion"] in BUILT_IN_GROUPS
+    assert document["kind"] not in {"Job", "CronJob", "Pod"}
+    assert document not in LOAD_TEST
+
+
+def test_the_page_tells_what_to_change_before_the_command_and_what_the_command_applies() -> None:
+    section = (ROOT / "docs" / "deployment.md").read_text().partition("\n## Kubernetes\n")[2].partition("\n## ")[0]
+    before, command, after = section.partition("$ kubectl apply -f examples/kubernetes/\n")
+    assert command
+    assert CONTAINER["image"] in before
+    assert f"DEADLINED_TRUSTED_PROXIES: {VARIABLES['DEADLINED_TRUSTED_PROXIES']}" in before
+    assert "prometheus-adapter" in before
+    applied, folders = after.split("\n| folder | |\n")
+    assert set(re.findall(r"examples/kubernetes/([\w./-]+)", applied)) == {path.name for path in FOLDER.glob("*.yaml")}
+    assert set(re.findall(r"^\| \[([\w-]+)\]", folders, re.MULTILINE)) == {
+        path.name for path in FOLDER.iterdir() if path.is_dir()
+    }
 
 
 def test_the_files_have_what_they_should() -> None:
