@@ -67,7 +67,8 @@ def run_command(context: click.Context, /, config: str | None, env_file: str | N
     \b
     Examples:
       deadlined run -- uvicorn app:app --uds {uds} --forwarded-allow-ips '*'
-      deadlined run --port 80 -- gunicorn app:app --bind unix:{uds}
+      deadlined run --port 80 -- gunicorn mysite.wsgi --bind unix:{uds}
+      deadlined run -- gunicorn -k asgi app:app --bind unix:{uds}
       deadlined run --handler 30s -- hypercorn app:app --bind unix:{uds}
       deadlined run -- node server.js --port {port}
       deadlined run --config shop.toml
