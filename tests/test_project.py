@@ -118,6 +118,24 @@ def test_the_readme_marks_one_test_command_of_one_line() -> None:
     assert "-m pytest" in marked[0]
 
 
+# where an installation of the package comes from, and its extras
+INSTALLED = re.compile(r"pip\s+install\s(?:[^`\n]|\n(?!\n))*?['\"]([^'\"]*)\[([\w,]+)\]['\"]")
+
+
+def test_what_the_documents_install_comes_from_the_folder_of_a_clone() -> None:
+    examples = [path for path in (ROOT / "examples").rglob("*.*") if path.suffix in {".service", ".yaml", ".py"}]
+    found = [pair for path in [*DOCUMENTS, *examples] for pair in INSTALLED.findall(path.read_text())]
+    # a wheel that was made there is the other way; no index has the package
+    assert {source for source, _ in found} == {".", "$(echo /deadlined-*.whl)"}
+    assert {extra for _, extras in found for extra in extras.split(",")} <= set(PROJECT["optional-dependencies"])
+    assert (ROOT / "pyproject.toml").exists()
+
+
+def test_the_finder_of_installations_finds_them() -> None:
+    document = "`pip install\n'a[b]'` `x`, 'c[d]'\n\n    pip install -e './e[f,g]' h  # 'i[j]'"
+    assert INSTALLED.findall(document) == [("a", "b"), ("./e", "f,g")]
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/timeouts.md"])
 def test_the_defaults_in_the_tables_are_the_defaults_of_the_code(document: str) -> None:
     given = defaults((ROOT / document).read_text())
