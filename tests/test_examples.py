@@ -145,6 +145,12 @@ def test_every_example_is_tested_here() -> None:
     assert names == on_trio | on_asyncio | {"timer_thread", "chat"}
 
 
+def test_the_table_says_of_each_example_whether_it_needs_asyncio() -> None:
+    rows = dict(re.findall(r"^\| \[(\w+)\.py\].*\| ([^|]+) \|$", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    needs = {path.stem: "\nimport asyncio\n" in path.read_text() for path in EXAMPLES.glob("*.py")}
+    assert {name: where.startswith("asyncio") for name, where in rows.items()} == needs
+
+
 # the echo server
 
 
