@@ -17,7 +17,7 @@ import pytest
 
 import deadlined
 from deadlined.cli import serve_command
-from deadlined.http import RULES, Limits, Reason, Rule, Timeouts
+from deadlined.http import RULES, Limits, Phase, Reason, Rule, Timeouts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -261,6 +261,12 @@ def test_the_finder_of_machine_paths_finds_one() -> None:
 def test_no_test_file_has_more_than_600_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > 600} == {}
+
+
+def test_the_contributors_page_names_every_phase() -> None:
+    row = re.search(r"^\| phase \|.*: (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert row is not None
+    assert row[1].split(", ") == [str(phase) for phase in Phase]
 
 
 def test_the_extras_and_sessions_that_the_contributors_page_names_exist() -> None:
