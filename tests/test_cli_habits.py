@@ -74,6 +74,18 @@ def test_an_option_of_another_server_says_what_it_is_here(
     assert "hunter2" not in result.output
 
 
+@pytest.mark.parametrize("value", ["auto", "zuvloop"])
+def test_a_value_of_another_server_says_what_to_write(value: str, chosen: list[ServeConfig]) -> None:
+    result = invoke("serve", "a:b", "--loop", value)
+    assert (result.exit_code, chosen) == (2, [])
+    told = f"'{value}' is not known: choose one of trio, asyncio, uvloop; for an application that runs on asyncio write"
+    assert f"Error: Invalid value for '--loop': {told} uvloop\n" in result.stderr
+
+
+def test_a_value_of_nobody_is_told_as_before() -> None:
+    assert "choose one of trio, asyncio, uvloop\n" in invoke("serve", "a:b", "--loop", "gevent").stderr
+
+
 def test_an_option_of_nobody_is_told_as_before() -> None:
     assert "No such option" in invoke("serve", "--no-such-option").stderr
 

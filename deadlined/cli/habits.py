@@ -1,6 +1,7 @@
-"""What to give instead of options of uvicorn, gunicorn, hypercorn and granian that `deadlined serve` does not have.
+"""What to give instead of options of uvicorn, gunicorn, hypercorn and granian that `deadlined serve` does not have, and
+of values of theirs that an option does not take.
 
-The answers are data, in habits.toml, which is read when such an option was given.
+The answers are data, in habits.toml, which is read when such an option or value was given.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from fnmatch import fnmatchcase
 from importlib.resources import files
+from typing import Any
 
 
 def instead_of(option: str) -> str | None:
@@ -20,5 +22,14 @@ def instead_of(option: str) -> str | None:
 
 def answers() -> dict[str, str]:
     """Return the answers by the names of the options, some of which end with `*`."""
-    hints = tomllib.loads(files(__package__).joinpath("habits.toml").read_text(encoding="utf-8"))["hint"]
-    return {option: hint["answer"] for hint in hints for option in hint["options"]}
+    return {option: hint["answer"] for hint in _read()["hint"] for option in hint["options"]}
+
+
+def instead_of_value(option: str, value: str) -> str | None:
+    """Return what to write in place of a value of an option that other servers also have, None if it is not known."""
+    found = (hint["answer"] for hint in _read()["value"] if hint["option"] == option and value in hint["values"])
+    return next(found, None)
+
+
+def _read() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("habits.toml").read_text(encoding="utf-8"))

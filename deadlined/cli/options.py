@@ -35,7 +35,10 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in newer cli
         try:
             return self._setting.parse(value)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            from .habits import instead_of_value
+
+            instead = instead_of_value(self._setting.flag, value)
+            self.fail(f"{error}; {instead}" if instead else str(error), param, ctx)
 
 
 class SettingOption(click.Option):
