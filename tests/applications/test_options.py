@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from deadlined.cli import serve_command
 from deadlined.cli.habits import instead_of
 from tests.test_cli_habits import options
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
 
 def of_uvicorn(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -46,3 +50,27 @@ def test_each_option_of_an_installed_server_is_one_here_or_has_its_answer(
     assert len(found) > 40
     unknown = {name for name in found - options(serve_command) if instead_of(name) is None}
     assert unknown <= {"--version", "--help", "-h"}
+
+
+def section(title: str) -> str:
+    """Return what the page on deployment says below a heading, before the next one."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def flags(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
+def test_those_who_come_from_uvicorn_find_each_of_its_options_and_what_exists_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, *rows = section("Coming from uvicorn").split("\n| ")
+    theirs, here = zip(*(row.split(" | ", 1) for row in rows), strict=True)
+    ours = options(serve_command)
+    same, found = flags(text), of_uvicorn(monkeypatch) - {"--version", "--help"}
+    assert same <= ours
+    assert flags(" ".join(here)) <= ours
+    assert found <= same | flags(" ".join(theirs))
+    # what has no row is the same in both, what has one is another or has other values
+    assert found & ours <= same | {"--loop", "--http"}
+    assert found - ours <= flags(" ".join(theirs))
