@@ -341,9 +341,10 @@ class Connection(UpgradedConnection):
             exchange.task.call_in_context(tell)
 
     def _is_consequence(self, exchange: Exchange, error: BaseException) -> bool:
-        """Tell if a handler has most likely failed because its exchange is dead. One that is left alone when its client
-        leaves notices that only by what it cannot receive; what else it raises, it would have raised anyway."""
-        if exchange.link != DEAD:
+        """Tell if a handler has most likely failed because its exchange is dead, or it was told that its body is cut.
+        One that is left alone when its client leaves notices that only by what it cannot receive; what else it raises,
+        it would have raised anyway."""
+        if exchange.link != DEAD and not exchange.was_told:
             return False
         return self.cancel_on_disconnect or isinstance(error, Disconnected) or not exchange.body_done
 

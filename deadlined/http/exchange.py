@@ -146,6 +146,7 @@ class Exchange(ReceivingExchange):
             # what was sent in time is not lost
             host.output.flush()
             host.expired(RULES["write"], host.clock.now() - due)
+            self.tell()
             return False
         host.output.append(before, large, after)
         # if the peer is gone, this send or a later one says so: do not cancel the handler for it

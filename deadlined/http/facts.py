@@ -123,6 +123,11 @@ class ExchangeFacts:
         return self._cut or self._link != LIVE or self.writer.complete
 
     @property
+    def was_told(self) -> bool:
+        """True once a task of the handler was told by Disconnected that nothing more will come."""
+        return self._cut
+
+    @property
     def body_done(self) -> bool:
         """True once the whole body was received, and if the request has none."""
         return self._body == DONE

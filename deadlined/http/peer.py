@@ -113,7 +113,10 @@ class PeerConnection(ConnectionBase):
             self.count_expiry(lateness)
             self.reset_upgraded(rule.reason, lateness)
             return
+        exchange = self._exchange
         self.expired(rule, lateness)
+        if exchange is not None:
+            exchange.tell()
         self._go_on()
 
     def output_lost(self, reason: Reason) -> None:

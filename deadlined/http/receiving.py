@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import DeadlineExceeded
-from ..net import BrokenResourceError, ClosedResourceError
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
 from .errors import BadRequest, Disconnected
 from .facts import ExchangeFacts
@@ -81,7 +81,10 @@ class ReceivingExchange(ExchangeFacts):
 
     async def wait_disconnected(self) -> None:
         """Wait until the peer has left, the response is complete or the connection is upgraded. After a cancellation
-        the peer is watched as it was before."""
+        the peer is watched as it was before. Raise BusyResourceError while another task receives."""
+        if self._link != LIVE or self.writer.complete:
+            return
+        self._require_no_reader()
         host = self._host
         self._watching = True
         try:
@@ -184,7 +187,12 @@ class ReceivingExchange(ExchangeFacts):
         host = self._host
         return body_deadline(self.start_time, self.head_done + self._paused, host.reader.received, host.timeouts)
 
+    def _require_no_reader(self) -> None:
+        if self.reads:
+            raise BusyResourceError("another task of the handler receives already")
+
     async def _receive_body(self) -> bytes:
+        self._require_no_reader()
         self._receiving = True
         try:
             if self._host.reader.many_chunks:
@@ -195,7 +203,7 @@ class ReceivingExchange(ExchangeFacts):
             return await self._receive(deadline, rule)
         finally:
             self._receiving = False
-            if self._response == SENT and self.task is not None:
+            if self.task is not None and (self._response == SENT or self._link == DEAD):
                 self.task.receive_ended()
             elif self._link == LIVE:
                 self._host.watch_peer()
@@ -240,10 +248,12 @@ class ReceivingExchange(ExchangeFacts):
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
     def tell(self) -> None:
-        """Note that a task of the handler is told by Disconnected that nothing more will come: the handler has
-        DISCONNECT_GRACE to return. If the exchange is dead, its connection goes on without the handler."""
+        """Note that a task of the handler is told by Disconnected that nothing more will come: unless the handler has
+        given the whole response, it has DISCONNECT_GRACE to return. If the exchange is dead, its connection goes on
+        without the handler."""
         self._cut = True
-        self.end_soon()
+        if not self.writer.complete:
+            self.end_soon()
         if self._link == DEAD and self.task is not None:
             self.task.not_needed()
 

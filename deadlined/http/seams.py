@@ -41,8 +41,8 @@ class HandlerTask:
         raise NotImplementedError
 
     def receive_ended(self) -> None:
-        """Note that a receive of the handler has ended after the response was sent. It was what kept the connection
-        from going on without the handler."""
+        """Note that a receive of the handler has ended after the response was sent, or because the peer is gone. It was
+        what kept the connection from going on without the handler."""
         raise NotImplementedError
 
 

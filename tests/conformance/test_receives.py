@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from deadlined import BusyResourceError
 from deadlined.http import Disconnected, Exchange, Phase, Reason
 from deadlined.http.policy import DISCONNECT_GRACE
 from tests.support.conformance import Loop, on_each_loop
@@ -56,20 +57,33 @@ async def test_a_cancelled_receive_loses_no_bytes(loop: Loop, request_bytes: byt
 
 
 @on_each_loop
+@pytest.mark.parametrize("in_child", [True, False])
 @pytest.mark.parametrize("cancels", [True, False])
 @pytest.mark.parametrize(("begun", "rest", "status", "reason"), CUTS)
 async def test_a_handler_that_goes_on_after_its_body_was_cut_keeps_no_connection(
-    loop: Loop, begun: bytes, rest: bytes, status: int, reason: Reason, cancels: bool
+    loop: Loop, begun: bytes, rest: bytes, status: int, reason: Reason, cancels: bool, in_child: bool
 ) -> None:
-    """As one that takes the disconnect for the end of the body, and then waits for something else."""
+    """As one that takes the disconnect for the end of the body, and then waits for something else. Starlette's
+    middleware receives in a child task."""
     ended: list[str] = []
 
-    async def takes_it_for_the_end(exchange: Exchange) -> None:
+    async def receives_to_the_end(exchange: Exchange) -> None:
         try:
             while await exchange.receive():
                 pass
         except Disconnected:
             ended.append("told")
+
+    async def takes_it_for_the_end(exchange: Exchange) -> None:
+        if in_child:
+            async with loop.tasks() as own:
+                own.start(receives_to_the_end, exchange)
+                await loop.settle()
+                await sleeps_long()
+        await receives_to_the_end(exchange)
+        await sleeps_long()
+
+    async def sleeps_long() -> None:
         try:
             await loop.sleep(3600)
         except BaseException:
@@ -185,3 +199,80 @@ async def test_the_disconnect_of_another_client_is_a_failure_of_the_handler(
             response = await (await site.connect()).get(GET)
         assert response.status == 500
         assert "GET / failed" in caplog.messages
+
+
+@on_each_loop
+async def test_a_handler_that_has_answered_is_not_cancelled_for_a_late_body(loop: Loop) -> None:
+    done: list[str] = []
+
+    async def answers_and_receives(exchange: Exchange) -> None:
+        await answer(exchange)
+        with pytest.raises(Disconnected):
+            while await exchange.receive():
+                pass
+        await loop.sleep(3 * DISCONNECT_GRACE)
+        done.append("returned")
+
+    async with site_of(loop, answers_and_receives, body_grace=4) as (site, _):
+        client = await site.connect()
+        await client.send(post(9) + b"half")
+        assert (await client.response("POST")).status == 200
+        assert await site.reason() is Reason.BODY_RATE
+        await site.until(lambda: done)
+
+
+@on_each_loop
+async def test_a_client_that_does_not_read_is_cut_although_its_handler_goes_on(loop: Loop) -> None:
+    told: list[str] = []
+
+    async def sends_on(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with pytest.raises(Disconnected):
+            await exchange.send(bytes(2**23), False)
+        told.append("told")
+        await loop.sleep(3600)
+
+    async with site_of(
+        loop, sends_on, send_buffer=4096, cancel_on_disconnect=False, write_grace=2, write_min_rate=float("inf")
+    ) as (site, _):
+        client = await site.connect(receive_buffer=4096)
+        await client.send(GET)
+        assert await site.reason() is Reason.WRITE_TIMEOUT
+        assert (told, site.server.statistics().open) == (["told"], 0)
+
+
+@on_each_loop
+async def test_two_tasks_do_not_receive_at_once(loop: Loop) -> None:
+    async def receives_twice(exchange: Exchange) -> None:
+        async with loop.tasks() as own:
+            first = own.start(exchange.wait_disconnected)
+            await loop.settle()
+            with pytest.raises(BusyResourceError):
+                await exchange.wait_disconnected()
+            assert (first.pending, exchange.reads) == (True, True)
+            await answer(exchange)
+            await first.succeeds()
+
+    async with site_of(loop, receives_twice) as (site, _):
+        assert (await (await site.connect()).get()).status == 200
+
+
+@on_each_loop
+async def test_a_handler_that_returns_when_its_body_is_invalid_has_not_failed(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def gives_up(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(b"first", True)
+        with pytest.raises(Disconnected):
+            await exchange.receive()
+
+    with caplog.at_level(logging.INFO):
+        async with site_of(loop, gives_up) as (site, _):
+            client = await site.connect()
+            await client.send(CHUNKED_POST)
+            await loop.settle()
+            await client.send(b"no chunk\r\n")
+            assert await site.reason() is Reason.PROTOCOL_ERROR
+            assert await client.end() == "reset"
+    assert caplog.messages == []
