@@ -47,7 +47,7 @@ class TimerHandle:
     @property
     def pending(self) -> bool:
         """True while a call is still to be begun."""
-        return bool(self._ticket) and self._process == here.forks and not home(self).closed
+        return bool(self._ticket) and self._process == here.forks and not is_closed(self)
 
     def stop(self) -> bool:
         """Cancel the call. True: the function was not called and will not be (of `every`: not again). False: it was or
@@ -57,9 +57,9 @@ class TimerHandle:
         """
         while True:
             ticket = self._ticket
-            bucket = home(self)
-            if self._process != here.forks or bucket.closed:
+            if self._process != here.forks or is_closed(self):
                 return False
+            bucket = home(self)
             if taken(ticket):
                 bucket.remove(self, ticket)
                 return True
@@ -105,6 +105,17 @@ def home(handle: TimerHandle) -> Bucket:
     while bucket.heir is not None:
         bucket = bucket.heir
     return bucket
+
+
+def is_closed(handle: TimerHandle) -> bool:
+    """Return True if no bucket has the timers of a handle any more."""
+    bucket = home(handle)
+    while bucket.closed:
+        # one that is taken over at this moment gets its heir first
+        if bucket.heir is None:
+            return True
+        bucket = home(handle)
+    return False
 
 
 def valid_delay(seconds: float) -> float:

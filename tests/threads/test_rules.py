@@ -6,9 +6,13 @@ import gc
 import itertools
 import math
 import weakref
+from collections.abc import Callable
 
 import pytest
 
+from deadlined.threads import TimerHandle
+from deadlined.threads.bucket import Bucket
+from deadlined.threads.handle import home
 from tests.support.threads import Plan
 
 INF = math.inf
@@ -209,6 +213,24 @@ def test_an_heir_calls_what_was_pending_and_what_was_collected_and_the_handles_f
         pass
     assert old.calls == ["a", "b", "c"]
     assert collected.stop() is False
+
+
+@pytest.mark.parametrize("ask", [TimerHandle.stop, lambda handle: handle.pending], ids=["stop", "pending"])
+def test_a_handle_that_is_asked_while_its_timers_are_taken_follows_them(
+    ask: Callable[[TimerHandle], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = Plan(), Plan()
+    asked = old.armed("a", 5.0)
+
+    def slow_home(handle: TimerHandle) -> Bucket:
+        found = home(handle)
+        if found is old.bucket:
+            # another thread does this now
+            new.bucket.take(old.bucket)
+        return found
+
+    monkeypatch.setattr("deadlined.threads.handle.home", slow_home)
+    assert ask(asked) is True
 
 
 def test_handles_follow_through_several_heirs() -> None:
