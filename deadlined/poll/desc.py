@@ -89,7 +89,8 @@ class Half(Timer):
         """Make pending and future operations of this half fail at `when`, absolute seconds on the poller's clock.
 
         `inf` removes the deadline. At or before now it expires at once and wakes the waiter, which cancels a pending
-        operation. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is O(1), one store.
+        operation; if the deadline before it has passed already and the loop was too busy to notice, it expires at the
+        next poll. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is O(1), one store.
         """
         if self.key <= when < INF and self.when < INF:
             self.seq += 1
@@ -102,7 +103,7 @@ class Half(Timer):
         # `Clock.now` and `set_deadline`, written out: interpreted, the calls would take longer than their bodies
         clock = self.poller.clock
         when = (perf_counter() + clock.offset if clock.steady else clock.read()) + seconds
-        if self.key <= when < INF and self.when < INF:
+        if self.key <= when < INF and self.when < INF and seconds > 0.0:
             self.seq += 1
             self.when = when
         else:

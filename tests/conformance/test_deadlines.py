@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
 from deadlined import ClosedResourceError, Conn, DeadlineExceeded, current_time, statistics
-from tests.support.conformance import Loop, in_virtual_time, on_each_loop
-from tests.support.net import PairMaker, clog, over_tcp_and_unix, unix_pair
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops
+from tests.support.net import PairMaker, clog, over_tcp_and_unix, tcp_pair, unix_pair
 
 INF = math.inf
 
@@ -47,6 +48,18 @@ async def test_a_read_ends_at_its_deadline_and_so_does_the_next(loop: Loop, pair
             await conn.receive_some()
         conn.set_read_deadline(loop.after(3600))
         assert await conn.receive_some() == b"late"
+
+
+@on_loops("uvloop")
+async def test_a_timeout_of_nothing_expires_at_once_though_an_earlier_one_was_not_noticed(loop: Loop) -> None:
+    async with tcp_pair() as (conn, peer):
+        await peer.send_all(b"bytes")
+        conn.set_read_timeout(0.001)
+        # the loop is busy meanwhile
+        time.sleep(0.01)  # noqa: ASYNC251
+        conn.set_read_timeout(0)
+        with pytest.raises(DeadlineExceeded):
+            conn.try_receive()
 
 
 @on_each_loop
