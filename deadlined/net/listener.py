@@ -216,17 +216,22 @@ async def open_tcp_listeners(
 def sockets_for(addresses: Sequence[AddressInfo]) -> Iterator[tuple[stdlib.socket, Any]]:
     """Make a socket for each result of `getaddrinfo`, and give it with its address. OSError if one cannot be made.
 
-    An address of a family that the kernel does not support is skipped if there are others: containers often resolve
+    An address of a family that the kernel does not support is skipped if another one is not: containers often resolve
     IPv6 addresses without supporting them.
     """
+    given, unsupported = False, None
     for family, kind, proto, _, address in addresses:
         try:
             socket = stdlib.socket(family, kind, proto)
         except OSError as error:
-            if error.errno == errno.EAFNOSUPPORT and len(addresses) > 1:
-                continue
-            raise
-        yield socket, address
+            if error.errno != errno.EAFNOSUPPORT:
+                raise
+            unsupported = error
+        else:
+            given = True
+            yield socket, address
+    if unsupported is not None and not given:
+        raise unsupported
 
 
 def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
@@ -288,7 +293,8 @@ async def open_unix_listener(
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
     to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
     removes the file unless it was replaced.
-    OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket.
+    OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket; ValueError
+    for a path with a NUL, as abstract names have it.
     """
     await checkpoint()
     socket, unlink = listening_unix_socket(path, backlog=backlog, mode=mode, owner=owner)
@@ -305,6 +311,8 @@ def listening_unix_socket(
 ) -> tuple[stdlib.socket, Callable[[], None]]:
     """Listen as `open_unix_listener` does, without an event loop. Return the socket, and a function that removes its
     file unless it was replaced; it must be called before the socket is closed."""
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} is not the path of a file: abstract names cannot be listened on")
     file = Path(path)
     _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)

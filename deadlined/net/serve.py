@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from ..runtime import open_group
@@ -34,16 +35,21 @@ async def serve_tcp(
     listen: trio and anyio pass it when the server is started with `start`; any object with this method will do.
     """
     listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
+    accepted: set[Conn] = set()
     try:
         async with open_group() as group:
             start_soon = group.start_soon if handler_nursery is None else _starter(handler_nursery)
             for listener in listeners:
-                group.start_soon(_accept_all, listener, start_soon, handler)
+                group.start_soon(_accept_all, listener, start_soon, handler, accepted)
             if task_status is not None:
                 task_status.started(listeners)
     finally:
         for listener in listeners:
             listener.close()
+        if handler_nursery is None:
+            # asyncio runs no step of a task that is cancelled before its first
+            for conn in accepted:
+                conn.close()
 
 
 def _starter(nursery: Any) -> StartSoon:
@@ -51,20 +57,29 @@ def _starter(nursery: Any) -> StartSoon:
     if hasattr(nursery, "start_soon"):
         start_soon: StartSoon = nursery.start_soon
         return start_soon
-    return lambda function, *args: nursery.create_task(function(*args))
+    return partial(_create_task, nursery)
 
 
-async def _accept_all(listener: Listener, start_soon: StartSoon, handler: Handler) -> None:
+def _create_task(group: Any, handle: Callable[..., Any], handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
+    """Start the task of a handler in an `asyncio.TaskGroup`. Its connection is closed also if it is cancelled before
+    its first step."""
+    group.create_task(handle(handler, conn, accepted)).add_done_callback(lambda _: conn.close())
+
+
+async def _accept_all(listener: Listener, start_soon: StartSoon, handler: Handler, accepted: set[Conn]) -> None:
     while True:
         conn: Conn | None = await listener.accept()
-        accepted = 0
+        number = 0
         while conn is not None:
-            start_soon(_handle, handler, conn)
-            accepted += 1
-            conn = listener.try_accept() if accepted < _ACCEPTED_PER_TURN else None
+            accepted.add(conn)
+            start_soon(_handle, handler, conn, accepted)
+            number += 1
+            conn = listener.try_accept() if number < _ACCEPTED_PER_TURN else None
 
 
-async def _handle(handler: Handler, conn: Conn) -> None:
+async def _handle(handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
+    """Run a handler. `accepted` are the connections whose handlers have not begun."""
+    accepted.discard(conn)
     try:
         await handler(conn)
     finally:

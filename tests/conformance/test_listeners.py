@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,30 @@ async def test_serve_tcp_runs_a_handler_per_connection(loop: Loop) -> None:
                 assert await client.receive_some() == b"echo"
         serving.cancel()
         await serving.wait()
+
+
+@on_each_loop
+@pytest.mark.parametrize("steps", range(5))
+async def test_serve_tcp_closes_what_it_has_accepted_whenever_it_is_cancelled(loop: Loop, steps: int) -> None:
+    """A task of asyncio that is cancelled before its first step does not run at all."""
+
+    class Status:
+        def started(self, listeners: list[Listener]) -> None:
+            self.port = listeners[0].socket.getsockname()[1]
+
+    status = Status()
+    with ExitStack() as stack:
+        async with loop.tasks() as tasks:
+            serving = tasks.start(lambda: serve_tcp(lambda _: loop.forever(), 0, host=LOCALHOST, task_status=status))
+            while not hasattr(status, "port"):
+                await loop.step()
+            for _ in range(5):
+                stack.enter_context(socket.create_connection((LOCALHOST, status.port)))
+            for _ in range(steps):
+                await loop.step()
+            serving.cancel()
+            await serving.wait()
+        # the test fails if a descriptor is still watched
 
 
 @in_virtual_time

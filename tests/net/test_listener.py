@@ -15,7 +15,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream, open_udp
+from deadlined import (
+    Conn,
+    DeadlineExceeded,
+    Listener,
+    open_tcp_listeners,
+    open_tcp_stream,
+    open_udp,
+    open_unix_listener,
+)
 from deadlined.net.listener import sockets_for
 from tests.support.net import (
     BACKOFF,
@@ -107,15 +115,21 @@ def test_a_family_that_the_kernel_lacks_is_skipped_if_there_is_another() -> None
     ("kinds", "number"),
     [
         ([(UNKNOWN_FAMILY, socket.SOCK_STREAM)], errno.EAFNOSUPPORT),
+        ([(UNKNOWN_FAMILY, socket.SOCK_STREAM)] * 2, errno.EAFNOSUPPORT),
         ([(socket.AF_INET, UNKNOWN_TYPE)], errno.EINVAL),
         ([(socket.AF_INET, UNKNOWN_TYPE), (socket.AF_INET, socket.SOCK_STREAM)], errno.EINVAL),
     ],
-    ids=["the only family", "the only address", "another error"],
+    ids=["the only family", "of all addresses", "the only address", "another error"],
 )
 def test_a_socket_that_cannot_be_made_is_an_error_otherwise(kinds: list[tuple[int, int]], number: int) -> None:
     with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
         list(listening_at(*kinds))
     assert caught.value.errno == number
+
+
+async def test_an_abstract_name_is_no_path_to_listen_at() -> None:
+    with pytest.raises(ValueError, match="abstract names cannot be listened on"):
+        await open_unix_listener("\0name")
 
 
 async def test_a_port_is_an_int_from_0_to_65535() -> None:
