@@ -108,8 +108,7 @@ COMPILED = [
 # what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes
 INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}
 
-# The commands that build. Others describe the package, for which nothing need be compiled: pip runs this file twice to
-# ask for that, and then to build.
+# The commands that build. Others describe the package, which pip asks for twice before: nothing need be compiled then.
 BUILDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 LEVEL = os.environ.get("DEADLINED_OPT_LEVEL", "3")
 

@@ -19,7 +19,6 @@ class ExchangeFacts:
     __slots__ = (
         "_answered",
         "_body",
-        "_cut",
         "_discarded",
         "_handler_deadline",
         "_host",
@@ -33,6 +32,7 @@ class ExchangeFacts:
         "_response",
         "_sending",
         "_server_status",
+        "_told",
         "_waits_end",
         "_watching",
         "_write_by",
@@ -74,8 +74,8 @@ class ExchangeFacts:
         self._waits_end = False
         # the connection has read and discarded some of the body
         self._discarded = False
-        # a receive has raised Disconnected
-        self._cut = False
+        # `tell` was called
+        self._told = False
         # set when the response is complete or the exchange is dead; made when needed
         self._answered: Event | None = None
         # the deadlines that the application has set
@@ -120,12 +120,12 @@ class ExchangeFacts:
     def ended(self) -> bool:
         """True once the exchange has ended for its handler: it has given the whole response, was told that the peer is
         gone, or would be by its next receive or send."""
-        return self._cut or self._link != LIVE or self.writer.complete
+        return self._told or self._link != LIVE or self.writer.complete
 
     @property
     def was_told(self) -> bool:
-        """True once a task of the handler was told by Disconnected that nothing more will come."""
-        return self._cut
+        """True once the handler has learned that the peer is gone, or its body invalid or late."""
+        return self._told
 
     @property
     def body_done(self) -> bool:
@@ -174,6 +174,7 @@ class ExchangeFacts:
         return is_detachable(self._response, self._link, self._receiving) and not waits_for_output
 
     @property
-    def is_told(self) -> bool:
-        """True if a task of the handler waits in a receive or a send, and so is told that the peer is gone."""
+    def will_notice(self) -> bool:
+        """True while a task of the handler waits in a receive, a send or `wait_disconnected`, and so will learn that
+        the peer is gone."""
         return self._watching or self._receiving or self._sending > 0

@@ -51,7 +51,7 @@ class PeerConnection(ConnectionBase):
         or a send: that will raise Disconnected."""
         self._watched = False
         exchange = self._exchange
-        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.is_told:
+        if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.will_notice:
             return
         if exchange.answered:
             # what the handler still does is not for this peer
@@ -127,7 +127,7 @@ class PeerConnection(ConnectionBase):
             # the connection ends already, and the protocol has told the handler
             return
         exchange = self._exchange
-        runs = exchange is not None and self.state == EXCHANGE and not exchange.is_told
+        runs = exchange is not None and self.state == EXCHANGE and not exchange.will_notice
         if exchange is not None and runs and (self.cancel_on_disconnect or exchange.answered):
             self._peer_left(reason)
             return

@@ -80,8 +80,9 @@ class ReceivingExchange(ExchangeFacts):
         return b"" if self._body == DONE else self._buffered_piece()
 
     async def wait_disconnected(self) -> None:
-        """Wait until the peer has left, the response is complete or the connection is upgraded. After a cancellation
-        the peer is watched as it was before. Raise BusyResourceError while another task receives."""
+        """Wait until the peer has left, the response is complete, or the connection is upgraded or has gone on without
+        the handler. After a cancellation the peer is watched as it was before. Raise BusyResourceError while another
+        task receives or waits for the same, never Disconnected."""
         if self._link != LIVE or self.writer.complete:
             return
         self._require_no_reader()
@@ -142,12 +143,12 @@ class ReceivingExchange(ExchangeFacts):
         self._waits_end = True
         self._host.transport.conn.set_read_deadline(-INF)
 
-    def kill(self, told: int = 0) -> None:
-        """Cut the exchange off from its connection: receives and sends raise Disconnected from now on. A detached
-        exchange stays detached. `told`: the status that the server answers instead of the handler, 0 if none."""
+    def kill(self, status: int = 0) -> None:
+        """Make a live exchange a dead one: its receives and sends raise Disconnected from now on. A detached one stays
+        detached. `status`: what the server answers instead of the handler, 0 if nothing."""
         if self._link == LIVE:
             self._link = DEAD
-        self._server_status = told or self._server_status
+        self._server_status = status or self._server_status
         if self._answered is not None:
             self._answered.set()
 
@@ -248,10 +249,10 @@ class ReceivingExchange(ExchangeFacts):
         raise Disconnected(f"the peer is gone ({reason})") from cause
 
     def tell(self) -> None:
-        """Note that a task of the handler is told by Disconnected that nothing more will come: unless the handler has
-        given the whole response, it has DISCONNECT_GRACE to return. If the exchange is dead, its connection goes on
-        without the handler."""
-        self._cut = True
+        """Note that the handler learns, by a receive or a send, that the peer is gone or its body invalid or late:
+        unless it has given the whole response, it has DISCONNECT_GRACE to return. If the exchange is dead, the
+        connection waits for the handler no longer."""
+        self._told = True
         if not self.writer.complete:
             self.end_soon()
         if self._link == DEAD and self.task is not None:

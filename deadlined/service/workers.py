@@ -218,8 +218,7 @@ class Supervisor:
         """Take a frame of a worker process."""
         worker = self._workers[pid]
         if kind == READY:
-            worker.ready = self._was_ready = True
-            self._announced = False
+            worker.ready, self._was_ready, self._announced = True, True, False
             self._overseer.is_ready(pid)
             self._assign()
             if self._reload_later:

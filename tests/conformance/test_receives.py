@@ -10,7 +10,7 @@ from deadlined import BusyResourceError
 from deadlined.http import Disconnected, Exchange, Phase, Reason
 from deadlined.http.policy import DISCONNECT_GRACE
 from tests.support.conformance import Loop, on_each_loop
-from tests.support.conformance_http import site_of
+from tests.support.conformance_http import Site, site_of
 from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
 
 # more than sixteen receives in a row, after which others must run
@@ -107,6 +107,16 @@ async def test_a_handler_that_goes_on_after_its_body_was_cut_keeps_no_connection
             assert ended == ["told"]
 
 
+async def is_reset_for_an_invalid_body(loop: Loop, site: Site) -> None:
+    """Begin a body and go on with what is none, to a handler that has begun its response."""
+    client = await site.connect()
+    await client.send(CHUNKED_POST)
+    await loop.settle()
+    await client.send(b"no chunk\r\n")
+    assert await site.reason() is Reason.PROTOCOL_ERROR
+    assert await client.end() == "reset"
+
+
 @on_each_loop
 async def test_a_handler_that_answers_and_has_an_invalid_body_is_cancelled_after_a_moment(loop: Loop) -> None:
     async def answers_first(exchange: Exchange) -> None:
@@ -117,12 +127,7 @@ async def test_a_handler_that_answers_and_has_an_invalid_body_is_cancelled_after
         await loop.sleep(3600)
 
     async with site_of(loop, answers_first) as (site, _):
-        client = await site.connect()
-        await client.send(CHUNKED_POST)
-        await loop.settle()
-        await client.send(b"no chunk\r\n")
-        assert await site.reason() is Reason.PROTOCOL_ERROR
-        assert await client.end() == "reset"
+        await is_reset_for_an_invalid_body(loop, site)
 
 
 @on_each_loop
@@ -269,10 +274,5 @@ async def test_a_handler_that_returns_when_its_body_is_invalid_has_not_failed(
 
     with caplog.at_level(logging.INFO):
         async with site_of(loop, gives_up) as (site, _):
-            client = await site.connect()
-            await client.send(CHUNKED_POST)
-            await loop.settle()
-            await client.send(b"no chunk\r\n")
-            assert await site.reason() is Reason.PROTOCOL_ERROR
-            assert await client.end() == "reset"
+            await is_reset_for_an_invalid_body(loop, site)
     assert caplog.messages == []
