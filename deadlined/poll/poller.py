@@ -65,6 +65,7 @@ class Poller:
         "_descs",
         "_events",
         "_expired",
+        "_strays",
         "_unknown",
         "_worst_lateness",
         "clock",
@@ -103,6 +104,8 @@ class Poller:
         self.on_next_poll: Callable[[], object] | None = None
         self._descs: dict[int, PollDesc] = {}
         self._closed: bool = False
+        # True once a descriptor was closed before its registration: a duplicate of it may keep that in the event queue
+        self._strays: bool = False
         self._events: int = 0
         self._unknown: int = 0
         self._expired: int = 0
@@ -161,8 +164,8 @@ class Poller:
         self.polls += 1
         if self.on_next_poll is not None:
             self._announce()
-        # a look at no descriptor finds nothing, and costs a system call: programs that only sleep poll for each wake
-        if self._descs or timeout > 0.0:
+        # a look at an empty queue finds nothing, and costs a system call: programs that only sleep poll for each wake
+        if self._descs or self._strays or timeout > 0.0:
             for fd, mask in self.port.wait(timeout):
                 self._deliver(fd, mask)
         self.timers.check(self.clock.now())
@@ -278,3 +281,4 @@ class Poller:
             # the kernel drops the registration of a descriptor that was closed before, or is another file now
             if error.errno not in (errno.ENOENT, errno.EBADF, errno.EPERM):
                 raise
+            self._strays = True

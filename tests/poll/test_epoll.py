@@ -377,6 +377,22 @@ class TestPollerAlone:
         statistics = poller.statistics()
         assert (statistics.port, statistics.events, statistics.unknown) == ("epoll", 0, 0)
 
+    def test_what_a_duplicate_of_a_lost_descriptor_reports_is_taken_though_nothing_is_open(
+        self, poller: Poller, woken: list[Any], pair: Pair
+    ) -> None:
+        """Who sleeps on the event queue itself, as asyncio does, would be woken for it for ever."""
+        left, right = pair
+        desc = poller.open(left.fileno())
+        with left.dup(), select.epoll() as sleeper:
+            left.close()
+            poller.close(desc)
+            sleeper.register(poller.port.fileno(), select.EPOLLIN)
+            right.send(b"stale")
+            assert sleeper.poll(0.0)
+            poller.poll(0.0)
+            assert not sleeper.poll(0.0)
+        assert poller.statistics().unknown == 1
+
     def test_a_number_that_was_closed_behind_our_back_can_be_opened_again(
         self, poller: Poller, woken: list[Any]
     ) -> None:
