@@ -89,10 +89,11 @@ class Half(Timer):
         """Make pending and future operations of this half fail at `when`, absolute seconds on the poller's clock.
 
         `inf` removes the deadline. At or before now it expires at once and wakes the waiter, which cancels a pending
-        operation; if the deadline before it has passed already and the loop was too busy to notice, it expires at the
-        next poll. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is O(1), one store.
+        operation; if the deadline before it has passed already, unnoticed by a busy loop or a coarse queue, it expires
+        when that one would have. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is
+        O(1), one store.
         """
-        if self.key <= when < INF and self.when < INF:
+        if self.key <= self.when <= when < INF:
             self.seq += 1
             self.when = when
         else:
@@ -226,7 +227,12 @@ class PollDesc:
 
     def set_timeout(self, seconds: float) -> None:
         """Set the deadline of both halves to the same time; see `Half.set_timeout`."""
-        self.set_deadline(self.read.poller.clock.now() + seconds)
+        when = self.read.poller.clock.now() + seconds
+        if seconds > 0.0:
+            self.set_deadline(when)
+        else:
+            self.read._move_deadline(when)
+            self.write._move_deadline(when)
 
     def evict(self) -> None:
         """Close both halves and wake their waiters, the reader first. The descriptor itself stays open."""

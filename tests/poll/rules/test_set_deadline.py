@@ -134,6 +134,26 @@ class TestSetDeadline:
         assert rig.woken() == ["waiter"]
         assert half.resume("waiter") == EXPIRED
 
+    @pytest.mark.parametrize("when", [SOON, SOON + 0.5])
+    def test_1_3_8_a_past_deadline_counts_at_once_though_the_entry_of_the_old_one_is_overdue(
+        self, rig: Rig, half: Half, when: float
+    ) -> None:
+        """The old deadline has moved on from where its entry lies, and the loop was too busy to file it anew."""
+        move(half, SOON)
+        move(half, LATER)
+        rig.now = SOON + 0.5
+        move(half, when)
+        assert half.check() == EXPIRED
+
+    def test_a_timeout_of_nothing_counts_at_once_though_the_old_deadline_has_passed_unnoticed(
+        self, rig: Rig, desc: PollDesc
+    ) -> None:
+        move(desc, SOON)
+        rig.now = SOON + 0.5
+        desc.set_timeout(0.0)
+        assert (desc.read.check(), desc.write.check()) == (EXPIRED, EXPIRED)
+        assert desc.read.deadline == desc.write.deadline == SOON + 0.5
+
     def test_1_3_8_a_waiter_of_the_other_direction_sleeps_on(self, rig: Rig, half: Half, other: Half) -> None:
         park(half, "mine")
         park(other, "other's")
