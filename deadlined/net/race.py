@@ -53,17 +53,16 @@ class Race:
     async def _run_in(self, attempts: Group) -> None:
         for address in self._addresses:
             self._running += 1
+            # an attempt of an eager task may end at once
+            self._ended = Event()
             attempts.start_soon(self._attempt, address)
-            await self._wait_for_an_end(current_time() + _DELAY)
+            await self._ended.wait_until(current_time() + _DELAY)
             if self._winner is not None:
                 break
         while self._winner is None and self._running:
-            await self._wait_for_an_end(self._deadline + _DELAY)
+            self._ended = Event()
+            await self._ended.wait_until(self._deadline + _DELAY)
         attempts.cancel()
-
-    async def _wait_for_an_end(self, until: float) -> None:
-        self._ended = Event()
-        await self._ended.wait_until(until)
 
     async def _attempt(self, address: AddressInfo) -> None:
         try:

@@ -63,7 +63,13 @@ def _starter(nursery: Any) -> StartSoon:
 def _create_task(group: Any, handle: Callable[..., Any], handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
     """Start the task of a handler in an `asyncio.TaskGroup`. Its connection is closed also if it is cancelled before
     its first step."""
-    group.create_task(handle(handler, conn, accepted)).add_done_callback(lambda _: conn.close())
+    handling = handle(handler, conn, accepted)
+    try:
+        task = group.create_task(handling)
+    except BaseException:
+        handling.close()
+        raise
+    task.add_done_callback(lambda _: conn.close())
 
 
 async def _accept_all(listener: Listener, start_soon: StartSoon, handler: Handler, accepted: set[Conn]) -> None:
@@ -71,10 +77,20 @@ async def _accept_all(listener: Listener, start_soon: StartSoon, handler: Handle
         conn: Conn | None = await listener.accept()
         number = 0
         while conn is not None:
-            accepted.add(conn)
-            start_soon(_handle, handler, conn, accepted)
+            _start(start_soon, handler, conn, accepted)
             number += 1
             conn = listener.try_accept() if number < _ACCEPTED_PER_TURN else None
+
+
+def _start(start_soon: StartSoon, handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
+    """Start the task of a handler. The connection is closed if the nursery, which may have ended, takes no task."""
+    accepted.add(conn)
+    try:
+        start_soon(_handle, handler, conn, accepted)
+    except BaseException:
+        accepted.discard(conn)
+        conn.close()
+        raise
 
 
 async def _handle(handler: Handler, conn: Conn, accepted: set[Conn]) -> None:

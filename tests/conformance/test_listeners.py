@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
+import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,8 +32,8 @@ from deadlined.net.listener import listening_sockets
 from deadlined.net.names import AddressInfo
 from deadlined.runtime import current_host
 from tests.support.builds import CANNOT_PLAY
-from tests.support.conformance import Loop, in_virtual_time, on_each_loop
-from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops
+from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener, port_of
 
 
 @on_each_loop
@@ -329,6 +332,21 @@ async def test_a_race_is_won_by_the_address_that_answers(loop: Loop) -> None:
                 assert await conn.receive_some() == b"won"
 
 
+if sys.version_info >= (3, 12):
+
+    @on_loops("asyncio")
+    async def test_an_address_that_fails_at_once_costs_no_time_where_tasks_are_eager(loop: Loop) -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        unreachable = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("255.255.255.255", 80))
+        start = loop.after(0)
+        async with local_listener() as (_, port):
+            conn = await race.Race([unreachable, address(port)], loop.after(3600)).run()
+            assert conn is not None
+            conn.close()
+        assert await race.Race([unreachable, unreachable], loop.after(3600)).run() is None
+        assert loop.is_at(start)
+
+
 @on_each_loop
 async def test_a_race_that_is_cancelled_when_it_is_won_leaks_no_connection(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
@@ -349,23 +367,33 @@ async def test_a_race_that_is_cancelled_when_it_is_won_leaks_no_connection(
                     racing.result.close()
 
 
+class Status:
+    """What `serve_tcp` tells its listeners to."""
+
+    port: int | None = None
+
+    def started(self, listeners: list[Listener]) -> None:
+        self.port = port_of(listeners[0])
+
+    async def known(self, loop: Loop) -> int:
+        """Wait for the port."""
+        while self.port is None:
+            await loop.step()
+        return self.port
+
+
 @on_each_loop
 async def test_serve_tcp_runs_a_handler_per_connection(loop: Loop) -> None:
     async def echo(conn: Conn) -> None:
         async for data in conn:
             await conn.send_all(data)
 
-    class Status:
-        def started(self, listeners: list[Listener]) -> None:
-            self.port = listeners[0].socket.getsockname()[1]
-
     status = Status()
     async with loop.tasks() as tasks:
         serving = tasks.start(lambda: serve_tcp(echo, 0, host=LOCALHOST, task_status=status))
-        while not hasattr(status, "port"):
-            await loop.step()
+        port = await status.known(loop)
         for _ in range(3):
-            async with await open_tcp_stream(LOCALHOST, status.port) as client:
+            async with await open_tcp_stream(LOCALHOST, port) as client:
                 await client.send_all(b"echo")
                 assert await client.receive_some() == b"echo"
         serving.cancel()
@@ -376,24 +404,53 @@ async def test_serve_tcp_runs_a_handler_per_connection(loop: Loop) -> None:
 @pytest.mark.parametrize("steps", range(5))
 async def test_serve_tcp_closes_what_it_has_accepted_whenever_it_is_cancelled(loop: Loop, steps: int) -> None:
     """A task of asyncio that is cancelled before its first step does not run at all."""
-
-    class Status:
-        def started(self, listeners: list[Listener]) -> None:
-            self.port = listeners[0].socket.getsockname()[1]
-
     status = Status()
     with ExitStack() as stack:
         async with loop.tasks() as tasks:
             serving = tasks.start(lambda: serve_tcp(lambda _: loop.forever(), 0, host=LOCALHOST, task_status=status))
-            while not hasattr(status, "port"):
-                await loop.step()
+            port = await status.known(loop)
             for _ in range(5):
-                stack.enter_context(socket.create_connection((LOCALHOST, status.port)))
+                stack.enter_context(socket.create_connection((LOCALHOST, port)))
             for _ in range(steps):
                 await loop.step()
             serving.cancel()
             await serving.wait()
         # the test fails if a descriptor is still watched
+
+
+class EndedNursery:
+    """A nursery of trio or of anyio that takes no more tasks."""
+
+    def start_soon(self, *_: object) -> None:
+        raise RuntimeError("it has ended")
+
+
+class EndedGroup:
+    """The same of asyncio."""
+
+    def create_task(self, _: object) -> None:
+        raise RuntimeError("it has ended")
+
+
+async def unwanted(_: Conn) -> None:
+    raise AssertionError("it must not be called")
+
+
+@pytest.mark.parametrize("ended", [EndedNursery, EndedGroup])
+@on_each_loop
+async def test_a_connection_for_which_no_task_can_be_started_is_closed(loop: Loop, ended: Callable[[], object]) -> None:
+    status = Status()
+
+    async def serve() -> None:
+        await serve_tcp(unwanted, 0, host=LOCALHOST, handler_nursery=ended(), task_status=status)
+
+    async with loop.tasks() as tasks:
+        serving = tasks.start(serve)
+        async with await open_tcp_stream(LOCALHOST, await status.known(loop)) as client:
+            assert await client.receive_some() == b""
+        await serving.wait()
+        # whoever keeps the error keeps what the frames of its traceback hold
+        assert isinstance(serving.error, ExceptionGroup)
 
 
 @in_virtual_time
