@@ -174,7 +174,7 @@ async def test_a_tunnel_on_which_nothing_comes_ends(loop: Loop) -> None:
     async with guarding(loop, server={"idle": 75}) as guarded:
         client, peer = await tunnelled(guarded)
         for sender in (client, peer, client):
-            await loop.sleep(70)
+            await loop.sleep(50)
             due = loop.after(75)
             await sender.send(b"x")
         await peer.read(2)

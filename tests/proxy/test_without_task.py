@@ -46,7 +46,7 @@ async def test_a_request_is_answered_without_a_task(loop: Loop) -> None:
 
 @on_each_loop
 async def test_a_response_that_trickles_needs_no_task(loop: Loop) -> None:
-    async with guarding(loop, upstream_first_byte=100, upstream_idle=10) as guarded:
+    async with guarding(loop, upstream_first_byte=100, upstream_idle=30) as guarded:
         client, peer = await asked(guarded)
         for piece in (CHUNKED[:20], CHUNKED[20:], chunk(b"one")[:4], chunk(b"one")[4:], chunk(b"two")):
             await loop.sleep(9)
