@@ -163,9 +163,7 @@ class ReceivingExchange(ExchangeFacts):
                 # the client waits for `100 Continue` before it sends its body
                 self._body = OPEN
                 await self._send_continue()
-            self._paused += self._host.clock.now() - self._paused_at
             reader.feed(await self._receive_body())
-            self._paused_at = self._host.clock.now()
         return b""
 
     def _buffered_piece(self) -> bytes | None:
@@ -195,6 +193,7 @@ class ReceivingExchange(ExchangeFacts):
     async def _receive_body(self) -> bytes:
         self._require_no_reader()
         self._receiving = True
+        self._paused += self._host.clock.now() - self._paused_at
         try:
             if self._host.reader.many_chunks:
                 await checkpoint()
@@ -204,6 +203,7 @@ class ReceivingExchange(ExchangeFacts):
             return await self._receive(deadline, rule)
         finally:
             self._receiving = False
+            self._paused_at = self._host.clock.now()
             if self.task is not None and (self._response == SENT or self._link == DEAD):
                 self.task.receive_ended()
             elif self._link == LIVE:

@@ -57,6 +57,32 @@ async def test_a_cancelled_receive_loses_no_bytes(loop: Loop, request_bytes: byt
 
 
 @on_each_loop
+@pytest.mark.parametrize("asks_twice", [True, False])
+async def test_receives_that_are_cancelled_do_not_move_the_deadline_of_a_body(loop: Loop, asks_twice: bool) -> None:
+    """The time between two receives does; a handler that asks again and again, or twice at once, waits all the time."""
+
+    async def impatient(exchange: Exchange) -> None:
+        await loop.sleep(8)
+        async with loop.tasks() as own:
+            for _ in range(40):
+                receiving = own.start(exchange.receive)
+                await loop.sleep(0.5)
+                if asks_twice:
+                    with pytest.raises(BusyResourceError):
+                        await exchange.receive()
+                receiving.cancel()
+                await receiving.wait()
+
+    async with site_of(loop, impatient, body_grace=4) as (site, _):
+        due = loop.after(12)
+        client = await site.connect()
+        await client.send(post(9))
+        assert (await client.response("POST")).status == 408
+        assert loop.is_at(due)
+        assert await site.reason() is Reason.BODY_RATE
+
+
+@on_each_loop
 @pytest.mark.parametrize("in_child", [True, False])
 @pytest.mark.parametrize("cancels", [True, False])
 @pytest.mark.parametrize(("begun", "rest", "status", "reason"), CUTS)
