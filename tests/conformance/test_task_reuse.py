@@ -13,8 +13,8 @@ from typing import Any
 from deadlined import current_time
 from deadlined.http import Exchange, Reason
 from deadlined.poll.port import MAX_EVENTS
-from tests.support.conformance import Loop, in_virtual_time, on_asyncio
-from tests.support.conformance_http import Site, site_of
+from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each_loop
+from tests.support.conformance_http import Site, cancel_own_task, site_of
 from tests.support.http import answer
 from tests.support.net import LOCALHOST
 
@@ -263,6 +263,21 @@ async def test_a_client_that_leaves_cancels_its_own_handler_alone(loop: Loop) ->
         assert await group.answers() == ["/0", "/1", "/2", "/3", "/5", "/6", "/7"]
         assert cancelled == ["/4"]
         assert [record.reason for record in group.site.connections] == [Reason.CLIENT_CLOSED]
+
+
+@on_each_loop
+async def test_a_handler_that_cancels_its_task_at_its_end_cancels_no_other(loop: Loop) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if path(exchange) == "/2":
+            await answer_path(exchange)
+            cancel_own_task(loop)
+        else:
+            await loop.step()
+            await answer_path(exchange)
+
+    async with together(loop, handler) as group:
+        group.ask()
+        assert await group.answers() == paths()
 
 
 @on_asyncio

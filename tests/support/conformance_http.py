@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+
+import trio
 
 from deadlined import Conn, open_tcp_listeners
 from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Route, Timeouts
@@ -112,3 +115,9 @@ async def site_of(
             site.hang_up()
             site.serving.cancel()
             await site.serving.wait()
+
+
+def cancel_own_task(loop: Loop) -> None:
+    """Cancel the calling task, and on trio the nursery that it runs in."""
+    task: Any = trio.lowlevel.current_task() if loop.is_trio else asyncio.current_task()
+    (task.parent_nursery.cancel_scope if loop.is_trio else task).cancel()

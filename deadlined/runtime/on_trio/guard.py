@@ -6,9 +6,9 @@ Facts      In trio a cancel scope or nursery that is entered and not left stays 
 Hazard     The next request in that task would run inside the scopes that the last one left, and be cancelled and timed
            out with them. At the end trio would end the whole run, because its scopes are left in a wrong order.
 Answer     `TaskGuard` notes the scopes and the nursery with which a task begins, and compares before the task is used
-           again. It reads two private attributes of trio. If trio has renamed them, no task is used again.
+           again. It reads private attributes of trio. If trio has renamed them, no task is used again.
            `AbandonedGenerators` lets the task close abandoned generators itself, where their scopes were entered.
-Cost       Three attributes of trio are read per request.
+Cost       Four attributes of trio are read per request.
 """
 
 from __future__ import annotations
@@ -25,25 +25,32 @@ Generators = list[AsyncGenerator[Any, Any]]
 class TaskGuard:
     """The innermost scope and the nursery that a task began with. The task makes it before it runs foreign code."""
 
-    __slots__ = ("_nurseries", "_siblings", "_status", "_task")
+    __slots__ = ("_nurseries", "_scope", "_siblings", "_status", "_task")
 
     def __init__(self) -> None:
         task = current_task()
         self._task: Final[Any] = task
-        # private to trio: the innermost scope's state, the task's open nurseries, and the tasks in the nursery around
-        # it; None if trio has renamed the attribute
+        # private to trio: the innermost scope's state, the task's open nurseries, the tasks in the nursery around it,
+        # and whether the scope of that nursery was cancelled; None if trio has renamed the attribute
         self._status: Final[Any] = getattr(task, "_cancel_status", None)
         self._nurseries: Final[Any] = getattr(task, "_child_nurseries", None)
         self._siblings: Final[Any] = getattr(task.parent_nursery, "_children", None)
+        scope: Any = getattr(task.parent_nursery, "cancel_scope", None)
+        self._scope: Final[Any] = scope if hasattr(scope, "_cancel_called") else None
 
     @property
     def intact(self) -> bool:
         """True if the task may be used again: its innermost scope is the one it began with, it has no open nursery, and
         it is alone in the nursery around it."""
         status = self._status
-        if status is None or self._nurseries is None or self._siblings is None:
+        if status is None or self._nurseries is None or self._siblings is None or self._scope is None:
             return False
         return self._task._cancel_status is status and not len(self._nurseries) and len(self._siblings) == 1
+
+    @property
+    def cancelled(self) -> bool:
+        """True if the nursery around the task was cancelled: what the task runs next would be cancelled, too."""
+        return self._scope is not None and bool(self._scope._cancel_called)
 
     def abandon(self) -> None:
         """Cancel what runs in the nurseries that were left open in the task. The task must end after this."""

@@ -3,8 +3,8 @@
 Facts      In trio a task that fails cancels the tasks of its nursery. Making a task costs more instructions than a
            small request; waking one costs a seventh of such a request.
 Answer     Each inner task has a nursery of its own, in an outer task that catches what ends it. An inner task runs
-           foreign code again if its scope stack and its nurseries are those that it began with (`guard.py`). Ctrl-C
-           interrupts foreign code, and nothing else in these tasks; the main task gets it.
+           foreign code again if it was not cancelled, and if its scope stack and its nurseries are those that it began
+           with (`guard.py`). Ctrl-C interrupts foreign code, and nothing else in these tasks; the main task gets it.
 Cost       Two tasks, which are kept. One call per suspension.
 """
 
@@ -155,7 +155,7 @@ class TrioTask(ContainedTask):
 
     @property
     def fresh(self) -> bool:
-        return True
+        return self._guard is None or not self._guard.cancelled
 
     @property
     def runs_now(self) -> bool:
