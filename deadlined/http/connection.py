@@ -62,6 +62,8 @@ class Connection(UpgradedConnection):
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, owner, dates)
         self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+        # `_finish_exchange` is under way or was cancelled: what ends the task is not the handler's failure
+        self._finishing = False
 
     # called by the server, its workers and the poller
 
@@ -126,7 +128,7 @@ class Connection(UpgradedConnection):
         if upgraded:
             # the handler has ended: if its failure ends the connection, that leaves nothing behind in the task
             self._leave_task()
-        if error is not None and exchange is not None:
+        if error is not None and exchange is not None and not self._finishing:
             self._handler_failed(exchange, error)
         if not upgraded:
             self._change_task()
@@ -204,6 +206,7 @@ class Connection(UpgradedConnection):
             self.watch_peer()
             await self._run_handler(task, exchange, lambda _: responder.run())
         elif self._upgraded is None:
+            self._finishing = True
             # a cancelled handler may still wait for the socket: let it leave first
             for _ in range(_STEPS_TO_LEAVE):
                 await checkpoint()
@@ -356,22 +359,22 @@ class Connection(UpgradedConnection):
 
     async def _finish_exchange(self, exchange: Exchange) -> None:
         """End an exchange whose handler has left: send what is pending, discard the rest of the body, and decide
-        whether the connection can be used again."""
-        try:
-            if exchange.link != DEAD:
-                await self._empty_output()
-            if exchange.link == DEAD:
-                # the first reason stays; if there is none, the application gave up in the middle of a send
-                self._end(Reason.SERVER_ERROR)
-            if self.reason is None and exchange.writer.must_close:
-                self._end(self._why_last(exchange.request, self.clock.now()) or Reason.DONE)
-            if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
-                self._end(Reason.DONE)
-            # unless the peer asked for the close, it may be sending a next request that the server will not read
-            more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
-            self._unread = more or not exchange.body_done
-        finally:
-            self._release_exchange(exchange)
+        whether the connection can be used again. After a cancellation another task does this again."""
+        self._finishing = True
+        if exchange.link != DEAD:
+            await self._empty_output()
+        if exchange.link == DEAD:
+            # the first reason stays; if there is none, the application gave up in the middle of a send
+            self._end(Reason.SERVER_ERROR)
+        if self.reason is None and exchange.writer.must_close:
+            self._end(self._why_last(exchange.request, self.clock.now()) or Reason.DONE)
+        if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
+            self._end(Reason.DONE)
+        # unless the peer asked for the close, it may be sending a next request that the server will not read
+        more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
+        self._unread = more or not exchange.body_done
+        self._finishing = False
+        self._release_exchange(exchange)
         if self.reason is None:
             self._advance(EXCHANGE_DONE)
 

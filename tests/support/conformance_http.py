@@ -117,7 +117,28 @@ async def site_of(
             await site.serving.wait()
 
 
+def cancel_workers(loop: Loop) -> int:
+    """Cancel all tasks that serve connections, as a program does that cancels all tasks. Return their number."""
+    if loop.is_trio:
+        root = trio.lowlevel.current_root_task()
+        assert root is not None
+        workers = [task for task in _with_children(root) if task.name.endswith("run_hooked")]
+        for worker in workers:
+            assert worker.parent_nursery is not None
+            worker.parent_nursery.cancel_scope.cancel()
+        return len(workers)
+    running = [task for task in asyncio.all_tasks() if "_run" in repr(task.get_coro())]
+    for task in running:
+        task.cancel()
+    return len(running)
+
+
 def cancel_own_task(loop: Loop) -> None:
     """Cancel the calling task, and on trio the nursery that it runs in."""
     task: Any = trio.lowlevel.current_task() if loop.is_trio else asyncio.current_task()
     (task.parent_nursery.cancel_scope if loop.is_trio else task).cancel()
+
+
+def _with_children(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
+    children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return [task, *(found for child in children for found in _with_children(child))]

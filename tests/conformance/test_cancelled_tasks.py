@@ -1,0 +1,110 @@
+"""Tasks of a server that are cancelled: the connection goes on in another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadlined.http import Exchange, Phase, Reason
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance_http import cancel_own_task, cancel_workers, site_of
+from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
+
+# connections that somebody else's cancellation hits
+
+BODIES = {"length": (post(6) + b"abc", b"def"), "chunked": (CHUNKED_POST + chunk(b"abc"), chunk(b"def") + chunk(b""))}
+
+
+@on_each_loop
+@pytest.mark.parametrize("suspends", [False, True])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_the_rest_of_a_body_is_discarded_in_another_task(
+    loop: Loop, body: tuple[bytes, bytes], suspends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange)
+        if suspends and exchange.request.method == "POST":
+            await loop.forever()
+
+    first, rest = body
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get(first)).status == 200
+        await loop.settle()
+        for _ in range(2):
+            assert cancel_workers(loop)
+            await loop.settle()
+        await client.send(rest + GET)
+        assert (await client.response()).status == 200
+        assert site.server.statistics().accepted == 1
+    # of the handler that was cancelled nothing but its end is told
+    assert {record.getMessage() for record in caplog.records} <= {"a handler ended its task after its response"}
+
+
+@on_each_loop
+async def test_a_cancelled_discarding_still_ends_by_its_deadline(loop: Loop) -> None:
+    async with site_of(loop, hello, body_grace=5) as (site, _):
+        client = await site.connect()
+        await client.get(post(6) + b"abc")
+        await loop.settle()
+        assert cancel_workers(loop)
+        assert await site.reason() == Reason.BODY_RATE
+        assert site.server.statistics().answered == {("POST", 200): 1}
+
+
+@on_each_loop
+@pytest.mark.parametrize(
+    ("first", "rest"), [(GET + GET, b""), (post(6) + b"abc", b"def" + GET)], ids=["in one piece", "after a body"]
+)
+async def test_a_handler_that_cancels_its_task_at_its_end_harms_no_other_request(
+    loop: Loop, first: bytes, rest: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        asked.append(exchange.request.method)
+        if len(asked) == 1:
+            await answer(exchange)
+            cancel_own_task(loop)
+        else:
+            await loop.step()
+            await answer(exchange)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get(first)).status == 200
+        await loop.settle()
+        await client.send(rest)
+        assert (await client.response()).status == 200
+        assert len(asked) == 2
+    assert caplog.records == []
+
+
+@on_each_loop
+async def test_a_response_that_waits_for_its_client_is_sent_in_another_task(loop: Loop) -> None:
+    # so little that the handler does not wait
+    size = 60_000
+
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange, bytes(size if exchange.request.method == "POST" else 1))
+
+    async with site_of(loop, handler, send_buffer=4096) as (site, _):
+        client = await site.connect(receive_buffer=4096)
+        await client.send(post(6) + b"abc")
+        await site.until(lambda: site.server.statistics().phases.get(Phase.WRITE))
+        assert cancel_workers(loop)
+        await loop.settle()
+        assert len((await client.response()).body) == size
+        await client.send(b"def" + GET)
+        assert (await client.response()).status == 200
+
+
+@on_each_loop
+async def test_a_head_is_read_on_in_another_task(loop: Loop) -> None:
+    async with site_of(loop, hello) as (site, _):
+        client = await site.connect()
+        await client.send(GET[:9])
+        await loop.settle()
+        assert cancel_workers(loop)
+        await loop.settle()
+        await client.send(GET[9:])
+        assert (await client.response()).status == 200
