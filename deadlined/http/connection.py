@@ -25,7 +25,7 @@ from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseCut, UnfinishedResponseError
 from .exchange import Exchange
 from .handling import run_handler
-from .handshake import tls_handshake
+from .handshake import TlsHandshake
 from .owner import ConnectionOwner, ConnectionTask
 from .policy import RULES
 from .reporting import report
@@ -62,6 +62,8 @@ class Connection(UpgradedConnection):
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, owner, dates)
         self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+        # the TLS handshake that is under way
+        self._shaking: TlsHandshake | None = None
         # `_finish_exchange` is under way or was cancelled: what ends the task is not the handler's failure
         self._finishing = False
 
@@ -216,11 +218,14 @@ class Connection(UpgradedConnection):
 
     async def _handshake(self) -> None:
         deadline = policy.handshake_deadline(self.accepted, self.timeouts)
+        if self._shaking is None:
+            self._shaking = TlsHandshake(self.conn, self.settings.ssl_context, self.peer)
         try:
-            result = await tls_handshake(self.conn, self.settings.ssl_context, deadline, self.peer)
+            result = await self._shaking.run(deadline)
         except DeadlineExceeded as late:
             self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
+        self._shaking = None
         if isinstance(result, Tls):
             self.transport = result
             self._began_at = self.clock.now()

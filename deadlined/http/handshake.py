@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, Conn
@@ -14,40 +15,55 @@ from .state import Reason
 from .transport import Plain
 
 
-async def tls_handshake(conn: Conn, context: ssl.SSLContext | None, deadline: float, peer: str) -> Tls | Reason:
-    """Set up TLS on `conn`. Return the transport, or the reason to end: the peer has closed its side, an earlier read
-    deadline of `conn`, which a drain sets, has passed, or the TLS handshake has failed, which is logged for debugging
-    with the name of the `peer`.
+class TlsHandshake:
+    """The TLS handshake on `conn`. `peer` names the client in the log."""
 
-    Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
-    `deadline`, BrokenResourceError if the connection is gone.
-    """
-    assert context is not None
-    try:
-        return await _set_up(conn, context, min(deadline, conn.read_deadline), peer)
-    except DeadlineExceeded as late:
-        if late.deadline < deadline:
-            return Reason.DONE
-        raise
+    def __init__(self, conn: Conn, context: ssl.SSLContext | None, peer: str) -> None:
+        assert context is not None
+        self._conn: Final = conn
+        self._context: Final[ssl.SSLContext] = context
+        self._peer: Final = peer
+        # None until the peer's first bytes were read
+        self._tls: Tls | None = None
 
+    async def run(self, deadline: float) -> Tls | Reason:
+        """Set up TLS; after a cancellation, go on with that. Return the transport, or the reason to end: the peer has
+        closed its side, an earlier read deadline of `conn`, which a drain sets, has passed, or the TLS handshake has
+        failed, which is logged for debugging.
 
-async def _set_up(conn: Conn, context: ssl.SSLContext, deadline: float, peer: str) -> Tls | Reason:
-    # bytes that have come in time may have waited for this turn of the loop
-    first = conn.receive_ready()
-    if first is None:
-        first = await Plain(conn).receive(deadline)
-    if not first:
-        return Reason.CLIENT_CLOSED
-    if not first.startswith(TLS_HELLO):
-        raise BadRequest(400, "this port speaks TLS: use https://")
-    tls = Tls(conn, context, first)
-    try:
-        await tls.handshake(deadline)
-    except BrokenResourceError as error:
-        report(logging.DEBUG, "no TLS with %s: %s", peer, error)
-        if isinstance(error.__cause__, ssl.SSLError):
-            return Reason.PROTOCOL_ERROR
-        if tls.peer_ended:
-            return Reason.CLIENT_CLOSED
-        raise
-    return tls
+        Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
+        `deadline`, BrokenResourceError if the connection is gone.
+        """
+        by = min(deadline, self._conn.read_deadline)
+        try:
+            if self._tls is None:
+                first = await self._first_bytes(by)
+                if not first:
+                    return Reason.CLIENT_CLOSED
+                self._tls = Tls(self._conn, self._context, first)
+            return await self._set_up(self._tls, by)
+        except DeadlineExceeded as late:
+            if late.deadline < deadline:
+                return Reason.DONE
+            raise
+
+    async def _first_bytes(self, deadline: float) -> bytes:
+        # bytes that have come in time may have waited for this turn of the loop
+        first = self._conn.receive_ready()
+        if first is None:
+            first = await Plain(self._conn).receive(deadline)
+        if first and not first.startswith(TLS_HELLO):
+            raise BadRequest(400, "this port speaks TLS: use https://")
+        return first
+
+    async def _set_up(self, tls: Tls, deadline: float) -> Tls | Reason:
+        try:
+            await tls.handshake(deadline)
+        except BrokenResourceError as error:
+            report(logging.DEBUG, "no TLS with %s: %s", self._peer, error)
+            if isinstance(error.__cause__, ssl.SSLError):
+                return Reason.PROTOCOL_ERROR
+            if tls.peer_ended:
+                return Reason.CLIENT_CLOSED
+            raise
+        return tls

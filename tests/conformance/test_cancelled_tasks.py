@@ -8,6 +8,8 @@ from deadlined.http import Exchange, Phase, Reason
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import cancel_own_task, cancel_workers, site_of
 from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
+from tests.support.net import certificates
+from tests.support.tls import ByHand, encrypt
 
 # connections that somebody else's cancellation hits
 
@@ -108,3 +110,31 @@ async def test_a_head_is_read_on_in_another_task(loop: Loop) -> None:
         await loop.settle()
         await client.send(GET[9:])
         assert (await client.response()).status == 200
+
+
+@on_each_loop
+@pytest.mark.parametrize("part", ["in the hello", "after the hello"])
+async def test_a_tls_handshake_goes_on_in_another_task(loop: Loop, part: str) -> None:
+    async with site_of(loop, hello, ssl_context=certificates().server, handshake=60) as (site, _):
+        client = ByHand((await site.connect()).conn)
+        said = client.hello()
+        now = said if part == "after the hello" else said[:100]
+        await client.conn.send_all(now)
+        await loop.settle()
+        for _ in range(2):
+            assert cancel_workers(loop)
+            await loop.settle()
+        await client.conn.send_all(said[len(now) :])
+        await client.finish()
+        await client.conn.send_all(encrypt(client.core, GET))
+        assert (await client.receive()).startswith(b"HTTP/1.1 200 ")
+
+
+@on_each_loop
+async def test_a_cancelled_tls_handshake_still_ends_by_its_deadline(loop: Loop) -> None:
+    async with site_of(loop, hello, ssl_context=certificates().server, handshake=5) as (site, _):
+        client = ByHand((await site.connect()).conn)
+        await client.conn.send_all(client.hello())
+        await loop.settle()
+        assert cancel_workers(loop)
+        assert await site.reason() == Reason.HANDSHAKE_TIMEOUT
