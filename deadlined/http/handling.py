@@ -16,7 +16,8 @@ async def run_handler(
     task: ConnectionTask, handler: Handler, exchange: Exchange, failed: Callable[[Exchange, BaseException], None]
 ) -> None:
     """Run `handler(exchange)` in `task`. Call `failed` with an Exception that it raises, or if it returns before its
-    response is complete; not if it was told that the peer is gone, and raises that. Other BaseExceptions pass.
+    response is complete; not if it was told that the peer is gone, and raises that. Other BaseExceptions pass. A
+    group of both, which a cancelled handler raises whose clean-up fails, is split.
 
     Then close the async generators that it has abandoned.
     """
@@ -26,13 +27,11 @@ async def run_handler(
         if not (exchange.writer.complete or exchange.link == DEAD):
             raise UnfinishedResponseError("the application returned before its response was complete")
     except Exception as error:
-        # it may be the disconnect of another client, to which the handler has sent something
-        if not (exchange.ended and is_disconnect(error)):
-            failed(exchange, error)
+        _tell_failure(exchange, error, failed)
     except BaseException as error:
         # cancelled: the frames of the traceback would keep abandoned generators from being closed here
         traceback.clear_frames(error.__traceback__)
-        cut = error
+        cut = _tell_failures(exchange, error, failed)
     try:
         # outside of the `except` blocks: compiled code that suspends in one loses the exception (runtime/within.py)
         closing = task.close_generators()
@@ -43,3 +42,21 @@ async def run_handler(
     finally:
         # its traceback refers to this frame
         cut = None
+
+
+def _tell_failures(
+    exchange: Exchange, error: BaseException, failed: Callable[[Exchange, BaseException], None]
+) -> BaseException | None:
+    """Call `failed` with the Exceptions of a group, and return the rest."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    failures, rest = error.split(Exception)
+    if failures is not None:
+        _tell_failure(exchange, failures, failed)
+    return rest
+
+
+def _tell_failure(exchange: Exchange, error: BaseException, failed: Callable[[Exchange, BaseException], None]) -> None:
+    # it may be the disconnect of another client, to which the handler has sent something
+    if not (exchange.ended and is_disconnect(error)):
+        failed(exchange, error)

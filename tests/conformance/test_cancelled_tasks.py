@@ -1,8 +1,14 @@
-"""Tasks of a server that are cancelled: the connection goes on in another one."""
+"""Tasks of a server that are cancelled: the connection goes on in another one, and no failure is lost."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
 import pytest
+import trio
 
 from deadlined.http import Exchange, Phase, Reason
 from tests.support.conformance import Loop, on_each_loop
@@ -138,3 +144,82 @@ async def test_a_cancelled_tls_handshake_still_ends_by_its_deadline(loop: Loop) 
         await loop.settle()
         assert cancel_workers(loop)
         assert await site.reason() == Reason.HANDSHAKE_TIMEOUT
+
+
+# handlers that the server cancels, and that fail in their clean-up
+
+
+async def fail_at_the_end(loop: Loop) -> None:
+    try:
+        await loop.forever()
+    finally:
+        raise LookupError("the clean-up has failed")
+
+
+async def fail_in_anyio(loop: Loop) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(fail_at_the_end, loop)
+        await loop.forever()
+
+
+async def fail_in_a_group(loop: Loop) -> None:
+    if loop.is_trio:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_at_the_end, loop)
+            await loop.forever()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail_at_the_end(loop))
+        await loop.forever()
+
+
+WORK = [fail_at_the_end, fail_in_anyio, fail_in_a_group]
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    return [(record.levelno, record.getMessage()) for record in caplog.records if record.exc_info]
+
+
+@on_each_loop
+@pytest.mark.parametrize("work", WORK)
+async def test_a_clean_up_that_fails_after_the_response_is_logged(
+    loop: Loop, work: Callable[[Loop], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange)
+        await work(loop)
+
+    async with site_of(loop, handler, handler=5) as (site, _):
+        assert (await (await site.connect()).get()).status == 200
+        await site.until(lambda: not site.server.statistics().background)
+    assert failures(caplog) == [(logging.ERROR, "GET / failed")]
+    assert "LookupError: the clean-up has failed" in caplog.text
+
+
+@on_each_loop
+@pytest.mark.parametrize("work", WORK)
+async def test_a_clean_up_that_fails_in_a_request_that_was_cut_is_logged_for_debugging(
+    loop: Loop, work: Callable[[Loop], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "deadlined")
+    async with site_of(loop, lambda exchange: work(loop), handler=5) as (site, _):
+        assert (await (await site.connect()).get()).status == 504
+        await site.until(lambda: not site.server.statistics().background)
+    assert failures(caplog) == [(logging.DEBUG, "GET / failed")]
+    assert "LookupError: the clean-up has failed" in caplog.text
+
+
+@on_each_loop
+async def test_a_handler_that_is_cut_and_does_not_fail_is_not_logged(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "deadlined")
+
+    async def handler(exchange: Exchange) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(loop.forever)
+            await loop.forever()
+
+    async with site_of(loop, handler, handler=5) as (site, _):
+        assert (await (await site.connect()).get()).status == 504
+        await site.until(lambda: not site.server.statistics().background)
+    assert failures(caplog) == []
