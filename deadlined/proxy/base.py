@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +68,11 @@ class BaseProxy:
         """Note whether the upstream at `address` accepts connections. Requests wait while none does. KeyError for an
         address that is no upstream's."""
         self._shared.balancer.set_available(self._by_address[address], available)
+
+    def note_refusals(self, address: Address, refused: Callable[[], object]) -> None:
+        """Call `refused` whenever a connect finds that nobody listens at `address`. KeyError for an address that is no
+        upstream's."""
+        self._by_address[address].on_refusal = refused
 
     def close(self) -> None:
         """Close the idle connections to the upstreams. Requests that run are not affected."""

@@ -18,6 +18,7 @@ import errno
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +44,9 @@ LONGEST_DISTRUST: Final = 3600.0
 # errors of a connect that say nothing about the upstream: descriptors, memory or ports are used up here
 _LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 
+# those of one at whose address nobody listens
+_REFUSALS: Final = frozenset((errno.ECONNREFUSED, errno.ENOENT))
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatistics:
@@ -62,12 +66,13 @@ class UpstreamStatistics:
 
 class Upstream:
     """An upstream at `address`. `active`: requests and tunnels that it has now. `available`: False while it is known
-    that it does not accept connections."""
+    that it does not accept connections. `on_refusal` is called whenever a connect finds nobody who listens."""
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address: Final = address
         self.active: int = 0
         self.available: bool = True
+        self.on_refusal: Callable[[], object] | None = None
         # when an ejection ends, absolute; -inf if there is none
         self.ejected_until: float = float("-inf")
         # until when no connection is kept, absolute, and for how many seconds the next time
@@ -112,6 +117,8 @@ class Upstream:
         except OSError as error:
             if error.errno in _LACKS:
                 raise Overloaded(f"no connection to an upstream can be made: {os.strerror(error.errno)}") from error
+            if error.errno in _REFUSALS and self.on_refusal is not None:
+                self.on_refusal()
             raise UpstreamError(Failure.CONNECT, "the upstream accepts no connection") from error
         self._connects += 1
         return UpstreamConnection(conn)

@@ -46,7 +46,7 @@ _PROBE = 1.0
 
 class Child:
     """A command that is to listen at `place`. `available(whether)` is called when it begins to accept connections, and
-    when it has ended. For the main thread of a run.
+    when it has ended or is said to refuse them. For the main thread of a run.
 
     Call `start`, then `keep` in a task, then `stop`, and `abort` in any case.
     """
@@ -62,6 +62,8 @@ class Child:
         self._started = 0.0
         self._backoff = Backoff()
         self._stopping = False
+        # it has refused a connection, and has not accepted one since
+        self._refuses = False
 
     async def start(self) -> None:
         """Start the command, again if it ends, and return when it accepts connections. StartupError if it cannot be
@@ -87,13 +89,20 @@ class Child:
         """Start the command again whenever it ends, until `stop`."""
         process = self._process
         while process is not None:
-            while process.poll() is None:
-                await sleep(INTERVAL)
+            await self._has_ended(process)
             if self._stopping:
                 return
             self._available(False)
             self._note_end(process, again=True)
             process = await self._start_again()
+
+    def refused(self) -> None:
+        """Note that the command has refused a connection, as many do which end when their last request has: it is not
+        available until `keep` finds that it accepts one, or has started it again."""
+        if self._process is not None and not self._refuses:
+            self._refuses = True
+            self._available(False)
+            self._log("the command refuses connections", level="warning", pid=self._process.pid)
 
     async def stop(self, deadline: Callable[[], float]) -> None:
         """Send the command SIGTERM, and its group SIGKILL at `deadline()`, which may move, but in LEAST_GRACE seconds
@@ -141,6 +150,14 @@ class Child:
         self._log("command started", pid=process.pid, command=shlex.join(words), address=self._place.address)
         return process
 
+    async def _has_ended(self, process: subprocess.Popen[bytes]) -> None:
+        """Return when the process has ended. Meanwhile, if it refuses connections, look whether it accepts them."""
+        while process.poll() is None:
+            if self._refuses and await self._is_accepting(process, told=True):
+                self._refuses = False
+            await sleep(INTERVAL)
+        self._refuses = False
+
     async def _start_again(self) -> subprocess.Popen[bytes] | None:
         """Start the command after the delay, and again while the system cannot. None once it is to stop."""
         while True:
@@ -159,9 +176,9 @@ class Child:
     async def _delay(self) -> None:
         await sleep(max(self._backoff.until - current_time(), 0.0))
 
-    async def _is_accepting(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the command accepts connections, and say so. Return False if it ends before."""
-        told = False
+    async def _is_accepting(self, process: subprocess.Popen[bytes], told: bool = False) -> bool:
+        """Wait until the command accepts connections, and say so. Return False if it ends before. `told`: the log says
+        already that it does not."""
         while process.poll() is None:
             if await self._accepts():
                 self._available(True)

@@ -87,6 +87,7 @@ class Command(Upstreams):
         address = Address.parse(self._place.address)
         proxy.set_available(address, False)
         self._child = Child(self._place, command, self._log, partial(proxy.set_available, address))
+        proxy.note_refusals(address, self._child.refused)
         try:
             await self._child.start()
         except BaseException:

@@ -80,6 +80,26 @@ async def test_requests_wait_for_an_upstream_to_become_available(loop: Loop) -> 
 
 
 @on_each_loop
+async def test_who_knows_an_upstream_learns_that_it_refuses_and_lets_requests_wait(loop: Loop) -> None:
+    """`deadlined run` does so for its command."""
+    refusals = 0
+
+    def refused() -> None:
+        nonlocal refusals
+        refusals += 1
+        guarded.proxy.set_available(address, False)
+
+    async with guarding(loop, upstream_queue=10) as guarded:
+        address = guarded.upstream.address
+        guarded.proxy.note_refusals(address, refused)
+        guarded.upstream.stop()
+        client = await guarded.site.connect()
+        await client.send(POST)
+        assert await problem(client) == (503, "overloaded")
+    assert refusals == 1
+
+
+@on_each_loop
 async def test_a_turn_that_is_given_to_a_client_that_has_left_is_passed_on(loop: Loop) -> None:
     async with guarding(loop, most=1) as guarded:
         balancer = guarded.proxy._shared.balancer

@@ -162,6 +162,43 @@ def test_one_that_is_killed_is_not_available_and_started_again(loop: str) -> Non
     assert (ended["signal"], ended["level"], ended["again_in"] > 0) == ("SIGKILL", "warning", True)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_that_refuses_connections_is_not_available_until_it_accepts_them_again(loop: str) -> None:
+    async def test(child: Child, story: Story) -> None:
+        await child.start()
+        async with open_group() as group:
+            group.start_soon(child.keep)
+            for times in (2, 3):
+                child.refused()
+                child.refused()
+                await story.until("command accepts connections", times)
+            await child.stop(never)
+
+    story = told(server(), test, loop)
+    once = ["not available", "the command refuses connections", "available", "command accepts connections"]
+    assert story.events[3:11] == 2 * once
+    assert story.fields("the command refuses connections") == {"level": "warning", "pid": pid_of(story)}
+
+
+def test_one_that_refuses_connections_and_ends_is_started_again() -> None:
+    async def test(child: Child, story: Story) -> None:
+        await child.start()
+        async with open_group() as group:
+            group.start_soon(child.keep)
+            os.kill(pid_of(story), signal.SIGUSR1)
+            while await child._accepts():
+                pass
+            child.refused()
+            assert story.events[3:] == ["not available", "the command refuses connections"]
+            os.kill(pid_of(story), signal.SIGKILL)
+            await story.until("available", 2)
+            await child.stop(never)
+
+    stops_listening = "lambda *_: (listener.shutdown(socket.SHUT_RDWR), signal.pause())"
+    story = told(server(f"signal.signal(signal.SIGUSR1, {stops_listening})"), test)
+    assert story.events[5:9] == ["not available", "command ended", "command started", "available"]
+
+
 def test_it_has_a_session_of_its_own_so_that_a_terminal_does_not_signal_it() -> None:
     async def test(child: Child, story: Story) -> None:
         await child.start()

@@ -112,6 +112,23 @@ def test_one_that_is_killed_is_replaced_and_the_next_request_waits_for_it(guard:
     assert process.end() == (0, "")
 
 
+def test_requests_wait_while_one_that_ends_answers_its_last(guard: Guard) -> None:
+    """uvicorn listens no more from the signal on."""
+    process = guard("run", "--", *ON_SOCKET)
+    first = pid_of(process)
+    with process.begin("/slow") as client:
+        process.wait_until_busy()
+        os.kill(first, signal.SIGTERM)
+        # until it has noticed the signal it answers, and each time the guard gets 200
+        while asked(process)["pid"] == first:
+            pass
+        assert f'"pid": {first}' in read_all(client)
+    assert process.wait_for("the command refuses connections")["pid"] == first
+    assert process.wait_for("command ended")["pid"] == first
+    process.signal()
+    assert process.end() == (0, "")
+
+
 def test_a_drain_answers_what_is_open_before_it_ends_the_command(guard: Guard) -> None:
     process = guard("run", "--drain", "1h", "--", *ON_SOCKET)
     with process.begin("/slow") as client:
