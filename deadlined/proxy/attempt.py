@@ -303,7 +303,7 @@ class Attempt(ConnectionUser):
         failure = tunnel.failure
         if failure is not None:
             # the client was told by the end of its connection
-            self.upstream.failed(failure)
+            self.upstream.broke_off(failure)
             line, address = exchange.request.line, self.upstream.address
             _log.warning("%s: %s: the upstream has failed (%s): the tunnel has broken off", line, address, failure)
 

@@ -116,7 +116,10 @@ class _Joint:
         await tunnel.run()
         failure = tunnel.failure
         if failure is not None:
-            upstream.failed(failure)
+            if tunnel.upstream_spoke:
+                upstream.broke_off(failure)
+            else:
+                upstream.failed(failure)
             _log.warning(
                 "%s: %s: the upstream has failed (%s): the client was reset", self._peer, upstream.address, failure
             )

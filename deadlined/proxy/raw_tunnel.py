@@ -30,15 +30,16 @@ class RawTunnel(Tunnel):
     def __init__(self, connection: UpstreamConnection, upstream: Upstream, clock: Clock, stall: float) -> None:
         super().__init__(connection, clock, stall, INF)
         self._upstream = upstream
-        self._spoke = False
+        # bytes of the upstream have come
+        self.upstream_spoke = False
         # the half-closes that were passed on
         self._told_upstream = self._told_client = False
         # set when both were, or the tunnel has ended
         self._over = Event()
 
     def _upstream_spoke(self) -> None:
-        if not self._spoke:
-            self._spoke = True
+        if not self.upstream_spoke:
+            self.upstream_spoke = True
             # an upstream that accepts and breaks off at once is not fit
             self._upstream.succeeded()
 

@@ -6,9 +6,10 @@ Hazard     An upstream that refuses at once has the fewest requests, so it would
            has asked for and that comes while a request has the connection is taken for its answer.
 Answer     Passive ejection (Envoy's outlier detection): after a number of failures in a row it is left out for some
            seconds, and twice as long each time, until a request succeeds. Only failures of the upstream itself count,
-           not the statuses that its application answers. Who chooses decides what happens if all are left out. One
-           that has sent what nobody asked for gets each request on a new connection, for a minute, and then twice as
-           long each time: nothing of an earlier request can come on it.
+           not the statuses that its application answers, nor the end of a tunnel, which a client can bring about. Who
+           chooses decides what happens if all are left out. One that has sent what nobody asked for gets each request
+           on a new connection, for a minute, and then twice as long each time: nothing of an earlier request can come
+           on it.
 Cost       Two comparisons per choice, and one per connection that is kept.
 """
 
@@ -138,6 +139,11 @@ class Upstream:
         """Note that the upstream has answered a request to the end."""
         self._in_a_row = self._ejections = 0
         self.ejected_until = float("-inf")
+
+    def broke_off(self, failure: Failure) -> None:
+        """Count that a tunnel to the upstream has broken off. Its client may have brought that about, so it ejects
+        nobody."""
+        self._failures[failure] += 1
 
     def failed(self, failure: Failure) -> None:
         """Note that the upstream has failed, and eject it if it does so for the TOLERATED time in a row."""

@@ -146,6 +146,25 @@ async def test_one_that_has_answered_before_is_not(loop: Loop) -> None:
         assert not guarded.proxy.statistics().upstreams[0].ejected
 
 
+@on_each_loop
+async def test_nor_is_one_that_has_spoken_on_each_of_them(loop: Loop) -> None:
+    """Clients can bring a reset about: a server that closes on what it will not read resets."""
+    async with guarding(loop, raw=True) as guarded:
+        peers = []
+        for _ in range(2 * TOLERATED):
+            client = await guarded.site.connect()
+            peers.append(await guarded.upstream.accept())
+            await peers[-1].send(b"220 hello")
+            assert await client.receive() == b"220 hello"
+        for peer in peers:
+            peer.conn.abort()
+        assert await guarded.site.reason(len(peers)) is Reason.UPSTREAM_FAILED
+        statistics = guarded.proxy.statistics
+        await guarded.site.until(lambda: statistics().upstreams[0].active == 0)
+        assert statistics().upstreams[0].failures == {"upstream_reset": len(peers)}
+        assert not statistics().upstreams[0].ejected
+
+
 async def _break_off(guarded: Guarded, number: int, first: bytes) -> None:
     """Have the upstream send `first` on a new connection, and reset it."""
     client = await guarded.site.connect()

@@ -9,6 +9,7 @@ import trio
 
 from deadlined.http import Reason
 from deadlined.proxy.tunnel import GRACE
+from deadlined.proxy.upstream import TOLERATED
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import GET, Client
 from tests.support.proxy import OK, Guarded, Peer, guarding
@@ -236,6 +237,26 @@ async def test_an_upstream_that_breaks_a_tunnel_off_has_failed(loop: Loop) -> No
         await client.end()
         await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].failures)
         assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_reset": 1}
+
+
+@on_each_loop
+@pytest.mark.parametrize("how", ["reset", "idle"])
+async def test_tunnels_that_break_off_do_not_eject_the_upstream(loop: Loop, how: str) -> None:
+    """A client can bring that about: by frames that are too large, or by not reading what answers its own."""
+    async with guarding(loop, upstream_idle=60) as guarded:
+        tunnels = [await tunnelled(guarded) for _ in range(2 * TOLERATED)]
+        if how == "reset":
+            for _, peer in tunnels:
+                peer.conn.abort()
+        else:
+            for client, _ in tunnels:
+                guarded.tasks.start(client.send, bytes(50_000_000))
+        await guarded.site.reason(len(tunnels))
+        statistics = guarded.proxy.statistics
+        await guarded.site.until(lambda: statistics().upstreams[0].active == 0)
+        name = "upstream_reset" if how == "reset" else "upstream_idle_timeout"
+        assert statistics().upstreams[0].failures == {name: len(tunnels)}
+        assert not statistics().upstreams[0].ejected
 
 
 @on_each_loop
