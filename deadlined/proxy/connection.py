@@ -161,6 +161,15 @@ class UpstreamConnection(ReadyCallback):
         self.conn.set_read_deadline(INF)
         return await self._receive()
 
+    def receive_rest(self) -> bytes:
+        """Return what has come after a 101 and was not received yet, without waiting: as much as one receive takes. b""
+        if there is nothing, also if the upstream is gone."""
+        rest = self.reader.take_rest()
+        try:
+            return rest + (self.conn.receive_ready(_SIZE) or b"")
+        except (BrokenResourceError, ClosedResourceError):
+            return rest
+
     def park(self, removed: Callable[[UpstreamConnection], object], reuse: float) -> bool:
         """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits.
         `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.

@@ -1,12 +1,11 @@
 """A raw connection: bytes both ways between a client and an upstream, each end of which may end its side first.
 
 Facts      Protocols on TCP use half-closes: a client sends all that it has, ends its side, and waits for the answer, or
-           the other way round. A reset says that what came before may not be all.
-Hazard     A half-close that is taken for the end cuts what the other side still sends. One that overtakes bytes, or is
-           sent in place of a reset, makes an incomplete stream look complete.
-Answer     Each half-close is passed on once all before it was sent. The tunnel ends when both have been passed on; a
-           failure of the upstream resets the client, and any other end than that of both resets the upstream. `idle`
-           bounds the rest, and the age of the connection, if that has a bound.
+           the other way round.
+Hazard     A half-close that is taken for the end cuts what the other side still sends. One that overtakes bytes makes
+           an incomplete stream look complete.
+Answer     Each half-close is passed on once all before it was sent. The tunnel ends when both have been passed on; any
+           other end resets the upstream. `idle` bounds the rest, and the age of the connection, if that has a bound.
 Cost       The handler's task waits for the end of the tunnel.
 """
 
@@ -18,7 +17,6 @@ from ..net import BrokenResourceError, ClosedResourceError
 from ..poll import Clock
 from ..runtime import Event
 from .connection import UpstreamConnection
-from .errors import Failure
 from .options import INF
 from .tunnel import Tunnel
 from .upstream import Upstream
@@ -79,12 +77,6 @@ class RawTunnel(Tunnel):
             self._upstream.succeeded()
             self._over.set()
 
-    def fail(self, failure: Failure) -> None:
-        """Reset the client because the upstream has failed. Idempotent."""
-        if not self._closed:
-            self.failure = failure
-            self._host.reset_upgraded(Reason.UPSTREAM_FAILED, 0.0)
-
     # implements Upgraded
 
     @property
@@ -92,10 +84,8 @@ class RawTunnel(Tunnel):
         return min(self._heard + self._host.timeouts.idle, self._host.close_after)
 
     def handler_left(self, failed: bool) -> None:
-        if self._closed:
-            return
-        if failed:
-            self._host.reset_upgraded(Reason.SERVER_ERROR, 0.0)
+        if failed or self._closed:
+            super().handler_left(failed)
         else:
             self._host.end_upgraded(Reason.DONE, 0.0, False)
 

@@ -1,14 +1,15 @@
 """A connection after a 101: bytes of another protocol, both ways, between a client and an upstream. `raw_tunnel.py`
 derives from it what raw TCP needs.
 
-Facts      After a 101 nobody but the two ends knows what the bytes mean, or when one of them is at fault.
+Facts      After a 101 nobody but the two ends knows what the bytes mean, or when one of them is at fault. A reset says
+           that what came before may not be all.
 Hazard     A peer that does not read must not fill the memory. A tunnel whose ends are gone, or have forgotten it, holds
-           two connections.
+           two connections. An end that is sent in place of a reset makes an incomplete stream look complete.
 Answer     While more than LIMIT bytes wait for one end, the other is not read. A tunnel ends if nothing is read from
            either end for the `idle` time of the server, and neither takes what waits for it. If the client ends its
            side, the upstream is told once it has taken what came before, and the tunnel ends at the latest GRACE
            seconds after the client's end; if the upstream ends its side, the tunnel ends, and what the upstream has
-           not taken is lost.
+           not taken is lost. A failure of the upstream resets the client.
 Cost       The task of the handler that has asked for the upgrade reads from the upstream. What the client sends is
            passed on in the poller's call, as far as the upstream takes it at once.
 """
@@ -78,15 +79,18 @@ class Tunnel(Upgraded):
             data = await self._connection.receive_raw()
             if not data or self._closed:
                 return
-            self._heard = self._clock.now()
-            self._upstream_spoke()
-            output.append(data)
+            self._pass_down(data)
             if not self._host.flush_soon(True):
                 # the sender must wait: too much is pending, or others must run
                 if output.size > LIMIT:
                     await output.wait(LIMIT)
                 else:
                     await checkpoint()
+
+    def _pass_down(self, data: bytes) -> None:
+        self._heard = self._clock.now()
+        self._upstream_spoke()
+        self._host.output.append(data)
 
     def _upstream_spoke(self) -> None:
         """Note that bytes of the upstream have come. Do nothing unless overridden."""
@@ -95,10 +99,17 @@ class Tunnel(Upgraded):
         """Do what is left to do after the upstream has ended its side: nothing unless overridden."""
 
     def fail(self, failure: Failure) -> None:
-        """End the tunnel because the upstream has failed. Idempotent."""
+        """Reset the client because the upstream has failed, after offering it what came before. Idempotent."""
+        if self._closed:
+            return
+        rest = self._connection.receive_rest()
+        if rest:
+            self._pass_down(rest)
+        self._host.output.flush()
+        # the flush may have found that the client is gone
         if not self._closed:
             self.failure = failure
-            self.end(Reason.UPSTREAM_FAILED)
+            self._host.reset_upgraded(Reason.UPSTREAM_FAILED, 0.0)
 
     def end(self, reason: Reason, lateness: float = 0.0) -> None:
         """End the tunnel for `reason`. Idempotent."""
@@ -160,9 +171,13 @@ class Tunnel(Upgraded):
         """Do nothing: no application sets it."""
 
     def handler_left(self, failed: bool) -> None:
-        if not self._closed:
+        if self._closed:
+            return
+        if failed:
+            self._host.reset_upgraded(Reason.SERVER_ERROR, 0.0)
+        else:
             # the client may still be sending, and must be able to read what has been sent to it
-            self._host.end_upgraded(Reason.SERVER_ERROR if failed else Reason.DONE, 0.0, True)
+            self._host.end_upgraded(Reason.DONE, 0.0, True)
 
     def handler_expired(self, lateness: float) -> None:
         self.end(Reason.HANDLER_TIMEOUT, lateness)

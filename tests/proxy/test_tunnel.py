@@ -7,11 +7,14 @@ import logging
 import pytest
 import trio
 
-from deadlined.http import Reason
-from deadlined.proxy.tunnel import GRACE
+from deadlined import TlsConn
+from deadlined.http import Phase, Reason
+from deadlined.proxy.tunnel import GRACE, Tunnel
 from deadlined.proxy.upstream import TOLERATED
+from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import GET, Client
+from tests.support.net import SERVER_NAME, certificates
 from tests.support.proxy import OK, Guarded, Peer, guarding
 
 UPGRADE = (
@@ -166,8 +169,65 @@ async def test_a_reset_ends_the_other_side(loop: Loop, who: str) -> None:
             assert await guarded.site.reason() is Reason.CLIENT_RESET
         else:
             peer.conn.abort()
-            assert await client.end() in ("eof", "reset")
+            # an end would make what has come look complete
+            assert await client.end() == "reset"
             assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+
+
+@on_each_loop
+async def test_a_reset_of_the_upstream_is_none_of_tls_ends(loop: Loop) -> None:
+    async with guarding(loop, ssl_context=certificates().server) as guarded:
+        plain = await guarded.site.connect()
+        client = TlsConn(plain.conn, certificates().client, server_hostname=SERVER_NAME)
+        await client.send_all(UPGRADE)
+        peer = await guarded.upstream.accept()
+        await peer.answer(SWITCH)
+        assert (await client.receive_some()).endswith(b"\r\n\r\n")
+        await peer.send(b"output, so f")
+        peer.conn.abort()
+        assert await client.receive_some() == b"output, so f"
+        # after a close_notify it would be b""
+        with pytest.raises(trio.BrokenResourceError):
+            await client.receive_some()
+        assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+
+
+@on_each_loop
+@pytest.mark.parametrize("raw", [False, True], ids=["upgraded", "raw"])
+async def test_what_came_before_a_reset_is_passed_on_also_if_a_send_finds_it(loop: Loop, raw: bool) -> None:
+    """As that of a server which says why it closes on what it will not read."""
+    async with guarding(loop, raw=raw) as guarded:
+        if raw:
+            client = await guarded.site.connect()
+            peer = await guarded.upstream.accept()
+            await guarded.site.until(lambda: guarded.site.server.connections(Phase.TUNNEL))
+        else:
+            client, peer = await tunnelled(guarded)
+        # what the client sends is passed on before the task that receives from the upstream runs
+        client.push(b"more than it wants")
+        peer.conn.try_send(b"too much")
+        peer.conn.abort()
+        assert await client.receive() == b"too much"
+        assert await client.end() == "reset"
+        assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].failures)
+
+
+@on_each_loop
+@interpreted_only
+async def test_a_handler_that_fails_resets_the_client(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(tunnel: Tunnel) -> None:
+        raise ValueError("a mistake of the proxy")
+
+    monkeypatch.setattr(Tunnel, "run", fail)
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.begin(UPGRADE)
+        await peer.answer(SWITCH)
+        assert await client.end() == "reset"
+        assert await guarded.site.reason() is Reason.SERVER_ERROR
+    assert "a mistake of the proxy" in caplog.text
 
 
 @on_each_loop
