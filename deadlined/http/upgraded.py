@@ -137,10 +137,12 @@ class UpgradedConnection(WaitingConnection):
             self._parked = False
             self.conn.cancel_call()
         if self._task is not None:
-            exchange.detach()
-            if not upgraded.closed_by_handler:
-                exchange.end_soon(policy.UPGRADE_GRACE)
-            self._owner.handler_detached()
+            # None if the handler has just failed: it has ended this task, which `task_lost` would tell next
+            if exchange.task is not None:
+                exchange.detach()
+                if not upgraded.closed_by_handler:
+                    exchange.end_soon(policy.UPGRADE_GRACE)
+                self._owner.handler_detached()
             self._leave_task()
         self._end(reason, lateness)
 

@@ -52,11 +52,12 @@ async def test_a_client_that_is_gone_when_another_task_accepts_leaves_nothing(
 
 @pytest.mark.parametrize("how", ["reset", "eof"])
 @pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("late", [False, True])
 async def test_a_task_that_is_lost_with_its_client_is_counted_once(
-    how: str, full: bool, autojump_clock: MockClock
+    how: str, full: bool, late: bool, autojump_clock: MockClock
 ) -> None:
     async def act(scope: Scope, receive: Receive, send: Send) -> None:
-        if full:
+        if late:
             await trio.sleep(1)
         if how == "reset":
             client.reset()
