@@ -69,13 +69,13 @@ class PeerConnection(ConnectionBase):
         exchange.end_soon()
 
     def _watch_again(self) -> bool:
-        """Watch although bytes of the next request have come, or the deadline of an earlier read has passed."""
+        """Watch although bytes have come that are not read now, or the deadline of an earlier read has passed."""
         if self.conn.read_deadline <= self.clock.now():
             self.conn.set_read_deadline(INF)
             # a half whose deadline has passed does not consume its readiness
             if self.conn.call_when_readable(self):
                 return True
-        # the call in `_check_peer` has consumed the readiness
+        # the call before this one has consumed the readiness
         return self.conn.call_when_readable(self)
 
     # implements OutputOwner

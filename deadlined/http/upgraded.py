@@ -6,6 +6,7 @@ Hazard     A task per connection that waits for bytes would cost more than the c
            must not keep the others waiting, nor fill the memory.
 Answer     The connection takes the place of a waiter in its half: what comes is read and given to the protocol in the
            poller's call, until the protocol is full. What more there may be is read in the next step of the event loop.
+           While the protocol is full, the connection waits in its half all the same, and only notices a reset.
            The handler that has asked for the upgrade keeps its task; the connection does not need one.
 Cost       Nothing while nothing comes.
 """
@@ -45,7 +46,7 @@ class UpgradedConnection(WaitingConnection):
 
     def on_ready(self) -> None:
         if self.state == UPGRADED:
-            self._parked = False
+            self._parked = self._watched = False
             self.read_on()
         else:
             super().on_ready()
@@ -89,6 +90,7 @@ class UpgradedConnection(WaitingConnection):
     def read_on(self) -> None:
         if self._parked or self._reading:
             return
+        self.unwatch_peer()
         self._reading = True
         try:
             more = self._read()
@@ -187,4 +189,13 @@ class UpgradedConnection(WaitingConnection):
             elif not self.conn.resume_readable(self):
                 self._parked = True
                 return False
+        if self.state == UPGRADED:
+            self._watch_for_reset()
         return False
+
+    def _watch_for_reset(self) -> None:
+        """End if the peer has reset the connection, else look again when something comes: nothing is read now."""
+        if self.conn.peer_has_left and self.conn.was_reset:
+            self._lose_upgraded(Reason.CLIENT_RESET)
+        else:
+            self._watched = self.conn.call_when_readable(self) or self._watch_again()

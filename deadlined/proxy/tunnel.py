@@ -99,8 +99,12 @@ class Tunnel(Upgraded):
         """Do what is left to do after the upstream has ended its side: nothing unless overridden."""
 
     def fail(self, failure: Failure) -> None:
-        """Reset the client because the upstream has failed, after offering it what came before. Idempotent."""
+        """Reset the client because the upstream has failed, after offering it what came before. Idempotent. If the
+        client has reset its connection, that is why the tunnel ends."""
         if self._closed:
+            return
+        if self._host.transport.conn.was_reset:
+            self.end(Reason.CLIENT_RESET)
             return
         rest = self._connection.receive_rest()
         if rest:

@@ -157,6 +157,45 @@ async def test_a_full_protocol_is_not_given_more_until_it_asks(autojump_clock: M
         assert await client.receive() == b"3\n"
 
 
+@pytest.mark.parametrize("unread", [b"", b"abc\n"], ids=["", "with bytes"])
+async def test_a_reset_is_noticed_while_the_protocol_is_full(unread: bytes, autojump_clock: MockClock) -> None:
+    protocol = Lengths()
+
+    async def handle(exchange: Exchange) -> None:
+        await upgrading(exchange, protocol)
+
+    async with serving(handle) as site:
+        client = await handed_over(site, protocol)
+        protocol.is_full = True
+        if unread:
+            await client.send(unread)
+            await wait_all_tasks_blocked()
+        client.reset()
+        with trio.fail_after(10):
+            assert await site.reason() is Reason.CLIENT_RESET
+    assert protocol.calls == ["left", "ended client_reset"]
+
+
+async def test_an_end_is_told_after_all_before_it_once_the_protocol_is_not_full(autojump_clock: MockClock) -> None:
+    protocol = Lengths()
+
+    async def handle(exchange: Exchange) -> None:
+        await upgrading(exchange, protocol)
+
+    async with serving(handle) as site:
+        client = await handed_over(site, protocol)
+        protocol.is_full = True
+        await client.send(b"abc\n")
+        await client.conn.send_eof()
+        await trio.sleep(10)
+        assert protocol.calls == ["left"]
+        protocol.is_full = False
+        assert protocol.host is not None
+        protocol.host.read_on()
+        assert await client.rest() == b"3\n"
+    assert protocol.calls == ["left", "end", "ended client_closed"]
+
+
 async def test_the_exchange_is_over_for_http() -> None:
     protocol = Lengths()
     wrong: list[str] = []

@@ -44,6 +44,14 @@ async def tunnelled(guarded: Guarded, early: bytes = b"") -> tuple[Client, Peer]
     return client, peer
 
 
+async def joined(guarded: Guarded) -> tuple[Client, Peer]:
+    """Return both ends of a raw connection, once they are joined."""
+    client = await guarded.site.connect()
+    peer = await guarded.upstream.accept()
+    await guarded.site.until(lambda: guarded.site.server.connections(Phase.TUNNEL))
+    return client, peer
+
+
 @on_each_loop
 async def test_bytes_pass_both_ways_and_unchanged(loop: Loop) -> None:
     async with guarding(loop) as guarded:
@@ -175,6 +183,29 @@ async def test_a_reset_ends_the_other_side(loop: Loop, who: str) -> None:
 
 
 @on_each_loop
+@pytest.mark.parametrize("raw", [False, True], ids=["upgraded", "raw"])
+@pytest.mark.parametrize("how", ["alone", "after the upstream's"])
+async def test_a_reset_of_the_client_is_passed_on_also_if_the_upstream_does_not_read(
+    loop: Loop, how: str, raw: bool
+) -> None:
+    async with guarding(loop, raw=raw) as guarded:
+        client, peer = await (joined if raw else tunnelled)(guarded)
+        sending = guarded.tasks.start(client.send, bytes(50_000_000))
+        await loop.sleep(20)
+        assert sending.pending
+        if how != "alone":
+            # nobody can tell which came first, and the client may have brought the other about
+            peer.conn.abort()
+        client.reset()
+        await sending.wait()
+        assert await guarded.site.reason() is Reason.CLIENT_RESET
+        if how == "alone":
+            assert await peer.end() == "reset"
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
 async def test_a_reset_of_the_upstream_is_none_of_tls_ends(loop: Loop) -> None:
     async with guarding(loop, ssl_context=certificates().server) as guarded:
         plain = await guarded.site.connect()
@@ -197,12 +228,7 @@ async def test_a_reset_of_the_upstream_is_none_of_tls_ends(loop: Loop) -> None:
 async def test_what_came_before_a_reset_is_passed_on_also_if_a_send_finds_it(loop: Loop, raw: bool) -> None:
     """As that of a server which says why it closes on what it will not read."""
     async with guarding(loop, raw=raw) as guarded:
-        if raw:
-            client = await guarded.site.connect()
-            peer = await guarded.upstream.accept()
-            await guarded.site.until(lambda: guarded.site.server.connections(Phase.TUNNEL))
-        else:
-            client, peer = await tunnelled(guarded)
+        client, peer = await (joined if raw else tunnelled)(guarded)
         # what the client sends is passed on before the task that receives from the upstream runs
         client.push(b"more than it wants")
         peer.conn.try_send(b"too much")
