@@ -58,6 +58,10 @@ class Tls(Transport):
         """True if the peer has closed its side without a close_notify."""
         return self._tls.truncated
 
+    @property
+    def was_cut(self) -> bool:
+        return self._tls.cut_in_record
+
     async def handshake(self, deadline: float) -> None:
         """Set up TLS by `deadline`. Raise BrokenResourceError if the peer has left, or if it does not speak TLS as the
         context wants it; then the cause is the SSLError, and the peer was told."""

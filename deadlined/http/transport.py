@@ -68,6 +68,11 @@ class Transport(ABC):
         return self.conn.drained
 
     @property
+    def was_cut(self) -> bool:
+        """True if what was received ends where no peer ends it: in the middle of a TLS record."""
+        return False
+
+    @property
     def taken(self) -> int:
         """How many bytes the peer's system has taken, since any moment: a number that grows."""
         return self.sent - unsent(self.conn.socket)

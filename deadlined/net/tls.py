@@ -89,6 +89,12 @@ class TlsConn:
         return self._core.truncated
 
     @property
+    def cut_in_record(self) -> bool:
+        """True if the peer's stream is `truncated` in the middle of a TLS record, and all before that was received. A
+        message of TLS itself that comes last, such as a server's session ticket, is taken for such a beginning."""
+        return self._core.cut_in_record
+
+    @property
     def unsent(self) -> int:
         """Bytes of ciphertext that the kernel has not taken yet."""
         return len(self._unsent)

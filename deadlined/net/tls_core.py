@@ -57,6 +57,7 @@ class TlsCore:
         "_filled",
         "_incoming",
         "_outgoing",
+        "_partial",
         "_plain",
         "_unfed",
         "closed",
@@ -82,6 +83,9 @@ class TlsCore:
         self._plain: bytes = b""
         # the last read got all it asked for: only then OpenSSL may have more of that record
         self._filled: bool = False
+        # the last ciphertext that OpenSSL was given has made no data: it is the beginning of a record, or, which is
+        # rare, a message of TLS itself
+        self._partial: bool = False
         # what has broken TLS, in words
         self._failure: str = ""
         self.shaken: bool = False
@@ -108,6 +112,12 @@ class TlsCore:
     def truncated(self) -> bool:
         """True if the ciphertext has ended without the peer's close_notify, so that the end may be an attacker's."""
         return self.eof and not self.closed
+
+    @property
+    def cut_in_record(self) -> bool:
+        """True if all was read, and the ciphertext has ended in the middle of a record: no peer ends so. Or, without a
+        close_notify, after a message of TLS itself."""
+        return self.truncated and self._partial
 
     @property
     def has_output(self) -> bool:
@@ -205,10 +215,13 @@ class TlsCore:
         """Decrypt from what OpenSSL has. None if that is not a whole record."""
         self._require_shaken()
         self._filled = False
+        given = self._incoming.pending > 0
         try:
             data = self.ssl_object.read(size)
             self._filled = len(data) == size
+            self._partial = False
         except ssl.SSLWantReadError:
+            self._partial = self._partial or given
             return None
         except ssl.SSLZeroReturnError:
             data = b""

@@ -164,6 +164,9 @@ class Tunnel(Upgraded):
         if data:
             self._upward.output.append(data)
             self._upward.output.flush()
+        elif self._host.transport.was_cut:
+            # neither stream is complete: the end of the tunnel resets the upstream
+            self._host.reset_upgraded(Reason.CLIENT_RESET, 0.0)
         else:
             self._client_ended = True
             self._end_by = self._heard + self._grace

@@ -75,12 +75,29 @@ def test_an_end_without_close_notify_is_told_apart_and_leaves_the_other_directio
     assert one.read(9) == b"still"
 
 
-def test_an_end_in_the_middle_of_a_record_is_truncated() -> None:
-    one, other = shaken_cores()
-    other.feed(encrypt(one, b"hello")[:-1])
-    other.feed(b"")
-    assert other.read(9) == b""
+@pytest.mark.parametrize("size", [9, PIECE, 3 * PIECE])
+@pytest.mark.parametrize("cut", [0, 1, 5, -1, None], ids=lambda cut: f"[:{cut}]")
+@pytest.mark.parametrize("old", [False, True])
+def test_an_end_in_the_middle_of_a_record_is_told_apart(cut: int | None, size: int, old: bool) -> None:
+    one, other = shaken_cores(only_tls_12() if old else None)
+    whole = encrypt(one, bytes(size))
+    last = encrypt(one, b"last")[:cut]
+    for piece in (whole[:100], whole[100:] + last[:2], last[2:], b""):
+        other.feed(piece)
+        while other.read(PIECE):
+            assert not other.cut_in_record
     assert other.truncated
+    assert other.cut_in_record == (last != b"" and cut is not None)
+
+
+def test_a_whole_end_is_not_cut_in_a_record() -> None:
+    one, other = shaken_cores()
+    one.write(b"hello")
+    one.end()
+    other.feed(one.take())
+    other.feed(b"")
+    assert (other.read(9), other.read(9)) == (b"hello", b"")
+    assert (other.truncated, other.cut_in_record) == (False, False)
 
 
 def test_what_lies_here_is_noticed_wherever_it_lies() -> None:

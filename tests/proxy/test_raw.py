@@ -433,6 +433,43 @@ async def test_half_closes_pass_through_tls(loop: Loop, first: str) -> None:
 
 
 @on_each_loop
+@pytest.mark.parametrize("ended", [False, True], ids=["open", "half-closed"])
+async def test_a_client_that_is_cut_in_the_middle_of_a_record_has_not_ended(loop: Loop, ended: bool) -> None:
+    """As that of a client that is killed, or whose connection somebody cuts: an end would make it look complete."""
+    async with guarding(loop, raw=True, ssl_context=certificates().server) as guarded:
+        client = await secured(guarded)
+        await client.send_all(b"insert 1;")
+        peer = await guarded.upstream.accept()
+        assert await peer.read(9) == b"insert 1;"
+        if ended:
+            await peer.conn.send_eof()
+            assert await client.receive_some() == b""
+        client._core.write(b"insert 2;")
+        await client.conn.send_all(client._core.take()[:-1])
+        await client.conn.send_eof()
+        assert await peer.end() == "reset"
+        assert await guarded.site.reason() is Reason.CLIENT_RESET
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_a_client_that_ends_without_a_close_notify_has_ended(loop: Loop) -> None:
+    """As many do, at the end of a record."""
+    async with guarding(loop, raw=True, ssl_context=certificates().server) as guarded:
+        client = await secured(guarded)
+        await client.send_all(b"question")
+        await client.conn.send_eof()
+        peer = await guarded.upstream.accept()
+        assert await peer.read(8) == b"question"
+        assert await peer.end() == "eof"
+        await peer.send(b"answer")
+        await peer.conn.send_eof()
+        assert await client.receive_some() == b"answer"
+        assert await client.receive_some() == b""
+        assert await guarded.site.reason() is Reason.DONE
+
+
+@on_each_loop
 async def test_much_passes_both_ways_through_tls(loop: Loop) -> None:
     async with guarding(loop, raw=True, ssl_context=certificates().server) as guarded:
         client = await secured(guarded)

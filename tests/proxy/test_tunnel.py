@@ -44,6 +44,17 @@ async def tunnelled(guarded: Guarded, early: bytes = b"") -> tuple[Client, Peer]
     return client, peer
 
 
+async def tunnelled_through_tls(guarded: Guarded) -> tuple[TlsConn, Peer]:
+    """Return both ends of a tunnel whose client speaks TLS."""
+    plain = await guarded.site.connect()
+    client = TlsConn(plain.conn, certificates().client, server_hostname=SERVER_NAME)
+    await client.send_all(UPGRADE)
+    peer = await guarded.upstream.accept()
+    await peer.answer(SWITCH)
+    assert (await client.receive_some()).endswith(b"\r\n\r\n")
+    return client, peer
+
+
 async def joined(guarded: Guarded) -> tuple[Client, Peer]:
     """Return both ends of a raw connection, once they are joined."""
     client = await guarded.site.connect()
@@ -208,12 +219,7 @@ async def test_a_reset_of_the_client_is_passed_on_also_if_the_upstream_does_not_
 @on_each_loop
 async def test_a_reset_of_the_upstream_is_none_of_tls_ends(loop: Loop) -> None:
     async with guarding(loop, ssl_context=certificates().server) as guarded:
-        plain = await guarded.site.connect()
-        client = TlsConn(plain.conn, certificates().client, server_hostname=SERVER_NAME)
-        await client.send_all(UPGRADE)
-        peer = await guarded.upstream.accept()
-        await peer.answer(SWITCH)
-        assert (await client.receive_some()).endswith(b"\r\n\r\n")
+        client, peer = await tunnelled_through_tls(guarded)
         await peer.send(b"output, so f")
         peer.conn.abort()
         assert await client.receive_some() == b"output, so f"
@@ -221,6 +227,17 @@ async def test_a_reset_of_the_upstream_is_none_of_tls_ends(loop: Loop) -> None:
         with pytest.raises(trio.BrokenResourceError):
             await client.receive_some()
         assert await guarded.site.reason() is Reason.UPSTREAM_FAILED
+
+
+@on_each_loop
+async def test_a_client_that_is_cut_in_the_middle_of_a_record_has_not_ended(loop: Loop) -> None:
+    async with guarding(loop, ssl_context=certificates().server) as guarded:
+        client, peer = await tunnelled_through_tls(guarded)
+        client._core.write(b"insert 2;")
+        await client.conn.send_all(client._core.take()[:-1])
+        await client.conn.send_eof()
+        assert await peer.end() == "reset"
+        assert await guarded.site.reason() is Reason.CLIENT_RESET
 
 
 @on_each_loop
