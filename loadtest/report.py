@@ -31,8 +31,8 @@ _PEERS = (
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
-# a pipe or a file has no width of its own
-console = Console(width=None if sys.stdout.isatty() else 120)
+# A pipe or a file has no width of its own. What a server calls itself may look like the name of an emoji.
+console = Console(width=None if sys.stdout.isatty() else 120, emoji=False)
 
 
 def machine() -> dict[str, Any]:
@@ -113,5 +113,6 @@ def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
     path = directory / f"{name}.json"
     facts = {"at": now(), **revision(), "machine": machine(), "versions": versions()}
     put(path, as_text({**facts, **result}))
-    console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    console.print(f"written to {shown}", markup=False)
     return path

@@ -23,7 +23,7 @@ Mark = tuple[float, str]
 
 def show(console: Console, report: Report) -> None:
     """Print the report."""
-    table = Table(title=f"{report.target} ({report.server})")
+    table = Table(title=escape(f"{report.target} ({report.server})"))
     table.add_column("attack", no_wrap=True)
     for column in ("verdict", "kind", "ended after", "end", "honest p99", "why"):
         table.add_column(column, justify="left" if column in ("verdict", "why", "kind", "end") else "right")

@@ -88,7 +88,7 @@ def _admin(url: str, token_file: TextIO | None, owned: Names) -> Admin | None:
 
 def page(result: Result) -> str:
     """Return the tables as an HTML page that needs no network."""
-    console = Console(record=True, width=_PAGE, file=StringIO())
+    console = Console(record=True, width=_PAGE, file=StringIO(), emoji=False)
     show(console, result)
     return console.export_html(inline_styles=True)
 
