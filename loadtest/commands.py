@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .interrupts import INTERRUPTED
+from .output import OUTPUT
 from .servers import ToolMissingError
 from .target import ForbiddenTargetError, UnusableTargetError
 
@@ -106,7 +107,8 @@ def progress(console: Console) -> Iterator[OnProgress]:
     """
     columns = (TextColumn("[bold]{task.description}"), BarColumn(30), TimeRemainingColumn())
     quiet = not console.is_terminal  # it would be an empty line
-    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=quiet) as bar:
+    options: dict[str, Any] = {"auto_refresh": False, "transient": True, "redirect_stdout": False, "disable": quiet}
+    with Progress(*columns, console=console, **options) as bar:
         task = bar.add_task("asking", total=1.0)
 
         def on_progress(what: str, done: float, total: float) -> None:
@@ -134,9 +136,11 @@ def as_text(result: object) -> str:
     return json.dumps(result, indent=2) + "\n"
 
 
-def write(*files: tuple[File, Callable[[], str]]) -> None:
-    """Write each text to its path, if one was given. All are tried; each failure is one line, and any means exit code
-    1."""
+def conclude(show: Callable[[], object], *files: tuple[File, Callable[[], str]]) -> None:
+    """Write each text to its path, if one was given, and then show the result.
+
+    All is tried; each failure is one line, and any means exit code 1. That the reader of a pipe has left is none.
+    """
     failures = []
     for path, text in files:
         try:
@@ -144,8 +148,11 @@ def write(*files: tuple[File, Callable[[], str]]) -> None:
                 put(path, text())
         except OSError as error:
             failures.append(f"{path} cannot be written: {error.strerror}")
+    show()
     if failures:
         raise click.ClickException("\n".join(failures))
+    if OUTPUT.failed:
+        sys.exit(1)
 
 
 def put(path: Path, text: str) -> None:

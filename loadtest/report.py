@@ -11,10 +11,9 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 
@@ -22,6 +21,7 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from .commands import as_text, now, put
+from .output import OUTPUT
 
 # what is measured, and what it is measured with
 _PEERS = (
@@ -32,7 +32,7 @@ _PEERS = (
 RESULTS = Path(__file__).resolve().parent / "results"
 
 # A pipe or a file has no width of its own. What a server calls itself may look like the name of an emoji.
-console = Console(width=None if sys.stdout.isatty() else 120, emoji=False)
+console = Console(file=cast("IO[str]", OUTPUT), width=None if OUTPUT.isatty() else 120, emoji=False)
 
 
 def machine() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ..commands import File, Names, as_text, explained, file_option, of_target, progress, watching, write
+from ..commands import File, Names, as_text, conclude, explained, file_option, of_target, progress, watching
 from ..report import console
 from ..target import resolve
 from . import shown
@@ -54,9 +54,12 @@ def command(
         plan = Plan(resolve(url, owned), names, limit, connections)
         with progress(console) as on_progress:
             report = run_check(plan, on_progress)
-    shown.show(console, report)
-    texts = {"json": lambda: as_text(report.as_json()), "html": lambda: shown.page(report)}
-    write(*((files[f"{kind}_file"], text) for kind, text in {**texts, "junit": lambda: shown.junit(report)}.items()))
+    conclude(
+        lambda: shown.show(console, report),
+        (files["json_file"], lambda: as_text(report.as_json())),
+        (files["html_file"], lambda: shown.page(report)),
+        (files["junit_file"], lambda: shown.junit(report)),
+    )
     if report.stopped:
         raise click.UsageError(report.stopped)
     if report.interrupted:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..commands import File, Names, Numbers, as_text, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, as_text, conclude, explained, file_option, of_target, progress
 from ..histogram import milliseconds, shown
 from ..report import console
 from ..target import resolve
@@ -69,8 +69,8 @@ def command(
         whole = Plan(resolve(url, owned), **plan, admin=admin)
         with progress(console) as on_progress:
             result = run_churn(whole, on_progress)
-    show(console, result)
-    write((json_file, lambda: as_text(result.as_json())), (html_file, lambda: page(result)))
+    files = (json_file, lambda: as_text(result.as_json())), (html_file, lambda: page(result))
+    conclude(lambda: show(console, result), *files)
     sys.exit(130 if result.tally.interrupted else 4 if result.tally.invalid else 1 if result.problems else 0)
 
 

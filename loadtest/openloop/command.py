@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from ..commands import File, Names, Numbers, as_text, explained, file_option, of_target, progress, write
+from ..commands import File, Names, Numbers, as_text, conclude, explained, file_option, of_target, progress
 from ..histogram import shown
 from ..report import console
 from ..target import ask, resolve
@@ -115,12 +115,14 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     interrupted = any(result.tally.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
     trials: dict[str, Any] = {}
+    said = ""
     if searching:
         tried = [{**result.as_json(), "holds": holds(result, conditions)} for result in results]
         trials = {"found": found and found.plan.rate, "search": tried}
         rate = f"{found.plan.rate:g}/s" if found else "none"
-        console.print(f"The highest rate that holds{' so far' * interrupted}: {rate}", highlight=False)
-    write((json_file, lambda: as_text((found or results[-1]).as_json() | trials)))
+        said = f"The highest rate that holds{' so far' * interrupted}: {rate}\n"
+    whole = (found or results[-1]).as_json() | trials
+    conclude(lambda: console.print(said, highlight=False, end=""), (json_file, lambda: as_text(whole)))
     if interrupted:
         return 130
     if found is None or searching:

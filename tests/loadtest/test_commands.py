@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from loadtest import target
 from loadtest.command import main
-from loadtest.commands import write
+from loadtest.commands import conclude
 from loadtest.servers import ROOT
 from tests.support.load_command import measuring
 from tests.support.net import LOCALHOST
@@ -140,10 +140,17 @@ def test_a_refusal_without_end_is_read_for_a_while() -> None:
     assert len(found) < 2000
 
 
-def test_a_file_that_cannot_be_written_keeps_no_other_from_being_written(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_keeps_nothing_else_from_being_written_and_shown(tmp_path: Path) -> None:
+    shown: list[str] = []
     with pytest.raises(click.ClickException, match="cannot be written: No such file"):
-        write((tmp_path / "absent" / "a", lambda: "a"), (None, lambda: ""), (tmp_path / "b", lambda: "b"))
-    assert (tmp_path / "b").read_text() == "b"
+        # what is shown comes after the files
+        conclude(
+            lambda: shown.append((tmp_path / "b").read_text()),
+            (tmp_path / "absent" / "a", lambda: "a"),
+            (None, lambda: ""),
+            (tmp_path / "b", lambda: "b"),
+        )
+    assert shown == ["b"]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +162,13 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(click.ClickException, match="No space left on device"):
-        write((tmp_path / "old", lambda: "new"))
+        conclude(print, (tmp_path / "old", lambda: "new"))
     monkeypatch.undo()
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]
 
 
 def test_what_is_no_file_is_written_as_it_is() -> None:
-    write((Path("/dev/null"), lambda: "gone"))
+    conclude(print, (Path("/dev/null"), lambda: "gone"))
     assert not Path("/dev/null").is_file()
 
 
@@ -169,7 +176,7 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write((tmp_path / "pipe", lambda: "text"))
+        conclude(print, (tmp_path / "pipe", lambda: "text"))
         assert os.read(reader, 100) == b"text"
     finally:
         os.close(reader)
@@ -181,7 +188,7 @@ def test_a_link_stays_and_what_it_names_is_written(there: bool, tmp_path: Path) 
     if there:
         (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
-    write((tmp_path / "link", lambda: "new"))
+    conclude(print, (tmp_path / "link", lambda: "new"))
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "new"
 
@@ -189,7 +196,7 @@ def test_a_link_stays_and_what_it_names_is_written(there: bool, tmp_path: Path) 
 def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "file").chmod(0o640)
-    write((tmp_path / "file", lambda: "new"))
+    conclude(print, (tmp_path / "file", lambda: "new"))
     assert (tmp_path / "file").read_text() == "new"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
@@ -201,7 +208,7 @@ def test_a_file_in_a_folder_that_takes_no_new_one_is_written_over(
     number = (tmp_path / "file").stat().st_ino
     # root may write everywhere
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    write((tmp_path / "file", lambda: "new"))
+    conclude(print, (tmp_path / "file", lambda: "new"))
     assert (tmp_path / "file").read_text() == "new"
     assert (tmp_path / "file").stat().st_ino == number
 
@@ -212,5 +219,5 @@ def test_a_mounted_file_cannot_be_replaced_and_is_written_over(tmp_path: Path, m
 
     (tmp_path / "file").write_text("old")
     monkeypatch.setattr(Path, "replace", busy)
-    write((tmp_path / "file", lambda: "new"))
+    conclude(print, (tmp_path / "file", lambda: "new"))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "new")]
