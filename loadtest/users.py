@@ -73,7 +73,8 @@ class Setup:
         if not (options.rate > 0 and options.limit > 0 and 0 <= options.deadline < math.inf):
             raise ForbiddenTargetError("--rate and --limit must be above 0, and --deadline at least 0")
         self.target: Target = resolve(host, [name for name in options.i_own_this_target.split(",") if name])
-        self.facts = Facts(self.target, max(ask(self.target).size, 1), websocket=True, limit=options.limit)
+        first = ask(self.target)
+        self.facts = Facts(self.target, max(first.size, 1), True, options.limit, first.keeps_alive)
         self.attacks = cycle(names)
         # the histograms of these are large, and nobody reads them: one for all users
         self.asked, self.churned = Asked(), Churned()

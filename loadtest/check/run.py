@@ -117,7 +117,7 @@ class Check(ExitStack):
         self._server = known(self._first.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
-        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit)
+        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit, self._first.keeps_alive)
         self._plan = plan
         self._progress = progress
         self._calm = Honest(0, 0, None)

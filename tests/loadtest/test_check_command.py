@@ -292,6 +292,15 @@ def test_a_server_that_closes_each_connection_is_told() -> None:
     assert "(unknown, closes each connection)" in done.output
 
 
+@pytest.mark.parametrize(("large", "verdict"), [(50_000, "not applicable"), (1 << 21, "fail")])
+def test_a_response_that_fits_the_buffers_does_not_make_a_server_pass_that_closes(large: int, verdict: str) -> None:
+    with slow_server(Rule("none", closes=True, large=large)) as server:
+        done = run(server.url, "--only", "slow-read", "--limit", "0.6", "--connections", "0")
+    assert done.exit_code == 0, done.output
+    assert f"│ {verdict} " in done.output
+    assert ("give a URL with a larger one" in " ".join(done.output.split())) is (verdict != "fail")
+
+
 def test_what_could_not_be_measured_gets_no_advice_and_counts_with_what_was_felt() -> None:
     with slow_server(Rule()) as server:
         plan = check_run.Plan(resolve(server.url), frozenset({"silent"}), 0.5, 8)

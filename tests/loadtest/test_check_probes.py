@@ -11,9 +11,9 @@ import pytest
 
 from loadtest.check.probe import Probe
 from loadtest.check.script import Script, Seen
-from loadtest.check.scripts import CLOSER, Facts, closer
+from loadtest.check.scripts import CLOSER, FILLING, Facts, closer, fills, scripts
 from loadtest.loop import Loop
-from loadtest.target import resolve
+from loadtest.target import Target, resolve
 from tests.support.slow_servers import Rule, slow_server
 
 
@@ -110,3 +110,23 @@ def test_the_rates_that_are_tried_between_two_are_as_far_apart() -> None:
     assert len(rates) == CLOSER
     steps = [fast / slow for slow, fast in pairwise([100.0, *rates, 400.0])]
     assert steps == pytest.approx([steps[0]] * len(steps))
+
+
+@pytest.mark.parametrize(
+    ("size", "keeps_alive", "enough"),
+    [
+        (50_000, True, True),
+        (50_000, False, False),
+        (FILLING - 1, False, False),
+        (FILLING, False, True),
+        (9, True, False),
+    ],
+)
+def test_a_server_that_closes_fills_its_buffers_by_one_response_or_not_at_all(
+    size: int, keeps_alive: bool, enough: bool
+) -> None:
+    target = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
+    facts = Facts(target, size, websocket=False, limit=10.0, keeps_alive=keeps_alive)
+    assert fills(facts) is enough
+    asked = {one.opening.count(b"\r\n\r\n") for one in scripts(facts, frozenset({"slow-read"}))}
+    assert keeps_alive or asked == {1}, "what it does not answer is not asked for"
