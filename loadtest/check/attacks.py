@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .kinds import OUTLIVED, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled
+from .kinds import OUTLIVED, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled, same
 from .script import Seen
 from .scripts import CLOSE, NEEDS, PRIMED
 
@@ -148,27 +148,43 @@ def _stalled_body(of: Seen_) -> Deadline:
 
 
 def _silent(of: Seen_) -> Deadline:
-    own = of("silent", "dripped")  # with TLS, where it is the handshake that drips
-    return of_stalled(of("silent", "stalled"), own or of("slow-header", "dripped"))
+    stalled = of("silent", "stalled")
+    if own := of("silent", "dripped"):  # with TLS, where it is the handshake that drips
+        return of_stalled(stalled, own)
+    dripped = of("slow-header", "dripped")
+    return _of_heads(of_stalled(stalled, dripped), dripped, of)
 
 
 def _of_rates(name: str, of: Seen_) -> Deadline:
     return narrowed(of_dripped(of(name, "stalled"), of(name, "dripped")), of(name, "closer"))
 
 
-def _of_one_rate(deadline: Deadline, of: Seen_) -> Deadline:
-    """Correct the kind of an attack on heads that goes on at one rate only: it cannot tell a minimum rate."""
+def _of_heads(deadline: Deadline, dripped: Sequence[Seen], of: Seen_) -> Deadline:
+    """Correct the kind of an attack on heads by that of slow heads, where these have a minimum rate.
+
+    The attack goes on at one rate only, or its silence began before the opening of those that it is compared with.
+    """
     slow = _of_rates("slow-header", of)
-    if slow.kind != "min-rate" or not (deadline.kind == "idle" or deadline.idle_seconds):
+    if slow.min_rate is None or deadline.seconds is None or deadline.bytes is not None:
+        return deadline
+    # an absolute deadline it is if the bytes would have put off the end for longer than by chance
+    paid = max((one.went for one in dripped), default=0) / slow.min_rate[1]
+    if deadline.kind == "absolute" and not deadline.idle_seconds and paid > same(deadline.seconds, deadline.spread):
         return deadline
     seconds = deadline.idle_seconds or deadline.seconds
     return replace(deadline, kind="min-rate", min_rate=slow.min_rate, seconds=seconds, idle_seconds=None)
 
 
 def _endless(of: Seen_) -> Deadline:
-    deadline = _of_one_rate(of_dripped(of("slow-header", "stalled"), of("endless-header", "dripped")), of)
+    dripped = of("endless-header", "dripped")
+    deadline = _of_heads(of_dripped(of("slow-header", "stalled"), dripped), dripped, of)
     flood = [one.sent for one in ended(of("endless-header", "flood"))]
     return replace(deadline, bytes=deadline.bytes or max(flood, default=None))
+
+
+def _pipelined(of: Seen_) -> Deadline:
+    dripped = of("pipelined", "dripped")
+    return _of_heads(of_stalled(of("pipelined", "stalled"), dripped), dripped, of)
 
 
 _RULES: dict[str, Callable[[Seen_], Deadline]] = {
@@ -181,6 +197,6 @@ _RULES: dict[str, Callable[[Seen_], Deadline]] = {
     "slow-read": _slow_read,
     "idle": lambda of: of_stalled(of("idle", "stalled"), of("idle", "fed")),
     "half-close": lambda of: of_stalled(of("half-close", "stalled"), []),
-    "pipelined": lambda of: _of_one_rate(of_stalled(of("pipelined", "stalled"), of("pipelined", "dripped")), of),
+    "pipelined": _pipelined,
     "websocket-silent": lambda of: of_stalled(of("websocket-silent", "stalled"), of("websocket-silent", "fed")),
 }

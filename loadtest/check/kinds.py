@@ -5,8 +5,10 @@ Facts      A stalled connection ends at the deadline T, of whichever kind. A con
            minimum rate R extends it, which never comes for R bytes per second and above.
 Hazard     A connection that was still open when the watch ended may belong to any of the last two.
 Answer     The ends that did come are a straight line in n, whose slope is 1/R.
-Cost       A rate that is checked in windows gives no such line. Then R is only known to lie between two rates, and
-           others between these are tried in a second round.
+Cost       A rate that is checked in windows, or by a coarse clock, gives no such line. Then R is only known to lie
+           between two rates, and others between these are tried in a second round. One that was ended at r bytes per
+           second shows that R > r. One that was open after W seconds may be about to end, at T / (1 - r/R), and shows
+           no more than that R < r / (1 - T/W).
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ SAME_PART = 0.05
 EXACT = 0.01
 # a connection that stopped dripping has outlived a deadline if it had gone on for so many times as long
 OUTLIVED = 1.25
+# One that outlived the deadline by less than this part of its time shows of a minimum rate as much as nothing.
+LEAST_PART = 0.01
 # responses that refuse a request for its size
 TOO_LARGE = (400, 413, 414, 431)
 
@@ -67,13 +71,12 @@ def of_stalled(stalled: Sequence[Seen], others: Sequence[Seen]) -> Deadline:
     when = median(seconds)
     if when <= SAME:
         return measured("absolute", ends)  # at once: no other could go on
-    # by how much the end of another may differ to be of the same deadline
-    same = max(SAME, SAME_PART * when, max(seconds) - min(seconds))
-    cut = [other for other in ended(others) if abs(_when(other) - when) <= same]
+    tolerance = same(when, max(seconds) - min(seconds))
+    cut = [other for other in ended(others) if abs(_when(other) - when) <= tolerance]
     alive = _lived(others, when)
-    faster = [end for end in ended(others) if _when(end) > when + same]
+    faster = [end for end in ended(others) if _when(end) > when + tolerance]
     if others and len(cut) < len(others) and (alive or faster):
-        fit = None if _at_once(others) else _rates(others, when)
+        fit = None if _at_once(others) else _rates(others, when, tolerance)
         # an idle timeout ends none that goes on: where most ended at once and the rest later, chance held these up
         kind: Kind = "min-rate" if fit else "idle" if alive or len(cut) * 2 <= len(others) else "absolute"
         return replace(measured(kind, ends), min_rate=fit)
@@ -105,7 +108,8 @@ def narrowed(deadline: Deadline, closer: Collection[Seen]) -> Deadline:
         return deadline
     low, high = deadline.min_rate
     low = max([low, *map(_pace, ended(closer))])
-    high = min([high, *map(_pace, _lived(closer, deadline.seconds))])
+    latest = deadline.seconds + same(deadline.seconds, deadline.spread)
+    high = min([high, *(_most(one, latest) for one in _lived(closer, deadline.seconds))])
     return replace(deadline, min_rate=(low, high)) if low < high else deadline
 
 
@@ -158,7 +162,12 @@ def _seconds(ends: Sequence[Seen]) -> list[float]:
     return [_when(end) for end in ends]
 
 
-def _rates(others: Sequence[Seen], when: float) -> tuple[float, float] | None:
+def same(when: float, spread: float) -> float:
+    """Return by how much the end of another may differ to be of the same deadline."""
+    return max(SAME, SAME_PART * when, spread)
+
+
+def _rates(others: Sequence[Seen], when: float, tolerance: float) -> tuple[float, float] | None:
     """Return the bounds of a minimum rate; None if what was seen is an idle timeout.
 
     Every one that goes on at the same interval survives an idle timeout, or none does.
@@ -171,13 +180,23 @@ def _rates(others: Sequence[Seen], when: float) -> tuple[float, float] | None:
         return (calculated, calculated) if calculated <= 2 * max(map(_pace, others)) else None
     fastest = max(map(_pace, ends))
     if lived and fastest < min(map(_pace, lived)):
-        return fastest, min(map(_pace, lived))
+        return fastest, min(_most(one, when + tolerance) for one in lived)
     return None
+
+
+def _most(lived: Seen, when: float) -> float:
+    """Return the highest minimum rate that one can have lived with that outlived the deadline."""
+    return _pace(lived) / max(LEAST_PART, 1 - when / _followed(lived))
 
 
 def _pace(one: Seen) -> float:
     """Return the bytes per second that it has gone on with, which may be fewer than its script wants."""
-    return one.went / max(0.001, one.watched if one.full is None else one.full)
+    return one.went / _followed(one)
+
+
+def _followed(one: Seen) -> float:
+    """Return for how many seconds it has gone on."""
+    return max(0.001, one.watched if one.full is None else one.full)
 
 
 def _calculated(ends: Sequence[Seen], when: float) -> float | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
@@ -12,7 +16,8 @@ from loadtest.check.attacks import NAMES, deadlines, trouble, unsure
 from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
 from loadtest.check.script import Close, Seen
-from loadtest.check.scripts import RATES
+from loadtest.check.scripts import DRIP, RATES, STALLED
+from tests.support.examples import examples
 
 LIMIT = 60.0
 
@@ -113,18 +118,22 @@ def test_what_went_on_more_slowly_than_it_should_counts_with_its_own_rate() -> N
 
 def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     found = of_dripped(stalled(5.0), [end(5.01 if rate < 240 else None, rate, role="dripped") for rate in RATES])
-    assert (found.kind, found.min_rate) == ("min-rate", (200.0, 300.0))
+    # what was open after a minute may end at T / (1 - 300 / R), T being 5 s and 5 % of it
+    assert found.kind == "min-rate"
+    assert found.min_rate == pytest.approx((200.0, 300 / (1 - 5.25 / LIMIT)), rel=0.001)
 
 
 def test_others_between_the_two_bring_them_closer_together() -> None:
-    lived = [end(None, rate, role="closer", watched=20.0) for rate in (260.0, 280.0)]
+    lived = [end(None, rate, role="closer", watched=105.0) for rate in (260.0, 280.0)]
     ended = [end(5.0, rate, role="closer") for rate in (220.0, 240.0)]
     between = Deadline("min-rate", 5.0, min_rate=(200.0, 300.0))
-    assert narrowed(between, [*ended, *lived]).min_rate == (240.0, 260.0)
+    assert narrowed(between, [*ended, *lived]).min_rate == pytest.approx((240.0, 260 / 0.95))
     assert narrowed(between, ended).min_rate == (240.0, 300.0)
-    assert narrowed(between, lived).min_rate == (200.0, 260.0)
+    assert narrowed(between, lived).min_rate == pytest.approx((200.0, 260 / 0.95))
+    # after 21 s it may be about to end at a minimum rate of 347
+    assert narrowed(between, [replace(one, watched=21.0, went=260 * 21) for one in lived]).min_rate == (200.0, 300.0)
     # a busy machine has delayed one of them: nothing is known better than before
-    assert narrowed(between, [end(5.0, 270.0, role="closer"), *lived]).min_rate == (200.0, 300.0)
+    assert narrowed(between, [end(5.0, 279.0, role="closer"), *lived]).min_rate == (200.0, 300.0)
     # one that was not watched until the deadline has not outlived it
     assert narrowed(between, [end(None, 250.0, role="closer", watched=4.0)]).min_rate == (200.0, 300.0)
     idle = Deadline("idle", 5.0)
@@ -133,12 +142,42 @@ def test_others_between_the_two_bring_them_closer_together() -> None:
 
 def test_only_a_minimum_rate_that_lies_far_apart_is_looked_at_more_closely() -> None:
     windows = [end(5.0 if rate < 240 else None, rate, role="dripped") for rate in RATES]
-    assert unsure([*stalled(5.0), *windows]) == {"slow-body": (200.0, 300.0)}
+    assert unsure([*stalled(5.0), *windows])["slow-body"] == pytest.approx((200.0, 329.0), abs=1)
     between = [end(5.0 if rate < 240 else None, rate, role="closer") for rate in (230.0, 250.0)]
     assert unsure([*stalled(5.0), *windows, *between]) == {}
-    assert deadlines([*stalled(5.0), *windows, *between])["slow-body"].min_rate == (230.0, 250.0)
+    assert deadlines([*stalled(5.0), *windows, *between])["slow-body"].min_rate == pytest.approx((230.0, 274.0), abs=1)
     assert unsure([*stalled(20.0), *with_minimum(20.0, 500.0)]) == {}
     assert unsure([]) == {}
+
+
+def by_a_coarse_clock(rate: float, role: str, grace: float, least: float, limit: float, phase: float) -> Seen:
+    """A dripped connection under a minimum rate, at which the server looks twice a second."""
+    looks = (phase + count / 2 for count in range(round(2 * limit) + 1))
+
+    def went(seconds: float) -> int:
+        return math.floor(seconds / DRIP) * round(rate * DRIP)
+
+    when = next((look for look in looks if grace + went(look) / least <= look <= limit), None)
+    return end(when, rate, role=role, went=went(limit if when is None else when), watched=limit)
+
+
+@given(
+    grace=st.floats(0.6, 2),
+    least=st.floats(40, 900),
+    limit=st.floats(4, 30),
+    phases=st.lists(st.floats(0, 0.4), min_size=20, max_size=20),
+)
+@settings(max_examples=examples(400))
+def test_a_minimum_rate_lies_where_it_is_said_to(grace: float, least: float, limit: float, phases: list[float]) -> None:
+    chance = cycle(phases)
+    seen = [by_a_coarse_clock(0.0, "stalled", grace, least, limit, next(chance)) for _ in range(STALLED)]
+    seen += [by_a_coarse_clock(rate, "dripped", grace, least, limit, next(chance)) for rate in RATES]
+    if bounds := unsure(seen).get("slow-body"):
+        # what the second round tries
+        rates = [bounds[0] * (bounds[1] / bounds[0]) ** (step / 9) for step in range(1, 9)]
+        seen += [by_a_coarse_clock(rate, "closer", grace, least, limit, next(chance)) for rate in rates]
+    low, high = deadlines(seen)["slow-body"].min_rate or (0.0, math.inf)
+    assert low == high or low <= least <= high
 
 
 def test_ends_that_jitter_has_put_on_a_line_are_of_no_rate_that_nobody_has_tried() -> None:
@@ -337,6 +376,35 @@ def test_a_minimum_rate_that_an_endless_head_reaches_late_is_no_absolute_deadlin
     endless = [end(3.0, 40.0, attack="endless-header", role="dripped") for _ in range(4)]
     found = deadlines(of_heads(*endless))["endless-header"]
     assert (found.kind, found.idle_seconds) == ("min-rate", None)
+
+
+def test_a_minimum_rate_that_puts_off_an_end_by_less_than_chance_is_that_of_slow_heads() -> None:
+    silent = [replace(one, attack="pipelined") for one in stalled(1.198)]
+    # 12 bytes are a quarter of a second at 50 per second, which would be seen
+    for least, kind in ((50.0, "absolute"), (400.0, "min-rate")):
+        late = end(1.2, 10.0, attack="pipelined", role="dripped", went=12)
+        heads = [replace(one, attack="slow-header") for one in (*stalled(1.0), *with_minimum(1.0, least))]
+        found = deadlines([*heads, *silent, late])["pipelined"]
+        assert found.kind == kind
+        assert found.seconds == pytest.approx(1.198, abs=0.01)
+        assert found.min_rate == (None if kind == "absolute" else pytest.approx((least, least), rel=0.01))
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(0.85, "min-rate"), (None, "none")])
+def test_silence_has_the_minimum_rate_of_slow_heads_whose_opening_has_paid_before(
+    seconds: float | None, kind: str
+) -> None:
+    found = deadlines([*of_heads(), *[replace(one, attack="silent") for one in stalled(seconds)]])
+    assert (found["silent"].kind, found["slow-header"].kind) == (kind, "min-rate")
+    assert found["silent"].min_rate == (found["slow-header"].min_rate if seconds else None)
+
+
+def test_silence_that_ends_when_all_heads_have_ended_is_no_minimum_rate() -> None:
+    # a minimum rate with a bound of 40 s
+    heads = [*stalled(10.0), *(end(min(40.0, 10 + 10 * rate / 500), rate, role="dripped") for rate in RATES)]
+    silent = [end(41.5, attack="silent")] * 4
+    found = deadlines([*silent, *(replace(one, attack="slow-header") for one in heads)])["silent"]
+    assert (found.kind, found.min_rate) == ("absolute", None)
 
 
 def test_an_idle_timeout_of_heads_stays_one() -> None:
