@@ -85,8 +85,9 @@ class Tally(histogram.Tally):
     how it ended them; `early` of these before their deadline, `early_by` seconds at most; `overdue`: silent for so much
     longer than the deadline that this client closed them. `lost`: requests that were sent before the deadline, and
     answered by a cut; `raced`: the same when the client had spoken too late. `announced`: ended by the server with a
-    response that said so. `closed` and `reset`: by this client. `lateness` of cuts after their deadline, `wrong`: the
-    largest error of the client's clock for each cut. `stopped`: why the client ended the run early, "" if it did not.
+    response that said so. `closed` and `reset`: by this client. `lateness` of the cuts that were not early, after their
+    deadline; `wrong`: the largest error of the client's clock for each cut. `stopped`: why the client ended the run
+    early, "" if it did not.
     """
 
     largest: ClassVar = histogram.Tally.largest | {"early_by", "stopped"}
@@ -245,11 +246,12 @@ class Connection(Line):
         early = silent + self._wrong < earliest - rules.tolerance
         if self._state is State.SILENT:
             tally.cut[how] += 1
-            record(tally.lateness, silent - deadline)
             record(tally.wrong, max(wrong, self._wrong))
             if early:
                 tally.early += 1
                 tally.early_by = max(tally.early_by, earliest - silent)
+            elif rules.deadline is not None:
+                record(tally.lateness, silent - rules.deadline)
             told = f"{earliest - silent:.1f} s before the deadline" if early else ""
             self._crowd.tell("cut", silent - deadline, told)
         elif not self.answers.count:

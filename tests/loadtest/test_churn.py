@@ -24,7 +24,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.check.kinds import Deadline
 from loadtest.churn.audit import Audited, Claim, claims, listed
 from loadtest.churn.command import show
-from loadtest.churn.connection import Rules, Silent, Tally
+from loadtest.churn.connection import Connection, Crowd, Rules, Silent, State, Tally
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.run import Plan, Result
 from loadtest.histogram import milliseconds, record, together
@@ -199,6 +199,25 @@ def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() 
 
 def rules(deadline: float | None = 5.0) -> Rules:
     return Rules(TARGET, "steady", deadline, 0.02, 10.0, spread=False)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "silences", "early", "late"),
+    [(5.0, (0.5, 5.1, 5.2), 1, (100.0, 200.0)), (5.0, (0.5, 4.9), 2, (None, None)), (None, (3.0,), 0, (None, None))],
+)
+def test_only_cuts_that_were_not_early_have_a_lateness(
+    deadline: float | None, silences: tuple[float, ...], early: int, late: tuple[float | None, float | None]
+) -> None:
+    crowd = Crowd(rules(deadline), random.Random(1), Tally())
+    for number, silence in enumerate(silences):
+        crowd.open[number] = connection = Connection(number, crowd)
+        connection._state, connection._since = State.SILENT, 100.0
+        connection._ended_by_server("fin", 100.0 + silence, 0.001)
+    crowd.close()
+    assert (crowd.tally.cut.total(), crowd.tally.early) == (len(silences), early)
+    found = milliseconds(crowd.tally.lateness)
+    assert [found["p50"], found["max"]] == [value and pytest.approx(value, rel=0.01) for value in late]
+    assert crowd.tally.wrong.get_total_count() == len(silences)
 
 
 def result(found: Tally) -> Result:
