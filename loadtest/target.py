@@ -216,6 +216,9 @@ def _exchange(target: Target, patience: float) -> Answers:
         hint = "; perhaps it wants a client certificate" if target.tls else ""
         raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}{hint}") from error
     if not answers.complete:
+        if answers.size >= MOST:
+            larger = f"the response is larger than {MOST >> 20} MiB: give a URL with a smaller one"
+            raise UnusableTargetError(f"{target.url}: {larger}")
         guess = "perhaps it wants a client certificate" if target.tls else "is it https?"
         hint = "" if answers.size else f"; {guess}"
         raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")

@@ -182,6 +182,14 @@ def test_a_target_that_does_not_answer_honest_requests(rule: Rule, text: str) ->
     assert text in done.output
 
 
+def test_a_response_that_is_not_read_to_its_end_is_no_fault_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "MOST", 2 << 20)
+    with slow_server(Rule(large=4 << 20)) as server:
+        done = run(server.url)
+    assert done.exit_code == 3
+    assert done.output == f"Error: {server.url}: the response is larger than 2 MiB: give a URL with a smaller one\n"
+
+
 def test_a_target_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target.ask, "__defaults__", (0.2,))
     with socket.create_server(("127.0.0.1", 0)) as listener:
