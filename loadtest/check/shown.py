@@ -73,7 +73,8 @@ def seconds_text(outcome: Outcome) -> str:
     """Return the seconds and their spread."""
     deadline = outcome.deadline
     if deadline.seconds is None:
-        return "" if outcome.attack.enough is None or not deadline.connections else f"> {deadline.watched:.0f} s"
+        measured = outcome.attack.enough is not None and deadline.connections
+        return f"> {math.floor(deadline.watched * 10) / 10:g} s" if measured else ""
     return f"{deadline.seconds:.3f} s ± {deadline.spread / 2 * 1000:.0f} ms"
 
 

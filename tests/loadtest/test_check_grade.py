@@ -319,3 +319,19 @@ def test_rates_between_two_bounds_and_spreads_are_shown() -> None:
     bounds = replace(outcome, deadline=Deadline("min-rate", 5.0, 0.02, min_rate=(200.0, 300.0)))
     assert kind_text(bounds) == "min-rate 200 to 300 B/s"
     assert seconds_text(bounds) == "5.000 s ± 10 ms"
+
+
+@pytest.mark.parametrize(
+    ("watched", "text"), [(60.0003, "> 60 s"), (2.97, "> 2.9 s"), (29.96, "> 29.9 s"), (0.04, "> 0 s")]
+)
+def test_no_longer_watch_is_shown_than_there_was(watched: float, text: str) -> None:
+    assert seconds_text(Outcome(attack("silent"), Deadline(watched=watched, connections=4), "fail", "held")) == text
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_an_interrupted_report_does_not_say_that_there_is_nothing_to_change(interrupted: bool) -> None:
+    text = page(replace(a_report(), outcomes=tuple(outcomes(1)), interrupted=interrupted))
+    assert ("<li>nothing</li>" in text) is not interrupted
+    assert ("the check was not finished" in text) is interrupted
+    assert ("watched for 60 s" in text) is not interrupted
+    assert ("watched for at most 60 s" in text) is interrupted
