@@ -54,12 +54,9 @@ def command(
         plan = Plan(resolve(url, owned), names, limit, connections)
         with progress(console) as on_progress:
             report = run_check(plan, on_progress)
-    conclude(
-        lambda: shown.show(console, report),
-        (files["json_file"], lambda: as_text(report.as_json())),
-        (files["html_file"], lambda: shown.page(report)),
-        (files["junit_file"], lambda: shown.junit(report)),
-    )
+    texts = {"json": lambda: as_text(report.as_json()), "html": lambda: shown.page(report)}
+    found = {**texts, "junit": lambda: shown.junit(report)}.items()
+    conclude(lambda: shown.show(console, report), *((files[f"{kind}_file"], text) for kind, text in found))
     if report.stopped:
         raise click.UsageError(report.stopped)
     if report.interrupted:

@@ -142,18 +142,10 @@ class Check(ExitStack):
         outcomes = tuple(self._outcomes(self._server))
         gone = "" if self._interrupted else _gone(self._plan.target, self._paralysed)
         return Report(
-            target=self._plan.target.url,
-            server=_shown(self._first, self._server),
-            grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)),
-            limit=self._plan.limit,
-            outcomes=outcomes,
-            calm=self._calm,
-            seconds=monotonic() - self._begun,
-            at=now(),
-            interrupted=self._interrupted,
-            stopped=self._stopped,
-            gone=gone,
-        )
+            target=self._plan.target.url, server=_shown(self._first, self._server), limit=self._plan.limit, gone=gone,
+            grade="-" if self._interrupted else grade(outcomes, gone=bool(gone)), outcomes=outcomes, calm=self._calm,
+            seconds=monotonic() - self._begun, at=now(), interrupted=self._interrupted, stopped=self._stopped,
+        )  # fmt: skip
 
     def _why_not(self, attack: Attack) -> str:
         """Return why the attack is not possible; "" if it is."""
