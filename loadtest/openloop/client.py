@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import ClassVar
 
 from .. import histogram
 from ..histogram import record
@@ -73,12 +74,15 @@ class Tally(histogram.Tally):
     """The counts of one process, complete when its run is over.
 
     `latency`: of all requests that were answered, or waited until the patience was over; `late`: how late the process
-    noticed that a request was due.
+    noticed that a request was due. `last`: seconds from the start to the last proper response.
     """
+
+    largest: ClassVar = histogram.Tally.largest | {"last"}
 
     due: int = 0
     sent: int = 0
     ok: int = 0
+    last: float = 0.0
 
 
 class _Connection(Line):
@@ -137,10 +141,12 @@ class Client:
         self._connections: set[_Connection] = set()
         self._idle: list[_Connection] = []
         self._backlog: deque[float] = deque()
+        self._start = 0.0
 
     def run(self, start: float, stopped: Callable[[], bool] = lambda: False) -> Tally:
         """Ask from `start` on, on the clock of `time.monotonic`, until all is answered or `stopped` says so."""
         worked = self.loop.worked()
+        self._start = start
         try:
             self._ask(start, stopped)
         except KeyboardInterrupt:
@@ -219,6 +225,7 @@ class Client:
             self.tally.errors[wrong] += 1
         else:
             self.tally.ok += 1
+            self.tally.last = monotonic() - self._start
 
     def _sweep(self, now: float) -> None:
         """Give up what has waited too long. It counts with the time that it waited."""

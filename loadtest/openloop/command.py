@@ -94,14 +94,15 @@ def _lines(result: Result) -> Iterator[str]:
     """Say what a run has found."""
     plan, tally = result.plan, result.tally
     processes = f"{plan.clients} process{'es' if plan.clients > 1 else ''}"
-    yield (f"{plan.rate:g}/s for {plan.duration:g} s: {tally.ok} of {tally.due} answered, "
+    asked = f"0 to {plan.rate:g}/s, {plan.rate / 2:g}/s on average," if plan.ramp else f"{plan.rate:g}/s"
+    yield (f"{asked} for {plan.duration:g} s: {tally.ok} of {tally.due} answered, "
            f"{result.rate:.1f}/s; {plan.connections} connections, {processes}")  # fmt: skip
     yield shown(result.latency_ms, 2)
     for kind, number in tally.errors.most_common():
         yield f"[red]{number}[/] {escape(kind)}"
     if late := tally.errors["not sent in time"]:
         yield f"The server is slower than the rate: {late} requests found no free connection."
-    elif (behind := tally.seconds - plan.duration) > BEHIND:
+    if (behind := tally.seconds - plan.duration) > BEHIND:
         yield f"The server may be slower than the rate: the run took {behind:.1f} s longer than its schedule."
     yield f"[dim]The client was late by {tally.late_ms:.2f} ms (p99), and had work for {tally.busy:.0%} of the time.[/]"
     if tally.invalid:

@@ -9,6 +9,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -279,3 +280,26 @@ def test_a_server_is_slower_than_the_rate_if_requests_found_no_connection(kind: 
     tally = Tally(due=10, sent=5, ok=5, errors=Counter({kind: 5}))
     told = "\n".join(_lines(Result(Plan(TARGET, 10.0, 1.0, 4, 1.0), tally)))
     assert ("slower than the rate: 5 requests" in told) is slow
+    # that the rest came late is said beside it
+    tally.seconds = 3.0
+    told = "\n".join(_lines(Result(Plan(TARGET, 10.0, 1.0, 4, 1.0), tally)))
+    assert ("slower than the rate: 5 requests" in told) is slow
+    assert "may be slower than the rate: the run took 2.0 s longer" in told
+
+
+@pytest.mark.parametrize(
+    ("last", "fastest", "rate"),
+    [(0.99, 1.0, 100.0), (1.01, 1.0, 100.0), (1.1, 100.0, 100.0), (12.5, 500.0, 100 / 12), (0.0, 3600_000.0, 100.0)],
+)
+def test_the_rate_is_the_servers_if_it_answers_after_the_schedule(last: float, fastest: float, rate: float) -> None:
+    one = tally(*[fastest] * 100)
+    one.last = last
+    found = result(one, Tally(seconds=1.0))
+    assert found.rate == pytest.approx(rate, rel=0.01 if last > 2 else 0.0)
+    assert Condition.parse("rate<90").true_of(found.figures()) is (rate < 90)
+
+
+def test_the_mean_rate_of_a_ramp_is_told_and_is_its_rate() -> None:
+    ramp = replace(result(tally(*[1.0] * 100)), plan=Plan(TARGET, 200.0, 1.0, 4, 1.0, ramp=True))
+    assert next(_lines(ramp)).startswith("0 to 200/s, 100/s on average, for 1 s: 100 of 100 answered, 100.0/s")
+    assert ramp.as_json()["ramp"] is True
