@@ -21,6 +21,8 @@ _LONGEST = 3_600_000_000
 LATE_MS, LATE_PART = 20.0, 0.25
 # the part of the time that a client may use a processor or wait for one: above it the next request waits for the client
 BUSY = 0.95
+# seconds: in a shorter run it means nothing that the client had work
+_SHORTEST = 0.1
 NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
 
 # the library's histograms go to another process encoded only
@@ -77,7 +79,7 @@ class Tally:
     def ended(self, start: float, worked: float) -> None:
         """Note the time since `start`, and how many seconds of it the client has `worked` (loop.py)."""
         self.seconds = max(monotonic() - start, 1e-9)
-        self.busy = worked / self.seconds
+        self.busy = worked / max(self.seconds, _SHORTEST)
 
     @property
     def late_ms(self) -> float:

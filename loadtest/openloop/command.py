@@ -13,7 +13,7 @@ from ..commands import File, Names, Numbers, as_text, conclude, explained, file_
 from ..histogram import shown
 from ..report import console
 from ..target import ask, resolve
-from .run import LEAST, MOST, Condition, Plan, Result, best, holds, search
+from .run import LEAST, MOST, Condition, Plan, Result, best, bounded_by_client, holds, search
 from .run import run as run_plan
 
 # seconds by which the last answer may be late before that is said
@@ -115,21 +115,19 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     """Write the figures, say what failed, and return the exit code."""
     interrupted = any(result.tally.interrupted for result in results)
     found = best(results, conditions) if searching else results[-1]
-    trials: dict[str, Any] = {}
-    said = ""
+    client = bounded_by_client(results, conditions) if searching else bool(results[-1].tally.invalid)
+    whole, said = (found or results[-1]).as_json(), ""
     if searching:
         tried = [{**result.as_json(), "holds": holds(result, conditions)} for result in results]
-        trials = {"found": found and found.plan.rate, "search": tried}
-        rate = f"{found.plan.rate:g}/s" if found else "none"
-        said = f"The highest rate that holds{' so far' * interrupted}: {rate}\n"
-    whole = (found or results[-1]).as_json() | trials
+        whole |= {"found": found and found.plan.rate, "bounded_by_client": client, "search": tried}
+        rate = f"{'at least ' * client}{found.plan.rate:g}/s" if found else "none"
+        why = ": the client was the bottleneck" * client
+        said = f"The highest rate that holds{' so far' * interrupted}: {rate}{why}\n"
     conclude(lambda: console.print(said, highlight=False, end=""), (json_file, lambda: as_text(whole)))
-    if interrupted:
-        return 130
+    if interrupted or client:
+        return 130 if interrupted else 4
     if found is None or searching:
         return 0 if found else 1
-    if found.tally.invalid:
-        return 4
     for condition in conditions:
         if condition.true_of(found.figures()):
             click.echo(f"Failed: {condition.text}", err=True)

@@ -169,14 +169,18 @@ def run(plan: Plan, progress: Callable[[float], object]) -> Result:
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:
     """Tell if no condition that fails a run is true, and the server and not the client was measured, nor nothing."""
-    figures, measured = result.figures(), result.tally.due and not result.tally.invalid
-    return bool(measured) and not any(condition.true_of(figures) for condition in conditions)
+    return bool(result.tally.due) and not result.tally.invalid and not _fails(result, conditions)
+
+
+def _fails(result: Result, conditions: Sequence[Condition]) -> bool:
+    figures = result.figures()
+    return any(condition.true_of(figures) for condition in conditions)
 
 
 def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Result]) -> list[Result]:
     """Run at rising rates, then between the highest that holds and the lowest that does not. Return all runs.
 
-    `one` runs a plan. The search ends with what it has when a run is interrupted.
+    `one` runs a plan. The search ends with what it has when a run is interrupted, or no request would be due.
     """
     results: list[Result] = []
     good, bad, rate = 0.0, math.inf, plan.rate
@@ -190,7 +194,7 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
         else:
             bad = rate
         rate = min(2 * good, MOST) if math.isinf(bad) else max((good + bad) / 2, LEAST)
-        if rate in (good, bad):
+        if rate in (good, bad) or not len(replace(plan, rate=rate).share(0).schedule):
             break
     return results
 
@@ -199,3 +203,11 @@ def best(results: Sequence[Result], conditions: Sequence[Condition]) -> Result |
     """Return the run with the highest rate that holds; None if none does."""
     good = [result for result in results if not result.tally.interrupted and holds(result, conditions)]
     return max(good, key=lambda result: result.plan.rate, default=None)
+
+
+def bounded_by_client(results: Sequence[Result], conditions: Sequence[Condition]) -> bool:
+    """Tell if a search was ended by the client: the lowest rate that does not hold was too much for it, and no
+    condition was true of the server."""
+    bad = [result for result in results if not result.tally.interrupted and not holds(result, conditions)]
+    lowest = min(bad, key=lambda result: result.plan.rate, default=None)
+    return lowest is not None and bool(lowest.tally.invalid) and not _fails(lowest, conditions)

@@ -193,14 +193,54 @@ def test_the_search_finds_the_highest_rate_that_holds(highest: float) -> None:
 
 def test_a_search_in_vain_ends_at_the_least_rate() -> None:
     conditions = [Condition.parse("p99>0.5ms")]
-    results = search(Plan(TARGET, 100.0, 1.0, 64, 10.0), conditions, server(1e9))
+    results = search(Plan(TARGET, 100.0, 20.0, 64, 10.0), conditions, server(1e9))
     assert best(results, conditions) is None
     assert results[-1].plan.rate == min(one.plan.rate for one in results) == LEAST
 
 
+def test_a_search_in_vain_ends_where_no_request_is_due() -> None:
+    results = search(Plan(TARGET, 100.0, 0.3, 64, 10.0), [Condition.parse("p99>0.5ms")], server(1e9))
+    assert all(len(one.plan.share(0).schedule) for one in results)
+    assert results[-1].plan.rate / 2 * 0.3 < 1
+
+
+@pytest.mark.parametrize(
+    ("highest", "client", "told", "code"),
+    [
+        # the client cannot ask more often; nor can the server answer; both at once
+        (1e9, 300.0, "at least 300/s: the client was the bottleneck", 4),
+        (300.0, 1e9, "300/s", 0),
+        (300.0, 300.0, "300/s", 0),
+        (1e9, 0.0, "none: the client was the bottleneck", 4),
+        (0.0, 1e9, "none", 1),
+    ],
+)
+def test_the_limit_of_the_client_is_not_said_to_be_the_servers(
+    highest: float, client: float, told: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one(plan: Plan) -> Result:
+        found = server(highest)(plan)
+        found.tally.busy = 0.5 if plan.rate <= client else 1.0
+        return found
+
+    conditions = [Condition.parse("p99>50ms")]
+    results = search(Plan(TARGET, 300.0, 1.0, 64, 10.0), conditions, one)
+    assert _finish(results, conditions, True, tmp_path / "json") == code
+    assert capsys.readouterr().out == f"The highest rate that holds: {told}\n"
+    written = json.loads((tmp_path / "json").read_text())
+    assert written["bounded_by_client"] is (code == 4)
+
+
+def test_a_run_that_is_over_at_once_says_nothing_of_the_client() -> None:
+    found = Tally()
+    found.ended(monotonic() + 0.3, 0.026)
+    assert found.busy < 0.5
+    assert not found.invalid
+
+
 @pytest.mark.parametrize("first", [100.0, LEAST])
 def test_a_search_that_finds_no_limit_ends_at_the_highest_rate(first: float) -> None:
-    results = search(Plan(TARGET, first, 1.0, 64, 10.0), [Condition.parse("p99>50ms")], server(1e9))
+    results = search(Plan(TARGET, first, 20.0, 64, 10.0), [Condition.parse("p99>50ms")], server(1e9))
     assert results[-1].plan.rate == max(one.plan.rate for one in results) == MOST
 
 
