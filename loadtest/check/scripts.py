@@ -108,10 +108,13 @@ def scripts(facts: Facts, names: frozenset[str]) -> list[Script]:
 
 def closer(facts: Facts, name: str, bounds: tuple[float, float]) -> list[Script]:
     """Return connections of an attack that go on at rates between two, as far apart from each other by their ratios."""
-    low, high = bounds
-    rates = tuple(low * (high / low) ** (step / (CLOSER + 1)) for step in range(1, CLOSER + 1))
-    found = scripts(replace(facts, rates=rates), frozenset({name}))
+    found = scripts(replace(facts, rates=between(*bounds)), frozenset({name}))
     return [replace(one, role="closer") for one in found if one.role == "dripped"]
+
+
+def between(low: float, high: float) -> tuple[float, ...]:
+    """Return the rates to try between two."""
+    return tuple(low * (high / low) ** (step / (CLOSER + 1)) for step in range(1, CLOSER + 1))
 
 
 def _silent(facts: Facts) -> Iterator[Script]:

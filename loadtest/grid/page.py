@@ -97,18 +97,12 @@ def write(results: Sequence[Result], remarks: str = "") -> str:
               for settings in _TITLES}  # fmt: skip
     days = sorted({result["at"][:10] for result in results})
     return rendered(
-        Path(__file__).with_name("page.md"),
-        rows=rows,
-        tables={_TITLES[settings]: found for settings, found in tables.items()},
+        Path(__file__).with_name("page.md"), rows=rows, columns=_COLUMNS, rules=RULES, plain=_plain, remarks=remarks,
+        tables={_TITLES[settings]: found for settings, found in tables.items()}, commits=_commits(rows),
         dates=days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
-        commits=_commits(rows),
         builds=sorted({row.result["machine"]["timers"] for row in rows if row.server.startswith(OURS)}),
-        columns=_COLUMNS,
         worse=[line for settings, found in tables.items() for line in _worse(settings, found)],
-        remarks=remarks,
-        rules=RULES,
-        plain=_plain,
-    )
+    )  # fmt: skip
 
 
 def _same_conditions(results: Sequence[Result]) -> None:

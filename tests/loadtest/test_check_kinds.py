@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
-from itertools import cycle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
@@ -16,8 +14,7 @@ from loadtest.check.attacks import NAMES, deadlines, trouble, unsure
 from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
 from loadtest.check.script import Close, Seen
-from loadtest.check.scripts import DRIP, RATES, STALLED
-from tests.support.examples import examples
+from loadtest.check.scripts import DRIP, RATES, STALLED, between
 
 LIMIT = 60.0
 
@@ -161,23 +158,22 @@ def by_a_coarse_clock(rate: float, role: str, grace: float, least: float, limit:
     return end(when, rate, role=role, went=went(limit if when is None else when), watched=limit)
 
 
-@given(
-    grace=st.floats(0.6, 2),
-    least=st.floats(40, 900),
-    limit=st.floats(4, 30),
-    phases=st.lists(st.floats(0, 0.4), min_size=20, max_size=20),
-)
-@settings(max_examples=examples(400))
-def test_a_minimum_rate_lies_where_it_is_said_to(grace: float, least: float, limit: float, phases: list[float]) -> None:
-    chance = cycle(phases)
-    seen = [by_a_coarse_clock(0.0, "stalled", grace, least, limit, next(chance)) for _ in range(STALLED)]
-    seen += [by_a_coarse_clock(rate, "dripped", grace, least, limit, next(chance)) for rate in RATES]
-    if bounds := unsure(seen).get("slow-body"):
-        # what the second round tries
-        rates = [bounds[0] * (bounds[1] / bounds[0]) ** (step / 9) for step in range(1, 9)]
-        seen += [by_a_coarse_clock(rate, "closer", grace, least, limit, next(chance)) for rate in rates]
-    low, high = deadlines(seen)["slow-body"].min_rate or (0.0, math.inf)
-    assert low == high or low <= least <= high
+def test_a_minimum_rate_lies_where_it_is_said_to() -> None:
+    chance, wrong = random.Random(1), []
+    for _ in range(1000):
+        grace, least, limit = chance.uniform(0.6, 3), chance.uniform(40, 900), chance.uniform(3.2, 30)
+
+        def one(rate: float, role: str) -> Seen:
+            return by_a_coarse_clock(rate, role, grace, least, limit, chance.uniform(0, 0.5))  # noqa: B023
+
+        seen = [one(0.0, "stalled") for _ in range(STALLED)] + [one(rate, "dripped") for rate in RATES]
+        if bounds := unsure(seen).get("slow-body"):
+            seen += [one(rate, "closer") for rate in between(*bounds)]
+        low, high = deadlines(seen)["slow-body"].min_rate or (0.0, math.inf)
+        if not (0.85 * least < low < 1.15 * least if low == high else low <= least <= high):
+            wrong.append((grace, least, limit, low, high))
+    # a deadline that is just below the limit, or ends that chance has put on another line
+    assert len(wrong) <= 3, wrong
 
 
 def test_ends_that_jitter_has_put_on_a_line_are_of_no_rate_that_nobody_has_tried() -> None:
