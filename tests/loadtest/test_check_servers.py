@@ -23,7 +23,6 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.check.grade import Outcome, Report
 from loadtest.check.run import Plan, check
-from loadtest.check.scripts import CLOSE
 from loadtest.target import UnusableTargetError, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
@@ -100,12 +99,13 @@ def test_a_minimum_rate_in_windows_is_looked_at_more_closely() -> None:
     # a piece comes each tenth of a second: five of them in the first window, and none at its end
     with slow_server(Rule("windows", 0.55, rate=650)) as server:
         for _ in range(ATTEMPTS):
-            found = checked(server.url, "slow-body", limit=10.0)
+            found = checked(server.url, "slow-body", limit=5.0)
             least, most = found["slow-body"].deadline.min_rate or (0.0, math.inf)
-            if most <= CLOSE * least:
+            if most <= 1.5 * least:
                 break
-    assert 400 <= least < most <= 1000
-    assert most <= CLOSE * least
+    # the first round knows that it lies between 500 and 1000, of which one that was open may have been about to end
+    assert 400 <= least < most <= 1130
+    assert most <= 1.5 * least
 
 
 def test_no_deadline_is_said_after_the_limit_only() -> None:
