@@ -323,7 +323,9 @@ class Connection(UpgradedConnection):
         cut = error if isinstance(error, ResponseCut) else None
         self._report_failure(exchange, error, stopped)
         if self.state == UPGRADED and self._upgraded is not None:
-            self._upgraded.handler_left(True)
+            # it may be what another handler does after its response, to an earlier request
+            if exchange.upgraded:
+                self._upgraded.handler_left(True)
         elif exchange.link == LIVE:
             # a complete response that has not left yet leaves all the same
             response = SENT if exchange.answered else exchange.response

@@ -10,7 +10,7 @@ from deadlined.http import Disconnected, Exchange, Reason, ResponseError
 from deadlined.http.seams import ExchangeHost, Upgraded
 from deadlined.http.state import CLOSED, RUNNING, UNATTENDED, UPGRADED
 from tests.support.builds import interpreted_only
-from tests.support.http import Client, Site, only, serving
+from tests.support.http import Client, Site, answer, only, serving
 
 pytestmark = [pytest.mark.usefixtures("parser"), interpreted_only]
 
@@ -80,6 +80,11 @@ class Lengths(Upgraded):
 
 async def handed_over(site: Site, protocol: Lengths, early: bytes = b"") -> Client:
     client = await site.connect()
+    await switched(client, early)
+    return client
+
+
+async def switched(client: Client, early: bytes) -> None:
     await client.send(REQUEST + early)
     received = b""
     while b"\r\n\r\n" not in received:
@@ -87,7 +92,6 @@ async def handed_over(site: Site, protocol: Lengths, early: bytes = b"") -> Clie
     assert received.startswith(HEAD)
     assert b"connection: Upgrade\r\nupgrade: lengths\r\n" in received
     client._left = received.partition(b"\r\n\r\n")[2]
-    return client
 
 
 async def upgrading(exchange: Exchange, protocol: Lengths) -> None:
@@ -136,6 +140,38 @@ async def test_a_handler_that_fails_is_told_to_the_protocol_once() -> None:
         client.reset()
         assert await site.reason() is Reason.CLIENT_RESET
     assert protocol.calls == ["failed", "left", "ended client_reset"]
+
+
+@pytest.mark.parametrize("seconds", [1, INF], ids=["fails", "fails once cancelled"])
+async def test_what_fails_after_the_response_to_an_earlier_request_does_not_end_the_protocol(
+    seconds: float, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a proxy that request may be another client's."""
+    protocol = Lengths()
+
+    async def fail() -> None:
+        try:
+            await trio.sleep(seconds)
+        finally:
+            raise ValueError("a mistake of the handler")
+
+    async def handle(exchange: Exchange) -> None:
+        if exchange.request.upgrade:
+            await upgrading(exchange, protocol)
+            await trio.sleep_forever()
+        await answer(exchange)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+
+    async with serving(handle, only(handler=3)) as site:
+        client = await site.connect()
+        await client.get()
+        await switched(client, b"")
+        await trio.sleep(5)
+        assert "GET / failed" in caplog.text
+        assert protocol.calls == []
+        await client.send(b"abc\n")
+        assert await client.receive() == b"3\n"
 
 
 async def test_a_full_protocol_is_not_given_more_until_it_asks(autojump_clock: MockClock) -> None:
