@@ -8,6 +8,7 @@ from typing import Any
 
 from ..host import Group
 from .hiding import hide
+from .shields import cancel
 
 
 class AsyncioGroup(Group):
@@ -38,7 +39,7 @@ class AsyncioGroup(Group):
 
     def cancel(self) -> None:
         for task in self._tasks:
-            task.cancel()
+            cancel(task)
 
     def shield(self) -> None:
         return None

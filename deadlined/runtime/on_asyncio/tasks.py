@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 from .foreign import Foreign
+from .shields import cancel
 from .traces import Traces
 
 # seconds between two cancellations of the tasks that are left at the end. A second one interrupts what a task does to
@@ -149,7 +150,7 @@ class AsyncioTask(ContainedTask):
     def cancel(self) -> None:
         self._cancelled = True
         if self.task is not None:
-            self.task.cancel()
+            cancel(self.task)
 
     def entered(self) -> None:
         """Do nothing."""
