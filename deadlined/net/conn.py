@@ -40,8 +40,8 @@ class Conn(trio.abc.HalfCloseableStream):
                                     inside. `set_write_timeout` and `set_timeout` likewise
 
     A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
-    bytes are waiting; if the deadline before it has passed while the loop was busy, it does so at the loop's next turn.
-    NaN raises ValueError, a closed connection ClosedResourceError.
+    bytes are waiting. If the deadline before it has passed already, unnoticed by a busy loop or a coarse queue, it does
+    so when that one would have. NaN raises ValueError, a closed connection ClosedResourceError.
 
     After DeadlineExceeded the connection can be used: move the deadline and continue. After a write deadline the
     kernel has taken the first `error.sent` bytes and no others. The other errors are trio's, and each is also what an
