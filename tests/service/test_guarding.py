@@ -9,8 +9,9 @@ import signal
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_an_upstream_is_told_of_the_certificate_of_a_client(guard: Guard, tmp_pa
         else:
             told = base64.b64decode(headers["client-cert"].strip(":"))
             assert ssl.DER_cert_to_PEM_cert(told).encode() == certificate.cert_chain_pems[0].bytes()
+
+
+def wait_until_refused(path: str) -> None:
+    """Wait until nobody listens on a unix socket any more."""
+    with suppress(ConnectionRefusedError, FileNotFoundError):
+        while True:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+            time.sleep(0.01)
 
 
 # run
@@ -119,9 +129,8 @@ def test_requests_wait_while_one_that_ends_answers_its_last(guard: Guard) -> Non
     with process.begin("/slow") as client:
         process.wait_until_busy()
         os.kill(first, signal.SIGTERM)
-        # until it has noticed the signal it answers, and each time the guard gets 200
-        while asked(process)["pid"] == first:
-            pass
+        wait_until_refused(process.events("command started")[0]["address"].removeprefix("unix:"))
+        assert asked(process)["pid"] != first
         assert f'"pid": {first}' in read_all(client)
     assert process.wait_for("the command refuses connections")["pid"] == first
     assert process.wait_for("command ended")["pid"] == first
