@@ -13,6 +13,7 @@ from ..poll import Clock
 from ..poll.desc import MYPY
 from ..runtime import Host
 from . import policy
+from .closing import GracefulClose
 from .dates import DateLine
 from .draining import Draining
 from .errors import BadRequest
@@ -85,10 +86,10 @@ class ConnectionBase(ExchangeHost):
         self._received_before = self._sent_before = 0
         # requests of routes that are not observed
         self._unobserved = 0
-        # for the close: a response that could not be sent at once, and whether the peer may be sending bytes that
-        # the server will not read
-        self._last_response = b""
+        # for the close: whether the peer may be sending bytes that the server will not read, and the close that is
+        # under way
         self._unread = False
+        self._closing: GracefulClose | None = None
         if TYPE_CHECKING and not MYPY:
             self.clock: Clock
             self.reader: RequestParser
@@ -148,11 +149,12 @@ class ConnectionBase(ExchangeHost):
         self._observed = choice is None or choice.observed
 
     def close(self) -> None:
-        """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, the server was
-        cancelled: reset the connection, for DRAIN_TIMEOUT."""
+        """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, or the graceful
+        close has not sent all, the server was cancelled: reset the connection, for DRAIN_TIMEOUT unless it has a
+        reason."""
         if self.state == CLOSED:
             return
-        if self.reason is None:
+        if self.reason is None or self.output.size:
             self._end(Reason.DRAIN_TIMEOUT)
             self.output.discard()
             self.conn.abort()
@@ -229,8 +231,8 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def _must_linger(self) -> bool:
-        """True if the end takes more than closing the socket: a response to send, bytes to discard, or TLS to end."""
-        return bool(self._last_response) or self._unread or self.output.size > 0 or not self.transport.closes_at_once
+        """True if the end takes more than closing the socket: bytes to send or to discard, or TLS to end."""
+        return self._unread or self.output.size > 0 or not self.transport.closes_at_once
 
     @property
     def _sent(self) -> int:
@@ -261,10 +263,11 @@ class ConnectionBase(ExchangeHost):
                 responder.abandon()
 
     def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
-        """Do what the policy has decided, without waiting."""
+        """Do what the policy has decided, without waiting. A connection that ends already has nothing to answer."""
+        ended = self.reason is not None
         self._end(action.reason, lateness)
         exchange = self._exchange
-        if action.status is not None:
+        if action.status is not None and not ended:
             self._answer(action.status, detail)
         elif action.reset:
             self.output.discard()
@@ -275,8 +278,8 @@ class ConnectionBase(ExchangeHost):
             self._cancel_handler()
 
     def _answer(self, status: int, detail: str) -> None:
-        """Send a last response in the server's own name: now if that needs no wait, else in `close_gracefully`. The
-        handler's exchange is cut off."""
+        """Let a last response in the server's own name be sent: the graceful close does that. The handler's exchange is
+        cut off."""
         exchange = self._exchange
         if exchange is None:
             self.settings.counts.refused(status)
@@ -284,9 +287,13 @@ class ConnectionBase(ExchangeHost):
             exchange.kill(status)
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
-        response = canned(status, self.reason or Reason.SERVER_ERROR, detail, head_only)
-        if self.output.size or not self.transport.send_last(response):
-            self._last_response = response
+        self.output.append(canned(status, self.reason or Reason.SERVER_ERROR, detail, head_only))
+
+    def _graceful_close(self) -> GracefulClose:
+        """Return the graceful close that is under way, or a new one."""
+        if self._closing is None:
+            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock.now())
+        return self._closing
 
     def _release_exchange(self, exchange: Exchange) -> None:
         """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""

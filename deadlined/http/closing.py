@@ -3,9 +3,9 @@
 Facts      Closing a socket that holds unread bytes resets the connection, and a reset discards what the peer has not
            read yet (RFC 9112, 9.6).
 Hazard     A client that is still sending its request would lose the response that tells it to stop. A server that waits
-           until the client stops could wait for ever.
+           until the client stops could wait for ever. A task that is cancelled must not take along what is to be sent.
 Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
-           LINGER seconds at most.
+           LINGER seconds at most. What is left stays in the connection's output, and the deadlines are set once.
 Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
@@ -14,44 +14,55 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import DeadlineExceeded
-from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
-from ..poll import Clock
+from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..timing import sleep_until
-from .policy import LINGER, write_deadline
-from .timeouts import Timeouts
+from .output import Output
+from .policy import LINGER
 from .transport import Plain, Transport
 
 # bytes that are read and discarded; a peer that sends more ignores the response
 _DISCARD: Final = 256 * 1024
 
 
-async def close_gracefully(
-    transport: Transport, response: bytes, unread: bool, clock: Clock, timeouts: Timeouts
-) -> None:
-    """Send `response`, which may be empty, let the peer read it, and close. `unread`: the peer may be sending bytes
-    that the server will not read. Errors of the connection and passed deadlines are not raised."""
-    conn = transport.conn
-    start = clock.now()
-    try:
-        if response:
-            by = min(write_deadline(start, start, len(response), timeouts)[0], start + 2 * LINGER)
-            await transport.send(response, by)
-        if unread and conn.socket.fileno() >= 0:
-            await transport.end(start + LINGER)
-            await _discard_until(conn, start + LINGER)
-        await transport.aclose(clock.now() + LINGER)
-    except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
-        # the peer has left, a deadline has passed, or a handler still uses the socket
-        conn.close()
+class GracefulClose:
+    """The close of one connection, which begins at `now`. `unread`: the peer may be sending bytes that the server will
+    not read."""
 
+    __slots__ = ("_left", "_output", "_read_until", "_send_until", "_transport", "_unread")
 
-async def _discard_until(conn: Conn, deadline: float) -> None:
-    """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at `deadline`."""
-    plain = Plain(conn)
-    left = _DISCARD
-    while data := await plain.receive(deadline):
-        left -= len(data)
-        if left <= 0:
-            # read no more: the kernel's buffers fill, and the peer cannot send on
-            await sleep_until(deadline)
-            return
+    def __init__(self, transport: Transport, output: Output, unread: bool, now: float) -> None:
+        self._transport = transport
+        self._output = output
+        self._unread = unread
+        self._send_until: float = now + 2 * LINGER
+        self._read_until: float = now + LINGER
+        # bytes that may still be discarded
+        self._left: int = _DISCARD
+        output.send_by(self._send_until)
+
+    async def run(self) -> None:
+        """Send what is pending, let the peer read it, and close; after a cancellation, go on with that. Errors of the
+        connection and passed deadlines are not raised."""
+        conn = self._transport.conn
+        try:
+            self._output.flush()
+            await self._output.wait(0)
+            if self._unread and conn.socket.fileno() >= 0:
+                await self._transport.end(self._read_until)
+                await self._discard()
+            await self._transport.aclose(self._send_until)
+        except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
+            # the peer has left, a deadline has passed, or a handler still uses the socket
+            conn.close()
+
+    async def _discard(self) -> None:
+        """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at the deadline
+        of the close."""
+        plain = Plain(self._transport.conn)
+        while self._left > 0:
+            data = await plain.receive(self._read_until)
+            if not data:
+                return
+            self._left -= len(data)
+        # read no more: the kernel's buffers fill, and the peer cannot send on
+        await sleep_until(self._read_until)

@@ -20,7 +20,6 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from ..runtime import checkpoint
 from . import policy
-from .closing import close_gracefully
 from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseCut, UnfinishedResponseError
 from .exchange import Exchange
@@ -109,8 +108,7 @@ class Connection(UpgradedConnection):
             except (BrokenResourceError, ClosedResourceError, Disconnected):
                 self._end(Reason.CLIENT_RESET)
             if self._is_run_by(task) and self._must_linger:
-                last = self.output.take() + self._last_response
-                await close_gracefully(self.transport, last, self._unread, self.clock, self.timeouts)
+                await self._graceful_close().run()
         except Exception as error:
             report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
             self._end(Reason.SERVER_ERROR)

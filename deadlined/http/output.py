@@ -80,7 +80,18 @@ class OutputOwner(ReadyCallback):
 class Output(ReadyCallback):
     """The pending pieces of one connection. `size` is their length in bytes."""
 
-    __slots__ = ("_maybe_owner", "_pieces", "_progress", "_room", "_seen", "_since", "_taken", "blocked", "size")
+    __slots__ = (
+        "_latest",
+        "_maybe_owner",
+        "_pieces",
+        "_progress",
+        "_room",
+        "_seen",
+        "_since",
+        "_taken",
+        "blocked",
+        "size",
+    )
 
     def __init__(self, owner: OutputOwner) -> None:
         self._maybe_owner: OutputOwner | None = owner
@@ -90,6 +101,8 @@ class Output(ReadyCallback):
         self.size: int = 0
         # the kernel's buffer is full, and the poller will call `on_ready`
         self.blocked: bool = False
+        # when all must be sent, whatever the deadlines of the pieces
+        self._latest: float = INF
         # when the first piece began to wait; inf if it has not waited
         self._since: float = INF
         # when the peer was last seen to take bytes, or the wait began; inf until the output waits, and once the kernel
@@ -140,11 +153,12 @@ class Output(ReadyCallback):
                 self._room = Event()
             await self._room.wait()
 
-    def take(self) -> bytes:
-        """Return the pending bytes, and leave none."""
-        rest = b"".join(self._pieces)[self._taken :]
-        self.discard()
-        return rest
+    def send_by(self, deadline: float) -> None:
+        """Let `deadline` hold for all that is pending, beside the deadline of each piece."""
+        self._latest = deadline
+        if self.blocked:
+            conn = self._owner.transport.conn
+            conn.set_write_deadline(min(conn.write_deadline, deadline))
 
     def discard(self) -> None:
         """Forget what is pending, and wake the tasks that wait. Idempotent."""
@@ -225,6 +239,7 @@ class Output(ReadyCallback):
         owner = self._owner
         now = owner.clock.now()
         deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
+        deadline = min(deadline, self._latest)
         if deadline <= now:
             owner.output_expired(rule, now - deadline)
             self.discard()

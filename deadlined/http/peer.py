@@ -17,7 +17,7 @@ from .exchange import Exchange
 from .output import FEW_PARTS, LIMIT
 from .policy import Rule
 from .settings import Settings
-from .state import EXCHANGE, UPGRADED, Phase, Reason
+from .state import CLOSING, EXCHANGE, UPGRADED, Phase, Reason
 from .timeouts import INF
 
 
@@ -88,7 +88,9 @@ class PeerConnection(ConnectionBase):
         return min(due, policy.stall_deadline(progress, self.timeouts)), rule
 
     def output_blocked(self, deadline: float) -> None:
-        self.enter(Phase.WRITE, deadline)
+        # the phase in which a connection has ended is recorded
+        if self.state < CLOSING:
+            self.enter(Phase.WRITE, deadline)
 
     def output_moved(self, deadline: float) -> None:
         # a task that receives meanwhile has entered another phase

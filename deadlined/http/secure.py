@@ -92,28 +92,6 @@ class Tls(Transport):
     def offer_parts(self, parts: list[Buffer]) -> int:
         return self.offer(b"".join(parts))
 
-    async def send(self, data: bytes, deadline: float) -> None:
-        tls = self._tls
-        self.conn.set_write_deadline(deadline)
-        taken, self.ahead = self.ahead, 0
-        with memoryview(data) as view:
-            taken += tls.try_send(view[taken:])
-            while taken < len(data) or tls.unsent:
-                taken += await self._wait_and_send(view[taken:])
-        self.sent += taken
-        self.conn.set_write_deadline(INF)
-
-    def send_last(self, data: bytes) -> bool:
-        tls = self._tls
-        try:
-            self.conn.set_write_deadline(INF)
-            if tls.unsent or self.offer(data) < len(data) or not tls.end_ready():
-                return False
-            self.conn.shutdown_write()
-        except (BrokenResourceError, ClosedResourceError, BusyResourceError):
-            return False
-        return True
-
     async def end(self, deadline: float) -> None:
         await self._notify_close(deadline)
         self.conn.shutdown_write()
@@ -152,15 +130,3 @@ class Tls(Transport):
         """Log for debugging that TLS has failed. A connection that was reset is no failure of TLS."""
         if isinstance(error.__cause__, ssl.SSLError):
             report(logging.DEBUG, "no TLS any more with %s: %s", address_of(self.conn.socket.getpeername), error)
-
-    async def _wait_and_send(self, data: memoryview) -> int:
-        tls = self._tls
-        try:
-            await tls.wait_writable()
-        except DeadlineExceeded:
-            before = tls.handed_over
-            more = tls.send_ready(data)
-            if tls.handed_over == before:
-                raise
-            return more
-        return tls.send_ready(data)

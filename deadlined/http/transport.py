@@ -1,7 +1,7 @@
 """Bytes in and out of a connection under a deadline: what every transport does, and the one without TLS.
 
 An operation that need not wait is done without a checkpoint. A receive always sets its deadline first, which costs a
-store. A send sets its deadline only when it must wait. `secure.py` does the same through TLS.
+store. What is to be sent is offered, and `output.py` waits. `secure.py` does the same through TLS.
 
 Readiness beats expiry, as in Go: when a wait ends by its deadline, the kernel is asked once more for bytes. They may
 have come in time and have waited because the event loop was blocked.
@@ -16,10 +16,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from ..errors import DeadlineExceeded
-from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn
+from ..net import Conn
 from ..net.sockets import unsent
 from ..runtime import checkpoint
-from .timeouts import INF
 from .tls_facts import TlsFacts
 
 # after this number of receives in a row that need not wait, a checkpoint lets other tasks run
@@ -107,21 +106,11 @@ class Transport(ABC):
     @abstractmethod
     def offer(self, data: Buffer) -> int:
         """Send what can be sent without waiting. Return the number of bytes that have left. The rest of `data` must be
-        offered or sent next, and may be followed by more: its first `ahead` bytes are not read again."""
+        offered next, and may be followed by more: its first `ahead` bytes are not read again."""
 
     @abstractmethod
     def offer_parts(self, parts: list[Buffer]) -> int:
         """Do what `offer` does with `parts` one after another, without joining them where that is possible."""
-
-    @abstractmethod
-    async def send(self, data: bytes, deadline: float) -> None:
-        """Send `data`, which begins with what was offered last and has not left. Raise DeadlineExceeded at
-        `deadline`."""
-
-    @abstractmethod
-    def send_last(self, data: bytes) -> bool:
-        """Send a short last response and end the server's side, both without waiting. Return False if that cannot be
-        done now: `send` and `end` must then do it. May be called from any task or callback."""
 
     @abstractmethod
     async def end(self, deadline: float) -> None:
@@ -174,40 +163,6 @@ class Plain(Transport):
         taken = self.conn.try_send_parts(parts)
         self.sent += taken
         return taken
-
-    async def send(self, data: bytes, deadline: float) -> None:
-        conn = self.conn
-        conn.set_write_deadline(deadline)
-        with memoryview(data) as view:
-            taken = self._count(conn.try_send(view))
-            while taken < len(data):
-                taken += await self._wait_and_send(view[taken:])
-        conn.set_write_deadline(INF)
-
-    async def _wait_and_send(self, data: memoryview) -> int:
-        try:
-            await self.conn.wait_writable()
-        except DeadlineExceeded:
-            more = self._count(self.conn.send_ready(data))
-            if not more:
-                raise
-            return more
-        return self._count(self.conn.send_ready(data))
-
-    def _count(self, sent: int) -> int:
-        self.sent += sent
-        return sent
-
-    def send_last(self, data: bytes) -> bool:
-        try:
-            self.conn.set_write_deadline(INF)
-            if not self.conn.try_send(data):
-                return False
-            self.conn.shutdown_write()
-        except (BrokenResourceError, ClosedResourceError, BusyResourceError):
-            return False
-        self.sent += len(data)
-        return True
 
     async def end(self, deadline: float) -> None:
         self.conn.shutdown_write()

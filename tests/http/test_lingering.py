@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Disconnected, Exchange, Limits, Reason
 from deadlined.http.policy import LINGER
 from tests.support.handlers import KIB, never
-from tests.support.http import GET, LAST_GET, Client, Site, answer, hello, only, post, serving
+from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, Site, answer, hello, only, post, serving
 
 BAD = b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"
 BODY = post(KIB * KIB)
@@ -213,3 +213,21 @@ async def test_a_handler_that_never_ends_holds_no_connection_that_was_reset(auto
         site.server.shutdown()
         assert await client.end() == "reset"
         assert trio.current_time() == 5.0
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_peer_gets_one_last_response_if_its_body_turns_out_to_be_invalid_as_the_time_is_over(
+    tls: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(reads_body, only(handler=5), tls=tls) as site:
+        client = await site.connect()
+        await client.send(CHUNKED_POST)
+        await trio.sleep(1)
+        # the event loop was blocked, and sees both at once
+        client.push(b"invalid\r\n")
+        autojump_clock.jump(10)
+        received = await client.rest()
+        assert received.startswith(b"HTTP/1.1 504 ")
+        assert received.count(b"HTTP/1.1 ") == 1
+        assert await site.reason() is Reason.HANDLER_TIMEOUT
+        assert site.records.requests[0].status == 504

@@ -1,0 +1,172 @@
+"""Connections that still have something to send when they end: it arrives, or the peer sees that it was cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadlined import BrokenResourceError, current_time
+from deadlined.asgi import AsgiHandler
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.http import Exchange, Phase, Reason
+from deadlined.http.policy import LINGER
+from tests.support.conformance import Loop, Tasks, in_virtual_time, on_each_loop
+from tests.support.conformance_http import Site, cancel_workers, site_of
+from tests.support.http import GET, Client, answer, hello
+from tests.support.net import certificates
+from tests.support.tls import ByHand
+from tests.support.websocket import ACCEPT, HANDSHAKE, closing
+
+BAD = b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"
+
+# bytes that the kernel takes of the server, about, and those that it takes for a client that does not read
+SEND_BUFFER, RECEIVE_BUFFER = 4096, 2048
+
+# so little that the application does not wait
+MESSAGE = bytes(60_000)
+
+# a server's close frame
+CLOSED = b"\x88\x02\x03\xe8"
+
+# seconds between two cancellations; no multiple of it is a deadline of a close
+OFTEN = 0.75
+
+
+async def connected(site: Site, tls: bool) -> Client | ByHand:
+    client = await site.connect(receive_buffer=RECEIVE_BUFFER)
+    if not tls:
+        return client
+    by_hand = ByHand(client.conn)
+    await by_hand.shake_hands()
+    return by_hand
+
+
+async def spin(loop: Loop) -> None:
+    while True:
+        await loop.step()
+
+
+async def rest(loop: Loop, tasks: Tasks, client: Client | ByHand) -> tuple[bytes, str]:
+    """Read to the end, and return what has come and how it has ended. Virtual time stands still meanwhile: the kernel
+    may take its time to open a small window."""
+    spinning = tasks.start(spin, loop)
+    data, end = b"", "eof"
+    try:
+        while piece := await client.receive():
+            data += piece
+    except BrokenResourceError:
+        end = "reset"
+    spinning.cancel()
+    await spinning.wait()
+    return data, end
+
+
+async def says_much_and_closes(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send(ACCEPT)
+    await send({"type": "websocket.send", "bytes": MESSAGE})
+    await send({"type": "websocket.close"})
+
+
+async def closing_websocket(loop: Loop, site: Site, tls: bool = False) -> Client | ByHand:
+    """Return a client that has closed its websocket and has not read what was sent before."""
+    client = await connected(site, tls)
+    await client.send(HANDSHAKE)
+    await site.until(lambda: site.server.statistics().phases.get(Phase.WRITE))
+    await client.send(closing(1000))
+    await site.until(lambda: site.requests)
+    await loop.settle()
+    assert not site.connections
+    return client
+
+
+@on_each_loop
+@pytest.mark.parametrize("times", [0, 1, 3])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_what_is_left_of_a_websocket_is_sent_whatever_task_is_cancelled(
+    loop: Loop, tls: bool, times: int
+) -> None:
+    context = certificates().server if tls else None
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ssl_context=context) as (
+        site,
+        tasks,
+    ):
+        client = await closing_websocket(loop, site, tls)
+        for _ in range(times):
+            assert cancel_workers(loop)
+            await loop.settle()
+        data, end = await rest(loop, tasks, client)
+        assert end == "eof"
+        assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
+        client.conn.close()
+        assert await site.reason() is Reason.DONE
+        assert site.connections[0].sent == len(data)
+
+
+@in_virtual_time
+async def test_a_peer_that_does_not_read_the_rest_is_reset_whatever_task_is_cancelled(loop: Loop) -> None:
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER) as (site, tasks):
+        client = await closing_websocket(loop, site)
+        began = current_time()
+        while not site.connections:
+            assert cancel_workers(loop)
+            await loop.sleep(OFTEN)
+        assert 0 <= current_time() - began - 2 * LINGER < OFTEN
+        assert (await rest(loop, tasks, client))[1] == "reset"
+        assert site.connections[0].reason is Reason.DONE
+
+
+@in_virtual_time
+async def test_a_cancelled_linger_is_not_prolonged(loop: Loop) -> None:
+    async with site_of(loop, hello) as (site, _):
+        client = await site.connect()
+        assert (await client.get(BAD)).status == 400
+        began = current_time()
+        while not site.connections:
+            assert cancel_workers(loop)
+            await loop.sleep(OFTEN)
+        assert 0 <= current_time() - began - LINGER < OFTEN
+
+
+@on_each_loop
+async def test_a_server_that_is_cancelled_does_not_make_the_rest_look_complete(loop: Loop) -> None:
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER) as (site, tasks):
+        client = await closing_websocket(loop, site)
+        site.serving.cancel()
+        await site.serving.wait()
+        assert (await rest(loop, tasks, client))[1] == "reset"
+        assert site.connections[0].reason is Reason.DONE
+
+
+# the last response of the server itself
+
+
+@on_each_loop
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_refusal_arrives_whole_however_much_of_it_the_kernel_takes_at_once(
+    loop: Loop, tls: bool, cancels: bool
+) -> None:
+    """The sizes differ by less than the length of a refusal, so that of some the kernel takes a part at once."""
+    context = certificates().server if tls else None
+    size = 0
+
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange, bytes(size))
+
+    async with site_of(loop, handler, None, SEND_BUFFER, ssl_context=context) as (site, tasks):
+        for number, size in enumerate(range(5000, 14_000, 100)):
+            client = await connected(site, tls)
+            await client.send(GET + BAD)
+            await loop.settle()
+            if cancels:
+                cancel_workers(loop)
+                await loop.settle()
+            data, end = await rest(loop, tasks, client)
+            assert end == "eof"
+            head, _, body = data[size:].partition(b"HTTP/1.1 400 Bad Request\r\n")[2].partition(b"\r\n\r\n")
+            assert b"content-length: %d\r\n" % len(body) in head
+            assert body.endswith(b"}\n")
+            client.conn.close()
+            assert await site.reason(number + 1) is Reason.PROTOCOL_ERROR
+            assert site.connections[number].sent == len(data)
+            assert site.requests[number].status == 200
