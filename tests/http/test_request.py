@@ -375,6 +375,25 @@ def test_malformed_requests_are_refused_after_a_good_one_too(data: bytes, status
     assert refused(GET + data).status == status
 
 
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (get(host=None), "the Host header is missing"),
+        (get(host=None, line=b"BREW /x HTTP/1.1"), "the Host header is missing"),
+        (get(host=None, line=b"GET http://x/ HTTP/1.1"), "the Host header is missing"),
+        (get(b"Host: y"), "more than one Host"),
+        (get(b"host: x", line=b"GET / HTTP/1.0"), "more than one Host"),
+        (post(5, b"content-length: 6"), "more than one Content-Length"),
+        (get(b"content-length: +5"), "Content-Length is not a number"),
+        (get(b"content-length: " + b"9" * 50), "Content-Length is not a number"),
+        (get(b"transfer-encoding: gzip"), "the only Transfer-Encoding that is supported is `chunked`"),
+        (get(b"transfer-encoding: chunked", b"transfer-encoding: chunked"), "more than one Transfer-Encoding"),
+    ],
+)
+def test_a_refusal_names_the_field_that_is_wrong(data: bytes, detail: str) -> None:
+    assert refused(data).detail == detail
+
+
 @pytest.mark.parametrize("data", [data for data, _ in BAD.values()], ids=BAD.keys())
 def test_a_refusal_quotes_no_bytes_of_the_client(data: bytes) -> None:
     assert "b'" not in refused(data).detail

@@ -20,17 +20,7 @@ _MANY_BYTES: Final = 2**31
 def parse_with_h11(head: bytes) -> Request:
     """Parse a complete head; a `HeadParser`."""
     event = _read(head)
-    method = event.method.decode("ascii")
-    if len(method) > LONGEST_METHOD:
-        raise BadRequest(400, "this is not an HTTP request")
-    # h11 has checked the fields, and changes the values of some
-    lines = head.split(b"\r\n")[1:-2]
-    return build_request(method, event.target, event.http_version.decode("ascii"), [_field(line) for line in lines])
-
-
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    name, _, value = line.partition(b":")
-    return name.lower(), value.strip(b" \t")
+    return _build(head, event.method, event.target, event.http_version)
 
 
 def _read(head: bytes) -> h11.Request:
@@ -39,9 +29,23 @@ def _read(head: bytes) -> h11.Request:
     try:
         event = connection.next_event()
     except h11.RemoteProtocolError as error:
-        # its messages quote bytes of the client
+        # its messages quote bytes of the client: let the checks that the parsers share say what is wrong
         check_grammar(head)
-        detail = "the Transfer-Encoding is not supported" if error.error_status_hint == 501 else "a header is malformed"
-        raise BadRequest(error.error_status_hint, detail) from error
+        method, target, version = head.partition(b"\r\n")[0].split(b" ")
+        _build(head, method, target, version.removeprefix(b"HTTP/"))
+        raise BadRequest(error.error_status_hint, "a header is malformed") from error
     assert isinstance(event, h11.Request), event
     return event
+
+
+def _build(head: bytes, method: bytes, target: bytes, version: bytes) -> Request:
+    if len(method) > LONGEST_METHOD:
+        raise BadRequest(400, "this is not an HTTP request")
+    # h11 changes the values of some fields
+    fields = [_field(line) for line in head.split(b"\r\n")[1:-2]]
+    return build_request(method.decode("ascii"), target, version.decode("ascii"), fields)
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name.lower(), value.strip(b" \t")
