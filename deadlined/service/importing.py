@@ -20,7 +20,7 @@ from typing import Any
 
 from .errors import WRONG_ARGUMENTS, StartupError
 from .style import harmless
-from .tracebacks import is_of_server, message, place, shown
+from .tracebacks import innermost, is_of_server, message, place, shown
 
 GIVE = "give it as package.module:app"
 
@@ -42,7 +42,9 @@ def failed(name: str, what: str, error: BaseException) -> StartupError:
 
 
 def told(error: BaseException) -> str:
-    """Return the kind of an error, what it says in one line, and the application's line where it was raised."""
+    """Return the kind of an error, what it says in one line, and the application's line where it was raised; of a group
+    those of its innermost error."""
+    error = innermost(error)
     first = harmless(next(iter(message(error).strip().splitlines()), ""))
     frame = place(error)
     where = "" if frame is None else f" ({frame.filename}, line {frame.lineno})"

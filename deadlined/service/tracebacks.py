@@ -30,6 +30,8 @@ Part = Literal["header", "own", "library", "text"]
 _HEADER = "Traceback (most recent call last):"
 # a frame's first line; what stands before it are the bars of an exception group
 _FRAME = re.compile(r'((?:[ |]*\| )?)  File "(.*)", line \d+')
+# what stands before the other lines of an exception in a group
+_GROUP_BARS = re.compile(r"^[ |]*\| ")
 
 
 def is_of_server(file: str) -> bool:
@@ -47,9 +49,22 @@ def is_of_application(file: str) -> bool:
     return not file.startswith(_STANDARD)
 
 
+def innermost(error: BaseException) -> BaseException:
+    """Return the last error of a group that was raised, which is the last in its traceback; `error` itself if it is no
+    group, or nothing in it was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in reversed(error.exceptions):
+            found = innermost(member)
+            if found.__traceback__ is not None:
+                return found
+    return error
+
+
 def place(error: BaseException) -> FrameSummary | None:
     """Return the innermost frame of the application in the traceback of `error`, or of any library if there is none;
-    None if there is neither. The place of a SyntaxError is the line that is wrong."""
+    None if there is neither. The place of a SyntaxError is the line that is wrong, that of a group its innermost
+    error's."""
+    error = innermost(error)
     frames = list(reversed(traceback.extract_tb(error.__traceback__)))
     if isinstance(error, SyntaxError) and error.filename is not None:
         frames.insert(0, FrameSummary(error.filename, error.lineno or 0, "<module>", lookup_line=False))
@@ -95,12 +110,14 @@ def cut_stack(text: str) -> str:
 
 
 def last_error(text: str) -> str:
-    """Return the line that says what was raised, in a text that ends with a traceback; in another text the last
-    line."""
+    """Return the line that says what was raised, in a text that ends with a traceback, of a group the line of its
+    innermost error; in another text the last line."""
     lines = list(parts(text.strip()))
     frames = [number for number, (kind, _) in enumerate(lines) if kind != "text"]
-    following = lines[frames[-1] + 1 :] if frames else lines[-1:]
-    return following[0][1] if following else ""
+    if not frames:
+        return lines[-1][1] if lines else ""
+    following = lines[frames[-1] + 1 :]
+    return _GROUP_BARS.sub("", following[0][1]) if following else ""
 
 
 def parts(text: str) -> Iterator[tuple[Part, str]]:

@@ -94,6 +94,31 @@ def test_on_an_application_without_a_lifespan_is_refused(tmp_path: Path) -> None
     assert_error(completed, 1, "the application failed to start: it has no lifespan, it raised AssertionError()")
 
 
+GROUP = """\
+import asyncio, traceback
+
+async def connect():
+    raise ConnectionRefusedError("the broker refuses")
+
+async def app(scope, receive, send):
+    await receive()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(connect())
+    except* OSError:
+        await send({"type": "lifespan.startup.failed", "message": traceback.format_exc()})
+        raise
+"""
+
+
+def test_a_group_that_ends_the_start_is_told_as_its_innermost_error(tmp_path: Path) -> None:
+    (tmp_path / "grouped.py").write_text(GROUP)
+    completed = run("serve", "grouped:app", "--loop", "asyncio", "--port", "0", cwd=tmp_path)
+    line = f"ConnectionRefusedError: the broker refuses ({tmp_path}/grouped.py, line 4)"
+    assert completed.stderr.splitlines()[-1] == f"Error: the application failed to start: {line}"
+    assert completed.returncode == 1
+
+
 def test_on_a_reload_waits_for_the_change_that_mends_the_startup(tmp_path: Path) -> None:
     with launched("serve", "told:app", "--reload", "--lifespan", "on", "--port", "0", cwd=tmp_path) as command:
         assert command.stdout is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import deadlined
-from deadlined.service.tracebacks import cut, cut_stack, full, last_error, message, place, shown
+from deadlined.service.tracebacks import cut, cut_stack, full, innermost, last_error, message, place, shown
 
 SERVER = f"""\
   File "{Path(deadlined.__file__).parent}/http/worker.py", line 10, in run
@@ -102,6 +102,9 @@ def test_a_stack_has_no_header() -> None:
     [
         (HEADER + OWN + ERROR, "LookupError: lost"),
         (HEADER + OWN + "KeyError: 1\n\nDuring handling:\n\n" + HEADER + FRAMEWORK + ERROR, "LookupError: lost"),
+        (GROUP, "ZeroDivisionError: division by zero"),
+        (HEADER + OWN + "ValueError: | a | b\n", "ValueError: | a | b"),
+        ("| name |\n| shop |", "| shop |"),
         ("Traceback:\n  somewhere\nno database\n", "no database"),
         ("no database", "no database"),
         (HEADER + OWN, ""),
@@ -144,6 +147,38 @@ def test_the_place_is_the_innermost_line_of_the_application() -> None:
     assert frame is not None
     assert (frame.filename, frame.name) == (__file__, "failure")
     assert place(ValueError("never raised")) is None
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def test_the_innermost_error_of_a_group_is_the_last_that_its_traceback_shows() -> None:
+    last = raised(LookupError("last"))
+    nested = raised(ExceptionGroup("nested", [OSError("first"), last, ValueError("never raised")]))
+    for group in (nested, raised(ExceptionGroup("outer", [raised(ValueError("second")), nested]))):
+        assert innermost(group) is last
+        assert last_error(full(group)) == "LookupError: last"
+        assert place(group) == place(last)
+
+
+def test_a_group_in_which_nothing_was_raised_is_its_innermost_error() -> None:
+    group = raised(ExceptionGroup("several", [ValueError("one"), ExceptionGroup("nested", [OSError("two")])]))
+    assert innermost(group) is group
+    assert last_error(full(group)) == "ExceptionGroup: several (2 sub-exceptions)"
+    frame = place(group)
+    assert frame is not None
+    assert frame.name == "raised"
+
+
+def test_one_that_is_no_group_is_its_own_innermost_error() -> None:
+    error = raised(LookupError("lost"))
+    error.__cause__ = raised(ExceptionGroup("cause", [raised(ValueError())]))
+    assert innermost(error) is error
+    assert last_error(full(error)) == "LookupError: lost"
 
 
 class SpeechlessError(Exception):
