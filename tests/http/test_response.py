@@ -288,6 +288,32 @@ def test_any_other_transfer_encoding_is_an_error(value: bytes) -> None:
         writer().start(200, [(b"transfer-encoding", value)])
 
 
+@pytest.mark.parametrize("name", [b"Keep-Alive", b"keep-alive"])
+@pytest.mark.parametrize(
+    ("version", "lines"), [("1.1", []), ("1.0", [b"connection: keep-alive"])], ids=["HTTP/1.1", "HTTP/1.0"]
+)
+def test_the_keep_alive_of_an_application_takes_the_place_of_the_servers(
+    name: bytes, version: str, lines: list[bytes]
+) -> None:
+    own = name + b": timeout=5"
+    (data,) = written(writer(version=version), b"", headers=[(name, b"timeout=5")])
+    assert head(data)[1:] == [own, b"content-length: 0", DATE[:-2], *lines]
+
+
+def test_an_upgrade_is_offered_beside_the_keep_alive_of_an_application() -> None:
+    (data,) = written(writer(), b"", status=426, headers=[(b"Upgrade", b"websocket"), (b"keep-alive", b"timeout=5")])
+    assert head(data)[-1] == b"connection: Upgrade"
+    assert KEEP[:-2] not in head(data)
+
+
+def test_a_keep_alive_of_a_start_that_failed_is_forgotten() -> None:
+    out = writer()
+    with pytest.raises(ResponseError):
+        out.start(200, [(b"keep-alive", b"timeout=5"), (b"content-length", b"x")])
+    (data,) = written(out, b"")
+    assert [line for line in head(data) if line.startswith(b"keep-alive")] == [KEEP[:-2]]
+
+
 @pytest.mark.parametrize("value", [b"close", b"Close", b"x, close"])
 def test_an_application_can_close_the_connection(value: bytes) -> None:
     out = writer()

@@ -28,7 +28,9 @@ Headers = Iterable[Sequence[bytes]]
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 # the fields that the writer reads, and mostly writes itself
-_FRAMING: Final = frozenset((b"content-length", b"date", b"connection", b"transfer-encoding", b"upgrade"))
+_FRAMING: Final = frozenset(
+    (b"content-length", b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+)
 
 
 class _Line:
@@ -66,6 +68,7 @@ class ResponseWriter:
         "_chunked",
         "_fields",
         "_has_date",
+        "_has_keep_alive",
         "_head_only",
         "_http11",
         "_left",
@@ -86,6 +89,7 @@ class ResponseWriter:
         self._left = 0
         self._chunked = False
         self._has_date = False
+        self._has_keep_alive = False
         self._offers_upgrade = False
         self.must_close: bool = close
         self.started: bool = False
@@ -133,7 +137,7 @@ class ResponseWriter:
     def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
         self._length = None
-        self._has_date = self._offers_upgrade = False
+        self._has_date = self._has_keep_alive = self._offers_upgrade = False
         fields: list[bytes] = []
         pair: Any
         for pair in headers:
@@ -149,7 +153,8 @@ class ResponseWriter:
         `data`, `data`, and what comes after it. The first is not empty unless there is nothing to send, and has all if
         `data` is shorter than LARGE.
 
-        `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF.
+        `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF. Each
+        is left out if `start` was given such a field.
         """
         if not self._status:
             raise ResponseError("a body was sent before the response was started")
@@ -179,6 +184,9 @@ class ResponseWriter:
             return status not in (101, 204)
         if key == b"date":
             self._has_date = True
+            return True
+        if key == b"keep-alive":
+            self._has_keep_alive = True
             return True
         if key == b"upgrade":
             self._offers_upgrade = True
@@ -210,6 +218,8 @@ class ResponseWriter:
             else:
                 # only the end of the connection ends this body
                 self.must_close = True
+        if self._has_keep_alive:
+            keep_alive = b""
         if self._offers_upgrade:
             keep_alive = self._with_upgrade(keep_alive)
         elif self.must_close:
