@@ -492,7 +492,7 @@ def test_a_lifespan_that_does_not_end_is_cut_by_a_second_signal(start: Starter, 
     process.signal(number)
     assert process.end() == (0, "")
     assert [line["event"] for line in process.lines[-2:]] == [
-        "the application did not finish its lifespan shutdown within 1 s",
+        "the application did not finish its lifespan shutdown within 1 s; a longer drain (--drain) gives it more",
         "stopped",
     ]
 

@@ -94,8 +94,8 @@ class Lifespan:
 
     async def shut_down(self, deadline: Callable[[], float], least: float = 0.0) -> None:
         """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move,
-        but not in the first `least` seconds. Call it in the block, once; it does nothing if the application has not
-        started. Does not cancel it."""
+        but not in the first `least` seconds, which are what a drain leaves it at least; 0 if it follows no drain. Call
+        it in the block, once; it does nothing if the application has not started. Does not cancel it."""
         if not self._complete or self._shutdown.is_set():
             return
         self._shutdown.set()
@@ -103,7 +103,8 @@ class Lifespan:
         while not await self._stopped.wait_until(min(max(deadline(), begun + least), current_time() + _INTERVAL)):
             if (ends := max(deadline(), begun + least)) <= current_time():
                 seconds = round(ends - begun, 3)
-                _log.error("the application did not finish its lifespan shutdown within %g s", seconds)
+                remedy = "; a longer drain (--drain) gives it more" if least else ""
+                _log.error("the application did not finish its lifespan shutdown within %g s%s", seconds, remedy)
                 return
 
     async def _cancel(self, group: Group, error: BaseException | None) -> bool | None:
