@@ -11,8 +11,9 @@ from trio.testing import MockClock
 
 from deadlined.http import Exchange, Phase, Reason, Timeouts
 from deadlined.http.policy import LOOK, STALL
+from deadlined.net.sockets import unsent
 from tests.support.handlers import HUGE, KIB, after, huge
-from tests.support.http import GET, Client, Seen, endless, only, post, serving
+from tests.support.http import GET, Client, Seen, Site, endless, only, post, serving
 from tests.support.net import INF
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -20,13 +21,18 @@ pytestmark = pytest.mark.usefixtures("parser")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="what a kernel acknowledges when is its own choice")
 
 
-def read_some(client: Client, size: int) -> None:
-    """Receive so much, and give the kernels a moment of real time to tell each other."""
+def read_some(site: Site, client: Client, size: int) -> None:
+    """Receive so much, and give the kernels some real time to tell each other: until it is acknowledged, if it is."""
+    (connection,) = site.server._connections
+    before = unsent(connection.conn.socket)
     client.conn.socket.setblocking(True)
     while size > 0:
         size -= len(client.conn.socket.recv(size))
     client.conn.socket.setblocking(False)
-    time.sleep(0.01)
+    for _ in range(50):
+        time.sleep(0.01)
+        if unsent(connection.conn.socket) != before:
+            break
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ async def test_a_peer_that_reads_too_little_to_make_room_is_not_stalled(autojump
         await client.send(GET)
         for _ in range(20):
             await trio.sleep(STALL - LOOK)
-            read_some(client, 4096)
+            read_some(site, client, 4096)
         assert site.server.connections()[0].phase is Phase.WRITE
         read = trio.current_time()
         await site.ended()

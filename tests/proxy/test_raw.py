@@ -90,10 +90,10 @@ async def test_an_end_of_the_client_is_passed_on_after_all_before_it(loop: Loop)
         assert await peer.read(9) == b"all of it"
         assert await peer.end() == "eof"
         # far longer than a websocket's tunnel would wait
-        await loop.sleep(70)
+        await loop.sleep(50)
         await peer.send(b"the answer")
         assert await client.receive() == b"the answer"
-        await loop.sleep(70)
+        await loop.sleep(50)
         await peer.send(b"the rest")
         await peer.conn.send_eof()
         assert await client.receive() == b"the rest"
@@ -110,7 +110,7 @@ async def test_an_end_of_the_upstream_is_passed_on_and_the_client_may_go_on_send
         assert await client.receive() == b"send me all"
         assert await client.end() == "eof"
         for _ in range(3):
-            await loop.sleep(70)
+            await loop.sleep(50)
             await client.send(b"more")
             assert await peer.read(4) == b"more"
         await client.conn.send_eof()
@@ -254,7 +254,7 @@ async def test_a_connection_on_which_nothing_comes_ends(loop: Loop) -> None:
     async with guarding(loop, raw=True, server={"idle": 75}) as guarded:
         client, peer = await joined(guarded)
         for sender in (client, peer, client):
-            await loop.sleep(70)
+            await loop.sleep(50)
             due = loop.after(75)
             await sender.send(b"x")
         await peer.read(2)
