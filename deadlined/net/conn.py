@@ -39,9 +39,9 @@ class Conn(trio.abc.HalfCloseableStream):
         set_read_timeout(seconds)   the read deadline, in seconds from now; it costs less, because the clock is read
                                     inside. `set_write_timeout` and `set_timeout` likewise
 
-    A time in the past ends the pending operation at once, and every later one until the deadline is moved, even if
-    bytes are waiting. If the deadline before it has passed already, unnoticed by a busy loop or a coarse queue, it does
-    so when that one would have. NaN raises ValueError, a closed connection ClosedResourceError.
+    A time in the past ends the pending operation, and every later one until the deadline is moved, even if bytes are
+    waiting: at once, or when the deadline before it does, if that has passed and a busy loop or a coarse queue has not
+    noticed. NaN raises ValueError, a closed connection ClosedResourceError.
 
     After DeadlineExceeded the connection can be used: move the deadline and continue. After a write deadline the
     kernel has taken the first `error.sent` bytes and no others. The other errors are trio's, and each is also what an
@@ -49,8 +49,7 @@ class Conn(trio.abc.HalfCloseableStream):
     the network; a ConnectionError), BusyResourceError (two tasks in one direction; a RuntimeError).
 
     `TlsConn` is TLS under the same rules. Under a `trio.SSLStream`, a read deadline that passes after the handshake can
-    be moved and the stream continues. A read deadline that passes during the handshake, or a write deadline at any
-    time, leaves the SSLStream broken.
+    be moved and the stream continues; one that passes earlier, or a write deadline at any time, leaves it broken.
     """
 
     __slots__ = {

@@ -9,7 +9,7 @@ import asyncio
 import math
 import sys
 import threading
-from types import ModuleType
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
@@ -150,7 +150,8 @@ async def test_anyio_tells_whether_a_task_is_shielded(loop: Loop, monkeypatch: p
         outer.shield = False
         assert not is_shielded(task)
         outer.shield = True
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, "anyio._backends._asyncio", ModuleType("renamed"))
-            assert not is_shielded(task)
+        for renamed in ({}, {"_task_states": {task: 1}}, {"_task_states": {task: SimpleNamespace(cancel_scope=1)}}):
+            with monkeypatch.context() as patch:
+                patch.setitem(sys.modules, "anyio._backends._asyncio", SimpleNamespace(**renamed))
+                assert not is_shielded(task)
     assert not is_shielded(task)

@@ -37,7 +37,7 @@ def is_shielded(task: Task[Any]) -> bool:
     state: Any = getattr(backend, "_task_states", {}).get(task)
     scope: Any = getattr(state, "cancel_scope", None)
     while scope is not None:
-        if scope.shield:
+        if getattr(scope, "shield", False):
             return True
         scope = getattr(scope, "_parent_scope", None)
     return False
@@ -49,7 +49,7 @@ def _look_later(task: Task[Any]) -> None:
     if waits_for is None:
         task.get_loop().call_soon(_look, task)
     else:
-        # the task was the first to ask for this call
+        # callbacks run in the order in which they were added, and the first one takes the task's step
         waits_for.add_done_callback(lambda _: _look(task))
 
 
