@@ -253,6 +253,7 @@ class _Channel(Sender):
     __slots__ = ("_exchange", "_receive_ended", "_receiving", "_request_given")
 
     def __init__(self, exchange: Exchange) -> None:
+        super().__init__()
         self._exchange = exchange
         # True once the application got an `http.request`
         self._request_given = False

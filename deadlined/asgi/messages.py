@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from threading import get_ident
 from types import CodeType
 from typing import Any, Final, cast
 
@@ -34,21 +35,29 @@ def start(exchange: Exchange, event: dict[str, Any]) -> None:
 
 
 class Sender:
-    """What an application is given as `send`, callable with a message. An abstract base class.
+    """What an application is given as `send`, callable with a message. An abstract base class. Made in the event loop.
 
     Calling it returns an awaitable, most often one that is done and shared by all messages; a coroutine function would
     make one each time. But asgiref (Channels' synchronous consumers, WsgiToAsgi) warns unless
     `inspect.iscoroutinefunction` is true, which looks for these attributes.
     """
 
-    __slots__ = ()
+    __slots__ = ("_home_thread",)
+
+    def __init__(self) -> None:
+        # the event loop's. Not `_thread`: mypyc would make a keyword of C of it
+        self._home_thread = get_ident()
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send a message, and return an awaitable for the part of it that must wait: often nothing.
 
         The awaitable raises ResponseError if the message is wrong or out of order, Disconnected if the peer is gone:
-        who calls for many peers at once, and gathers, loses none of them for another's sake.
+        who calls for many peers at once, and gathers, loses none of them for another's sake. In another thread than the
+        event loop's nothing is sent before it is awaited, which the event loop must do: this is how
+        `asyncio.run_coroutine_threadsafe(send(message), loop)` calls. RuntimeError if another event loop does.
         """
+        if get_ident() != self._home_thread:
+            return self._send_in_loop(message)
         try:
             return self.send(message)
         except Exception as error:
@@ -57,6 +66,11 @@ class Sender:
     def send(self, message: Message) -> Awaitable[None]:
         """Do what the call does, but raise at once."""
         raise NotImplementedError
+
+    async def _send_in_loop(self, message: Message) -> None:
+        if get_ident() != self._home_thread:
+            raise RuntimeError("a message can be sent by the server's event loop only, not by one of another thread")
+        await self.send(message)
 
     @property
     def __name__(self) -> str:

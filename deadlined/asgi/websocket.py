@@ -81,6 +81,7 @@ class WebSocketChannel(Sender):
     __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_watch_ended", "_websocket")
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
+        super().__init__()
         self._exchange = exchange
         self._frames = frames
         # None until the application accepts
