@@ -69,9 +69,10 @@ class DeadlinesExtension:
 
     `set_read_deadline(when)`, `set_write_deadline(when)`, `set_handler_deadline(when)` take absolute seconds on the
     event loop's clock (`deadlined.current_time()`), `inf` for none, and replace the server's deadlines for the rest of
-    the request; NaN is a ValueError. `deadline` is when the application must have returned, absolute, `inf` for never.
-    `await draining` returns when the server begins to drain, so that an endless response can end by itself;
-    `draining.is_set()` tells whether it has begun. Each is both an attribute and a key.
+    the request; NaN is a ValueError, and a call outside of the event loop a RuntimeError. `deadline` is when the
+    application must have returned, absolute, `inf` for never. `await draining` returns when the server begins to drain,
+    so that an endless response can end by itself; `draining.is_set()` tells whether it has begun. Each is both an
+    attribute and a key.
     """
 
     __slots__ = ("_exchange",)

@@ -45,24 +45,34 @@ class ReceivingExchange(ExchangeFacts):
 
     def set_read_deadline(self, when: float) -> None:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
-        NaN."""
-        self._read_by = _absolute(when)
+        NaN, RuntimeError outside of the event loop."""
+        self._read_by = self._checked(when)
         if self._link == LIVE and (self._receiving or self.upgraded):
             self._host.move(Phase.BODY, when)
 
     def set_write_deadline(self, when: float) -> None:
-        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN."""
-        self._write_by = _absolute(when)
+        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN,
+        RuntimeError outside of the event loop."""
+        self._write_by = self._checked(when)
         if self._link == LIVE:
             self._host.move(Phase.WRITE, when)
 
     def set_handler_deadline(self, when: float) -> None:
-        """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN."""
-        self._own_deadline = self._handler_deadline = _absolute(when)
+        """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN,
+        RuntimeError outside of the event loop."""
+        self._own_deadline = self._handler_deadline = self._checked(when)
         if self.task is not None:
             self.task.arm(when)
         if self._link == LIVE:
             self._host.move(Phase.HANDLER, when)
+
+    def _checked(self, when: float) -> float:
+        """Return `when`. Raise ValueError and RuntimeError as the setters do."""
+        if when != when:
+            raise ValueError("a deadline must not be NaN; use inf for none")
+        if not self._host.loop.runs_here():
+            raise RuntimeError("a deadline is set in the event loop; a thread does it by anyio.from_thread.run_sync")
+        return when
 
     async def receive(self) -> bytes:
         """Receive the next piece of the body, b"" after its end.
@@ -270,9 +280,3 @@ class ReceivingExchange(ExchangeFacts):
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""
         raise NotImplementedError
-
-
-def _absolute(when: float) -> float:
-    if when != when:
-        raise ValueError("a deadline must not be NaN; use inf for none")
-    return when

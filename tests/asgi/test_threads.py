@@ -12,6 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
+from deadlined import current_time
 from deadlined.asgi import App
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.runtime import LOOPS
@@ -113,3 +114,33 @@ def test_a_loop_of_another_thread_cannot_send(loop: str) -> None:
     serve_on(loop, app, clients)
     assert len(raised) == 1
     assert "the server's event loop" in raised[0]
+
+
+@pytest.mark.parametrize("name", ["set_read_deadline", "set_write_deadline", "set_handler_deadline"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_thread_has_the_loop_set_a_deadline(loop: str, name: str) -> None:
+    raised: list[str] = []
+    seen: list[bool] = []
+
+    def in_thread(extension: Any) -> None:
+        before = extension.deadline
+        try:
+            extension[name](before - 1)
+        except RuntimeError as error:
+            raised.append(str(error))
+        seen.append(extension.deadline == before)
+        anyio.from_thread.run_sync(extension[name], before + 1)
+        seen.append(extension.deadline == before + 1)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        extension = scope["extensions"]["deadlined"]
+        extension.set_handler_deadline(current_time() + PATIENCE)
+        await anyio.to_thread.run_sync(in_thread, extension)
+        await answer(send)
+
+    def clients(site: Site) -> None:
+        assert site.get("/") == (200, b"fine")
+
+    serve_on(loop, app, clients)
+    assert ["event loop" in error for error in raised] == [True]
+    assert seen == [True, name == "set_handler_deadline"]
