@@ -54,7 +54,7 @@ async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:
         status, headers, body = 501, [], b"this server has no websockets\n"
     else:
         scope["type"] = "websocket"
-        scope["scheme"] = "wss" if exchange.scheme == "https" else "ws"
+        scope["scheme"] = "wss" if scope["scheme"] == "https" else "ws"
         del scope["method"]
         scope["subprotocols"] = frames.offered
         scope["extensions"]["websocket.http.response"] = {}

@@ -22,6 +22,13 @@ OWN = {"date", "server", "keep-alive", "transfer-encoding"}
 
 CLOSE = b"connection: close\r\n"
 
+UPGRADE = (
+    "connection: upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -256,6 +263,13 @@ def test_we_do_not_believe_what_a_client_says_of_proxies(server: Server, peer: S
     ours, theirs = (scope_of(each, request)["scope"] for each in (server, peer))
     assert (ours["client"]["tuple"][0], ours["scheme"]) == ("127.0.0.1", "http")
     assert (theirs["client"]["tuple"][0], theirs["scheme"]) == ("192.0.2.7", "https")
+
+
+def test_behind_a_proxy_that_is_believed_a_websocket_has_the_same_scheme(peer: Server) -> None:
+    requests = [get("/", *UPGRADE, f"x-forwarded-proto: {told}") for told in ("https", "http")]
+    with deadlined("parity_site:app", "asyncio", "--trusted-proxies=127.0.0.1", lifespan=False) as server:
+        for each in (server, peer):
+            assert [answers(each, request)[0].body for request in requests] == ["wss", "ws"]
 
 
 def test_spaces_after_a_value_are_no_part_of_it(server: Server, peer: Server) -> None:

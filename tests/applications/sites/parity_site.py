@@ -165,6 +165,12 @@ async def loop_of(_: Any, __: Any, send: Any) -> None:
     await respond(send, loop.encode())
 
 
+async def deny(scope: Any, send: Any) -> None:
+    """Deny a websocket, and answer with its scheme."""
+    await send({"type": "websocket.http.response.start", "status": 200, "headers": []})
+    await send({"type": "websocket.http.response.body", "body": scope["scheme"].encode()})
+
+
 finished: list[str] = []
 
 PAGES = {
@@ -193,7 +199,9 @@ PAGES = {
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] == "http" and scope["path"].startswith("/raw/"):
+    if scope["type"] == "websocket":
+        await deny(scope, send)
+    elif scope["type"] == "http" and scope["path"].startswith("/raw/"):
         page: Any = PAGES.get(scope["path"], scope_of)
         await page(scope, receive, send)
     else:
