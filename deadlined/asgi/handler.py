@@ -215,7 +215,8 @@ class AsgiHandler:
             path = self._root_path + path
             raw_path = quote(self._root_path, _PATH).encode("ascii") + raw_path
         scope["http_version"] = request.version
-        scope["method"] = request.method
+        method = request.method
+        scope["method"] = method if method.isupper() else method.upper()
         scope["path"] = path
         scope["raw_path"] = raw_path
         scope["headers"] = request.headers

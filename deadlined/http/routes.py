@@ -1,9 +1,10 @@
 """Timeouts and limits of some requests, and whether they are recorded: overrides by path and method.
 
 Facts      An upload takes minutes where everything else takes seconds. A request's path is known with its head.
-Hazard     One bound for all requests must fit the slowest. An application reads `/%75pload` as `/upload`, so a route
-           that compares other bytes than the application can be evaded.
+Hazard     One bound for all requests must fit the slowest. An application reads `/%75pload` as `/upload` and `post` as
+           POST, so a route that compares other bytes than the application can be evaded.
 Answer     The longest prefix that a path has, in whole segments and percent-decoded as an application sees it, decides.
+           So does the method in capitals, though HTTP itself tells `post` and POST apart (RFC 9110, 9.1).
            What ends before the path is known, or is for more than one request, cannot be overridden.
 Cost       Without routes one comparison per request. With them one for each route, until one matches.
 """
@@ -38,9 +39,10 @@ PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in 
 
 @dataclass(frozen=True)
 class Route:
-    """What holds for requests whose path is `path` or lies below it, and whose method is one of `methods`, empty for
-    all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE; `max_running` only as `inf`, for
-    requests that are handled at once and do not count. `observed`: the server's observer is given records of them.
+    """What holds for requests whose path is `path` or lies below it, and whose method, in capitals, is one of
+    `methods`, empty for all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE;
+    `max_running` only as `inf`, for requests that are handled at once and do not count. `observed`: the server's
+    observer is given records of them.
 
     Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and a field that cannot
     be overridden.
@@ -105,6 +107,7 @@ class Routes:
         path = path_and_query.partition(b"?")[0].decode("ascii")
         if "%" in path:
             path = unquote(path, errors="replace")
+        method = method.upper()
         for prefix, methods, choice in self._choices:
             if path.startswith(prefix) and (not methods or method in methods):
                 end = len(prefix)

@@ -51,6 +51,12 @@ async def test_the_scope_states_its_type_and_versions() -> None:
     assert scope["method"] == "GET"
 
 
+@pytest.mark.parametrize("method", [b"post", b"PoSt", b"m-search", b"X-1", b"2"])
+async def test_the_method_is_in_capitals(method: bytes) -> None:
+    scope = await scope_of(b"%b / HTTP/1.1\r\nhost: a\r\n\r\n" % method)
+    assert scope["method"] == method.decode().upper()
+
+
 @pytest.mark.parametrize(
     ("target", "path", "raw_path", "query"),
     [

@@ -83,6 +83,13 @@ def test_the_longest_path_counts_whatever_the_order_and_then_the_method() -> Non
         assert chosen(ordered, "GET", "/c") == 1
 
 
+@pytest.mark.parametrize("method", ["post", "PoSt"])
+def test_a_route_for_a_method_is_for_it_in_small_letters(method: str) -> None:
+    routes = [route("/a", "POST", handler=1), route("/a", handler=2)]
+    assert chosen(routes, method, "/a") == 1
+    assert chosen(routes, "get", "/a") == 2
+
+
 @settings(max_examples=examples(200))
 @given(
     st.lists(st.sampled_from(["/", "/a", "/a/b", "/a/b/c", "/ab", "/c"]), unique=True),

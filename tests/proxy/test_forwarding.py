@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadlined.http import Reason
+from deadlined.http import Reason, Route
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import CHUNKED_POST, GET, chunk, post
 from tests.support.proxy import OK, guarding
@@ -51,6 +51,19 @@ async def test_the_client_sees_a_request_target_of_a_url_as_a_path(loop: Loop) -
         head = await peer.answer()
         assert head.startswith(b"GET /x HTTP/1.1\r\nhost: other\r\n")
         assert b"shop" not in head
+
+
+@on_each_loop
+@pytest.mark.parametrize("method", [b"POST", b"post"])
+async def test_a_method_arrives_as_it_came_and_its_route_holds_in_small_letters(loop: Loop, method: bytes) -> None:
+    routes = [Route("/upload", frozenset({"POST"}), {"max_body": 10})]
+    head = method + b" /upload HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    async with guarding(loop, server={"routes": routes}) as guarded:
+        client, peer = await guarded.begin(head % 10 + bytes(10))
+        assert (await peer.answer()).startswith(method + b" /upload ")
+        assert (await client.response()).status == 200
+        await client.send(head % 11)
+        assert (await client.response()).status == 413
 
 
 @on_each_loop

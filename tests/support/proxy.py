@@ -155,7 +155,7 @@ async def guarding(
     trusted: TrustedProxies | None = None,
     limits: Limits | None = None,
     send_buffer: int | None = None,
-    server: dict[str, float] | None = None,
+    server: dict[str, Any] | None = None,
     raw: bool = False,
     ssl_context: ssl.SSLContext | None = None,
     **timeouts: float,
