@@ -172,7 +172,6 @@ class AsgiHandler:
         # the values that most scopes share, and all keys: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
             "type": "http",
-            "asgi": _VERSIONS,
             "scheme": "http",
             "query_string": b"",
             "root_path": self._root_path,
@@ -187,7 +186,7 @@ class AsgiHandler:
         scope = self._scope(exchange)
         channel = _Channel(exchange)
         if not exchange.cancel_on_disconnect:
-            scope["asgi"] = _WITHOUT_ERRORS
+            scope["asgi"] = _WITHOUT_ERRORS.copy()
             channel = _PatientChannel(exchange)
         # ASGI has nothing but a disconnect to receive after the response
         exchange.ends_receives = True
@@ -214,6 +213,8 @@ class AsgiHandler:
         if self._root_path and raw_path != b"*":
             path = self._root_path + path
             raw_path = quote(self._root_path, _PATH).encode("ascii") + raw_path
+        # an application may change what it is given
+        scope["asgi"] = _VERSIONS.copy()
         scope["http_version"] = request.version
         method = request.method
         scope["method"] = method if method.isupper() else method.upper()

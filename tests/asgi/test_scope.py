@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from deadlined.asgi.handler import AsgiHandler, Receive, Scope, Send
 from deadlined.http import HttpServer
 from tests.support.net import SERVER_NAME, certificates
 from tests.support.serving import CLOSING_GET, GET, LOCALHOST, Served, say, serving
+from tests.support.websocket import HANDSHAKE
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -173,6 +175,31 @@ async def test_each_request_has_its_own_copy_of_the_state() -> None:
         await ask_twice(served)
     assert shared == [1, 1]
     assert state == {"shared": shared}
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+@pytest.mark.parametrize("request_", [GET, HANDSHAKE], ids=["http", "websocket"])
+async def test_what_an_application_writes_into_a_scope_no_other_request_sees(request_: bytes, cancels: bool) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(copy.deepcopy({**scope, "client": None}))
+        for value in scope.values():
+            if isinstance(value, dict):
+                value["mine"] = 1
+        scope["headers"].append((b"mine", b"1"))
+        if scope["type"] == "http":
+            await say(send)
+        else:
+            await send({"type": "websocket.close"})
+
+    async with serving(app, state={}, cancel_on_disconnect=cancels) as served:
+        for _ in range(2):
+            await served.ask(request_)
+    first, second = seen
+    for scope in seen:
+        del scope["extensions"]["deadlined"]
+    assert first == second
 
 
 async def test_without_a_lifespan_the_state_is_empty() -> None:
