@@ -49,27 +49,22 @@ NO_KEY = f"Sec-WebSocket-Key: {KEY}\r\n".encode()
 FIELD = b"Sec-WebSocket-Extensions: "
 
 REFUSED = {
-    "no key": (changed(NO_KEY, b""), {400}),
-    "two keys": (changed(NO_KEY, NO_KEY * 2), {400}),
-    "a short key": (changed(KEY.encode(), b"YWJj"), {400}),
-    "a key that is no base64": (changed(KEY.encode(), b"!" * 24), {400}),
-    "no version": (changed(b"Sec-WebSocket-Version: 13\r\n", b""), {400, 426}),
-    "another version": (changed(b"Version: 13", b"Version: 8"), {400, 426}),
-    "an extension that cannot be read": (changed(b"\r\n\r\n", b"\r\n" + FIELD + b";;=\r\n\r\n"), {400}),
-    "a subprotocol that cannot be read": (changed(b"\r\n\r\n", b"\r\nSec-WebSocket-Protocol: a b\r\n\r\n"), {400}),
+    "no key": changed(NO_KEY, b""),
+    "two keys": changed(NO_KEY, NO_KEY * 2),
+    "a short key": changed(KEY.encode(), b"YWJj"),
+    "a key that is no base64": changed(KEY.encode(), b"!" * 24),
+    "no version": changed(b"Sec-WebSocket-Version: 13\r\n", b""),
+    "another version": changed(b"Version: 13", b"Version: 8"),
+    "an extension that cannot be read": changed(b"\r\n\r\n", b"\r\n" + FIELD + b";;=\r\n\r\n"),
+    "a subprotocol that cannot be read": changed(b"\r\n\r\n", b"\r\nSec-WebSocket-Protocol: a b\r\n\r\n"),
 }
 
 
-@pytest.mark.parametrize(("request_", "statuses"), REFUSED.values(), ids=REFUSED)
-def test_an_invalid_handshake_is_refused(server: Server, request_: bytes, statuses: set[int]) -> None:
+@pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED)
+def test_an_invalid_handshake_is_refused_and_told_our_version(server: Server, request_: bytes) -> None:
     response = answer(server, request_)
-    assert response.status in statuses
+    assert (response.status, response.field("sec-websocket-version")) == (400, "13")
     assert answer(server, UPGRADE).status == 101
-
-
-def test_another_version_is_told_ours(server: Server) -> None:
-    response = answer(server, changed(b"Version: 13", b"Version: 25"))
-    assert response.field("sec-websocket-version") == "13"
 
 
 # requests that ask for no websocket: the application answers them as HTTP
