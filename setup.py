@@ -76,6 +76,7 @@ COMPILED = [
     "http/handshake.py",
     "http/heads.py",
     "http/inbox.py",
+    "http/liveness.py",
     "http/output.py",
     "http/owner.py",
     "http/peer.py",

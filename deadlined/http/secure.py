@@ -15,7 +15,6 @@ from typing import ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
-from ..net.sockets import unsent
 from .reporting import report
 from .timeouts import INF
 from .tls_facts import TlsFacts, facts_of
@@ -78,7 +77,7 @@ class Tls(Transport):
 
     @property
     def taken(self) -> int:
-        return self._tls.handed_over - unsent(self.conn.socket)
+        return self._tls.handed_over - self.untaken
 
     def offer(self, data: Buffer) -> int:
         tls = self._tls

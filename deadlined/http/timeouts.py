@@ -51,7 +51,8 @@ class Timeouts:
     # from the last bytes of a websocket's peer until a ping asks whether it is still there; the 20 of `websockets` and
     # uvicorn, below the 30 to 60 after which proxies forget a silent connection
     ws_ping: float = 20.0
-    # from that ping until any bytes must have come; their 20, too
+    # from that ping until any bytes must have come; their 20, too. As long again, while the peer takes what was sent
+    # before the ping, at `write_min_rate`
     ws_pong: float = 20.0
     # from the server's close frame on a websocket until the peer's; half the 10 of `websockets`
     ws_close: float = 5.0

@@ -74,7 +74,12 @@ class Transport(ABC):
     @property
     def taken(self) -> int:
         """How many bytes the peer's system has taken, since any moment: a number that grows."""
-        return self.sent - unsent(self.conn.socket)
+        return self.sent - self.untaken
+
+    @property
+    def untaken(self) -> int:
+        """How many bytes that have left the peer's system has not taken."""
+        return unsent(self.conn.socket)
 
     async def receive(self, deadline: float, max_bytes: int = RECEIVE_SIZE) -> bytes:
         """Receive the next bytes, b"" at the end. Raise DeadlineExceeded at `deadline`; if it has passed before the

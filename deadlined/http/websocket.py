@@ -18,6 +18,7 @@ from ..timers import Timer
 from .errors import Disconnected, ResponseError
 from .exchange import Exchange
 from .inbox import Inbox
+from .liveness import Liveness
 from .output import LIMIT
 from .policy import DRAIN_NOTICE, RULES, Rule, body_deadline
 from .seams import ExchangeHost, Upgraded
@@ -59,9 +60,7 @@ class WebSocket(Upgraded):
         self._budget = _BUDGET
         # an answer to a ping that waits until the output is not blocked any more
         self._pong = b""
-        # when bytes came last, and when the ping after them was sent
-        self._heard = -INF
-        self._pinged = INF
+        self._liveness: Final = Liveness()
         # when the first bytes of an incomplete message came, and bytes that have come since
         self._began = INF
         self._received = 0
@@ -105,9 +104,9 @@ class WebSocket(Upgraded):
         message = inbox.take()
         if was_full and not self.full and self.state == OPEN:
             # nothing was read meanwhile: the peer's silence, and the time of its message, begin now
-            self._heard = self._host.clock.now()
+            self._liveness.hear(self._host.clock.now())
             if self._began < INF:
-                self._began = self._heard
+                self._began = self._liveness.heard
             self._host.read_on()
         return message
 
@@ -152,7 +151,7 @@ class WebSocket(Upgraded):
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
         self.state = OPEN
-        self._heard = host.clock.now()
+        self._liveness.hear(host.clock.now())
         self._end_at = host.close_after
         self._arm()
 
@@ -169,8 +168,7 @@ class WebSocket(Upgraded):
             self._end(self._why if self.state == CLOSING else Reason.CLIENT_CLOSED)
             return False
         # whatever comes answers a ping: its answer may wait behind a message that is long
-        self._heard = self._host.clock.now()
-        self._pinged = INF
+        self._liveness.hear(self._host.clock.now())
         frames = self._frames
         messages = frames.feed(data)
         if messages and self.state == OPEN:
@@ -233,7 +231,7 @@ class WebSocket(Upgraded):
         if not self._frames.incomplete:
             self._began = INF
         elif self._began == INF or complete:
-            self._began = self._heard
+            self._began = self._liveness.heard
             # of what came with the end of another message nobody knows how much is of this one
             self._received = 0 if complete else size
             self._arm_before(self._next()[0])
@@ -276,10 +274,7 @@ class WebSocket(Upgraded):
         if self.state == CLOSING:
             return self._close_by, RULES["ws_close"]
         timeouts = self._host.timeouts
-        rule: Rule | None = None
-        when = self._heard + timeouts.ws_ping
-        if self._pinged < INF:
-            when, rule = self._pinged + timeouts.ws_pong, RULES["ws_pong"]
+        when, rule = self._liveness.next(timeouts)
         if self._began < INF and not self.full:
             by = body_deadline(INF, self._began, self._received, timeouts)[0]
             if by < when:
@@ -315,6 +310,8 @@ class WebSocket(Upgraded):
             self._arm()
         elif rule is None:
             self._ping(now)
+        elif rule.field == "ws_pong" and self._liveness.extend(now, self._host.transport.taken, self._host.timeouts):
+            self._arm()
         else:
             self._expire_by(rule, max(now - when, lateness))
 
@@ -325,11 +322,12 @@ class WebSocket(Upgraded):
             if self._host.was_left:
                 self._end(Reason.CLIENT_CLOSED)
                 return
-            self._heard = now
+            self._liveness.hear(now)
         elif self._host.output.blocked:
-            self._heard = now
+            self._liveness.hear(now)
         else:
-            self._pinged = now
+            transport = self._host.transport
+            self._liveness.ping(now, transport.taken, transport.untaken)
         if not self._host.output.blocked:
             self._frames.ping()
             self._flush_frames()

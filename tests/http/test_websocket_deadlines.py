@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +14,16 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wsproto.events import CloseConnection, Ping, TextMessage
 
-from deadlined import current_time, statistics
+from deadlined import current_time, open_unix_listener, open_unix_stream, statistics
 from deadlined.asgi import App
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.http import Phase, Reason, Timeouts
+from deadlined.http import HttpServer, Phase, Reason, Timeouts
 from deadlined.runtime import current_host
-from tests.support.http import Site, only, serving
+from tests.support.http import Records, Site, only, serving
 from tests.support.websocket import (
     CLOSE,
     CONT,
+    HANDSHAKE,
     PING,
     TEXT,
     Told,
@@ -95,6 +97,32 @@ async def test_a_client_that_gives_no_sign_of_life_is_closed(autojump_clock: Moc
         assert ended.lateness < 0.01
         await wait_all_tasks_blocked()
     assert told.disconnect == (1011, "pong_timeout")
+
+
+@pytest.mark.parametrize(("takes", "ends"), [(0, 25), (90_000, 30)])
+async def test_a_client_that_takes_what_was_before_a_ping_has_as_long_again_for_the_answer(
+    tmp_path: Path, takes: int, ends: int, autojump_clock: MockClock
+) -> None:
+    async def act(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.send", "bytes": bytes(100_000)})
+        await trio.sleep_forever()
+
+    records = Records()
+    timeouts = only(ws_ping=20, ws_pong=5, write_min_rate=200)
+    server = HttpServer(handler(accepted(act)), timeouts=timeouts, observer=records)
+    # what its end has not read is in the kernel, which for TCP may have a buffer of any size beyond that
+    listener = await open_unix_listener(tmp_path / "socket")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve, [listener])
+        async with await open_unix_stream(tmp_path / "socket") as client:
+            await client.send_all(HANDSHAKE)
+            await trio.sleep(22)
+            while takes > 0:
+                takes -= len(await client.receive_some(takes))
+            ended = await records.ended()
+        nursery.cancel_scope.cancel()
+    assert ended.reason is Reason.PONG_TIMEOUT
+    assert ended.elapsed == pytest.approx(ends, abs=0.01)
 
 
 async def test_any_bytes_are_a_sign_of_life(autojump_clock: MockClock) -> None:
