@@ -43,7 +43,8 @@ class TlsConn:
 
     `receive_some` returns b"" after the peer's close_notify. An end without one may be an attacker's and raises
     BrokenResourceError; with `https_compatible`, for protocols that tell the end of a message themselves, it returns
-    b"", and `truncated` tells the two apart. Errors of TLS are BrokenResourceErrors whose cause is the SSLError.
+    b"", and `truncated` tells the two apart. Errors of TLS are BrokenResourceErrors whose cause is the SSLError; one is
+    that the peer sends more than 64 KiB in a row, or 256 KiB in the handshake, of messages that are TLS's own.
 
     The context is set to refuse renegotiation. `received` are bytes that were read from `conn` before.
     """

@@ -5,10 +5,12 @@ Facts      OpenSSL reads ciphertext from one memory buffer and writes it into an
            encrypt; and after its own close_notify, data that it finds where it looks for the peer's breaks it.
 Hazard     A connection that once moved a large body would hold several times the record for as long as it is idle. A
            peer that ends its side without close_notify, as many do, could not be answered. Decrypted bytes that nobody
-           notices would wait for ever.
+           notices would wait for ever. A peer that sends TLS's own messages without end, such as updates of its keys,
+           would keep whoever reads busy, and the whole event loop.
 Answer     At most PIECE bytes go into or come out of OpenSSL's buffers at a time; what else has come waits as bytes,
            and is free as soon as it is read. The end of the ciphertext is kept here and not told to OpenSSL. What is
-           decrypted before a close_notify is sent is kept. `holds_bytes` says whether anything lies here.
+           decrypted before a close_notify is sent is kept. `holds_bytes` says whether anything lies here. Ciphertext
+           that makes no data is bounded.
 Cost       A call and an exception for each PIECE. Records that are smaller than they could be: 64 KiB take 44 µs to
            encrypt instead of 35, and the buffers keep 10 KB instead of 21.
 
@@ -27,6 +29,14 @@ PIECE: Final = 8192
 
 # the most plaintext that a peer's record can have
 _RECORD: Final = 16384
+
+# bytes of ciphertext in a row that may make no data: the beginning of a record, session tickets, updates of keys, a
+# certificate that is asked for later. BoringSSL and rustls bound the messages (32), as Go does (16): OpenSSL does not,
+# and does not show them
+_MOST_DATALESS: Final = 64 * 1024
+
+# the same in the handshake. OpenSSL accepts a ClientHello of 128 KiB and certificates of 100
+_MOST_HANDSHAKE: Final = 256 * 1024
 
 # what OpenSSL's name of an error means, where the name does not say it
 _MEANINGS: Final = {
@@ -52,6 +62,7 @@ class TlsCore:
     """
 
     __slots__ = (
+        "_dataless",
         "_failure",
         "_fed",
         "_filled",
@@ -79,6 +90,8 @@ class TlsCore:
         # received ciphertext, and how much of it OpenSSL was given
         self._unfed: bytes = b""
         self._fed: int = 0
+        # bytes of ciphertext that OpenSSL was given since it has made data, or since the handshake
+        self._dataless: int = 0
         # decrypted when our close_notify was sent
         self._plain: bytes = b""
         # the last read got all it asked for: only then OpenSSL may have more of that record
@@ -129,26 +142,28 @@ class TlsCore:
         return self._outgoing.read()
 
     def feed(self, data: bytes) -> None:
-        """Add received ciphertext; b"" is its end. Call it only when `read` or `shake` needs more: nothing here bounds
-        the sum."""
+        """Add received ciphertext; b"" is its end. Call it only when `read` or `shake` needs more: only they
+        bound the sum."""
         if not data:
             self.eof = True
         elif self._fed < len(self._unfed):
             self._unfed, self._fed = self._unfed[self._fed :] + data, 0
         elif len(data) <= PIECE:
-            self._incoming.write(data)
+            self._give(data)
         else:
             self._unfed, self._fed = data, 0
 
     def shake(self) -> bool:
         """Go on with the handshake. True if it is done, False if it needs more ciphertext. BrokenResourceError if it
-        has failed, or if the ciphertext has ended."""
+        has failed or is far too long, or if the ciphertext has ended."""
         self._require_working()
         while not self.shaken:
             try:
                 self.ssl_object.do_handshake()
                 self.shaken = True
+                self._dataless = 0
             except ssl.SSLWantReadError:
+                self._bound_dataless(_MOST_HANDSHAKE)
                 if not self._feed_piece():
                     break
             except ssl.SSLError as error:
@@ -159,7 +174,7 @@ class TlsCore:
 
     def read(self, size: int) -> bytes | None:
         """Return the next decrypted bytes, b"" at the end of the stream (see `truncated`), None if more ciphertext is
-        needed."""
+        needed. BrokenResourceError, too, if far too much ciphertext has come without data."""
         if self._plain:
             plain = self._plain[:size]
             self._plain = self._plain[size:]
@@ -206,10 +221,14 @@ class TlsCore:
         if start >= len(self._unfed):
             return False
         self._fed = start + PIECE
-        self._incoming.write(self._unfed[start : self._fed])
+        self._give(self._unfed[start : self._fed])
         if self._fed >= len(self._unfed):
             self._unfed, self._fed = b"", 0
         return True
+
+    def _give(self, piece: bytes) -> None:
+        self._incoming.write(piece)
+        self._dataless += len(piece)
 
     def _read_record(self, size: int) -> bytes | None:
         """Decrypt from what OpenSSL has. None if that is not a whole record."""
@@ -220,7 +239,9 @@ class TlsCore:
             data = self.ssl_object.read(size)
             self._filled = len(data) == size
             self._partial = False
+            self._dataless = 0
         except ssl.SSLWantReadError:
+            self._bound_dataless(_MOST_DATALESS)
             self._partial = self._partial or given
             return None
         except ssl.SSLZeroReturnError:
@@ -231,6 +252,10 @@ class TlsCore:
             self.closed = True
             self._unfed, self._fed = b"", 0
         return data
+
+    def _bound_dataless(self, most: int) -> None:
+        if self._dataless > most:
+            raise self._failed(ssl.SSLError("the peer sends too many messages of TLS itself"))
 
     def _require_shaken(self) -> None:
         self._require_working()

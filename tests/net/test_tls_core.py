@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from deadlined.net.tls_core import PIECE, TlsCore, describe_error
 from tests.support.net import certificates
-from tests.support.tls import cores, encrypt, only_tls_12, shaken_cores
+from tests.support.tls import cores, encrypt, only_tls_12, shake, shaken_cores
 
 TALK = st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=3 * PIECE)), max_size=6)
 SIZES = st.lists(st.integers(1, 3 * PIECE), min_size=1, max_size=5)
@@ -217,6 +218,54 @@ def test_no_version_in_common_is_said_in_words() -> None:
     server.feed(one.take())
     with pytest.raises(trio.BrokenResourceError, match="no version of TLS is accepted by both sides"):
         server.shake()
+
+
+def with_tickets(count: int) -> ssl.SSLContext:
+    """Return a server's context that sends so many session tickets, of about 250 bytes each, after the handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = count
+    certificates().identify(context)
+    return context
+
+
+def test_a_peer_that_sends_messages_of_tls_without_end_is_refused() -> None:
+    one, other = cores(server=with_tickets(1000))
+    with pytest.raises(trio.BrokenResourceError, match="too many messages of TLS itself") as raised:
+        shake(one, other)
+    assert isinstance(raised.value.__cause__, ssl.SSLError)
+    assert one.shaken
+    # what it has sent after that is not looked at
+    assert one.holds_bytes
+    with pytest.raises(trio.BrokenResourceError, match="too many messages"):
+        one.read(9)
+
+
+def test_many_messages_of_tls_between_data_are_accepted() -> None:
+    one, other = cores(server=with_tickets(100))
+    shake(one, other)
+    for sent in (b"first", bytes(5 * PIECE), *[b"x"] * 5000):
+        assert deliver(one, encrypt(other, sent), cycle([1 << 20]), cycle([1 << 20])) == sent
+
+
+def test_a_handshake_without_end_is_refused() -> None:
+    """A client ignores a HelloRequest in its handshake."""
+    one, _ = cores(client=only_tls_12())
+    one.shake()
+    one.feed(b"\x16\x03\x03\x00\x04" + bytes(4))
+    assert not one.shake()
+    one.feed((b"\x16\x03\x03\x00\x04" + bytes(4)) * 100_000)
+    with pytest.raises(trio.BrokenResourceError, match="too many messages of TLS itself"):
+        one.shake()
+
+
+def test_a_long_chain_of_certificates_is_accepted(tmp_path: Path) -> None:
+    """OpenSSL accepts 100 KiB."""
+    (tmp_path / "chain.pem").write_bytes(certificates().pem + 200 * certificates().issuer_pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "chain.pem")
+    one, other = cores(server=server)
+    shake(one, other)
+    assert deliver(one, encrypt(other, b"hello"), cycle([1 << 20]), cycle([9])) == b"hello"
 
 
 def test_the_context_refuses_renegotiation() -> None:

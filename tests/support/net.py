@@ -206,7 +206,12 @@ class Certificates:
         self.client = ssl.create_default_context()
         self.trust(self.client)
         self.server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        authority.issue_cert(SERVER_NAME).configure_cert(self.server)
+        own = authority.issue_cert(SERVER_NAME)
+        self.identify = own.configure_cert
+        self.identify(self.server)
+        # its key and certificate, and the certificate of its issuer
+        self.pem = own.private_key_and_cert_chain_pem.bytes()
+        self.issuer_pem = authority.cert_pem.bytes()
 
     def wrap(
         self, client: Conn, server: Conn, *, https_compatible: bool = False

@@ -22,16 +22,20 @@ def cores(client: ssl.SSLContext | None = None, server: ssl.SSLContext | None = 
 def shaken_cores(client: ssl.SSLContext | None = None) -> tuple[TlsCore, TlsCore]:
     """Return both sides, after the handshake and the session tickets."""
     one, other = cores(client)
+    shake(one, other)
+    assert not one.holds_bytes
+    return one, other
+
+
+def shake(one: TlsCore, other: TlsCore) -> None:
+    """Do the handshake, and let the client read the session tickets."""
     for _ in range(3):
         for core, peer in ((one, other), (other, one)):
             core.shake()
             if core.has_output:
                 peer.feed(core.take())
-    assert one.shaken
     assert other.shaken
     assert one.read(1) is None
-    assert not one.holds_bytes
-    return one, other
 
 
 def encrypt(core: TlsCore, data: bytes) -> bytes:
