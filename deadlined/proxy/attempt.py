@@ -209,6 +209,9 @@ class Attempt(ConnectionUser):
         except UpstreamError as error:
             error.started = self._response is not None
             error.stale = self._is_stale(error)
+            if not error.stale:
+                # before others may get its place
+                self.upstream.failed(error.failure)
             raise
         finally:
             self._leave(False)

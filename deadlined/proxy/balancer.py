@@ -2,9 +2,10 @@
 
 Facts      A server that is slow has more requests at once than others, so the one with the fewest is the fastest.
 Hazard     Requests that wait without a bound are answered when nobody waits for them any more. A slot that is given to
-           a request which is cancelled meanwhile would be lost.
+           a request which is cancelled meanwhile would be lost. An upstream that is ejected always has free slots.
 Answer     Least connections. The queue is first in, first out, and each wait in it has a deadline. A slot is handed
-           over when another request leaves it; a request that cannot use it passes it on.
+           over when another request leaves it; a request that cannot use it passes it on. One that is ejected gets a
+           request only if all are: otherwise the request waits for another one, or for the end of the ejection.
 Cost       A pass over the upstreams per request; an event per waiting request.
 """
 
@@ -16,6 +17,7 @@ from typing import Final
 from ..poll import Clock
 from ..runtime import Event
 from .errors import Overloaded
+from .options import INF
 from .upstream import Upstream
 
 
@@ -54,10 +56,10 @@ class Balancer:
     def set_available(self, upstream: Upstream, available: bool) -> None:
         """Note whether `upstream` accepts connections."""
         upstream.available = available
-        if available:
-            self._grant()
-        else:
+        if not available:
             upstream.close()
+        # also then: those that are ejected may be all that is left
+        self._grant()
 
     async def acquire(self, tried: Container[Upstream], wait: float) -> Upstream:
         """Return an upstream that is to get a request. `release` must be called with it. Wait in the queue for at most
@@ -71,7 +73,7 @@ class Balancer:
         self._waiting[ticket] = None
         taken = False
         try:
-            await ticket.event.wait_until(self._clock.now() + wait)
+            await self._wait(ticket, self._clock.now() + wait)
             taken = True
         finally:
             self._waiting.pop(ticket, None)
@@ -99,6 +101,19 @@ class Balancer:
         upstream.active -= 1
         self._grant()
 
+    async def _wait(self, ticket: Ticket, deadline: float) -> None:
+        """Sleep until `ticket`, which is in the queue, has its turn, or until `deadline`."""
+        has_turn = False
+        while not has_turn and self._clock.now() < deadline:
+            # an ejection may have ended
+            self._grant()
+            has_turn = await ticket.event.wait_until(min(deadline, self._next_return()))
+
+    def _next_return(self) -> float:
+        """Return when the next ejection ends, inf if none does."""
+        now = self._clock.now()
+        return min([each.ejected_until for each in self._upstreams if each.ejected_until > now], default=INF)
+
     def _grant(self) -> None:
         """Hand free slots over to those who wait."""
         while self._waiting:
@@ -113,21 +128,28 @@ class Balancer:
 
     def _choose(self, tried: Container[Upstream]) -> Upstream | None:
         """Return the upstream with the fewest requests of those that may get one, None if there is none. One that is in
-        `tried` only if there is no other, and one that is ejected only if all are."""
+        `tried` only if there is no other, and one that is ejected only if all are that are available."""
         self._turn += 1
         best: Upstream | None = None
         best_rank = (0, 0)
+        all_ejected = True
         count = len(self._upstreams)
         for place in range(count):
             upstream = self._upstreams[(self._turn + place) % count]
-            if not upstream.available or upstream.active >= self._limit:
+            if not upstream.available:
                 continue
-            rank = (2 * upstream.ejected + (upstream in tried), upstream.active)
+            ejected = upstream.ejected
+            all_ejected = all_ejected and ejected
+            if upstream.active >= self._limit:
+                continue
+            rank = (2 * ejected + (upstream in tried), upstream.active)
             if best is None or rank < best_rank:
                 best, best_rank = upstream, rank
-        return best
+        return best if best_rank < (2, 0) or all_ejected else None
 
     def _why(self) -> str:
         if not any(upstream.available for upstream in self._upstreams):
             return "no upstream is available"
+        if any(upstream.ejected for upstream in self._upstreams):
+            return "each upstream has as many requests as it may have, or is left out because it has failed"
         return "each upstream has as many requests as it may have"

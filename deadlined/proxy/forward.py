@@ -107,10 +107,8 @@ class Forwarder(Responder):
     def _note_failure(self, upstream: Upstream, error: UpstreamError) -> None:
         error.upstream = str(upstream.address)
         self._fresh = error.stale
-        if not error.stale:
-            upstream.failed(error.failure)
-            if upstream not in self._failed:
-                self._failed.append(upstream)
+        if not error.stale and upstream not in self._failed:
+            self._failed.append(upstream)
 
     def _repeats(self, error: UpstreamError) -> bool:
         request = self._exchange.request

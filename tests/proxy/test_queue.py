@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from deadlined.proxy.balancer import Balancer
+from deadlined.proxy.errors import Failure, Overloaded
+from deadlined.proxy.upstream import TOLERATED, Upstream
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import GET
-from tests.support.proxy import INF, OK, POST, guarding, problem
+from tests.support.proxy import INF, OK, POST, Guarded, guarding, problem
 
 
 @on_each_loop
@@ -117,3 +122,83 @@ async def test_a_turn_that_is_given_to_a_client_that_has_left_is_passed_on(loop:
         assert await second.succeeds() is upstream
         balancer.release(upstream)
         assert (upstream.active, balancer.waiting) == (0, 0)
+
+
+def balanced(guarded: Guarded) -> tuple[Balancer, Upstream, Upstream]:
+    """Return the balancer of two upstreams, of which the first is healthy, and the second ejected for ever."""
+    balancer = guarded.proxy._shared.balancer
+    one, other = guarded.proxy._shared.upstreams
+    other.ejected_until = INF
+    return balancer, one, other
+
+
+@on_each_loop
+async def test_who_finds_the_healthy_upstreams_full_waits_for_them_and_not_for_an_ejected_one(loop: Loop) -> None:
+    async with guarding(loop, 2, most=1) as guarded:
+        guarded.upstreams[1].stop()
+        balanced(guarded)
+        first, second = [await guarded.site.connect() for _ in range(2)]
+        await first.send(POST)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await second.send(POST)
+        await guarded.site.until(lambda: guarded.proxy.statistics().waiting == 1)
+        await peer.read(3)
+        await peer.send(OK)
+        assert (await first.response()).status == 200
+        await peer.answer()
+        assert (await second.response()).status == 200
+        assert guarded.proxy.statistics().upstreams[1].tries == 0
+
+
+@on_each_loop
+async def test_an_ejected_upstream_is_waited_for_no_longer_than_its_ejection(loop: Loop) -> None:
+    async with guarding(loop, 2, most=1) as guarded:
+        balancer, one, other = balanced(guarded)
+        due = other.ejected_until = loop.after(100)
+        assert await balancer.acquire((), INF) is one
+        waiting = []
+        for wait in (10, INF, INF):
+            waiting.append(guarded.tasks.start(balancer.acquire, (), loop.seconds(wait)))
+            await loop.settle()
+        assert "left out because it has failed" in str(await waiting[0].fails_with(Overloaded))
+        assert await waiting[1].succeeds() is other
+        assert loop.is_at(due)
+        assert balancer.waiting == 1
+        balancer.release(other)
+        assert await waiting[2].succeeds() is other
+
+
+@on_each_loop
+@pytest.mark.parametrize("event", ["ejected", "unavailable"])
+async def test_if_no_healthy_upstream_is_left_those_who_wait_get_an_ejected_one(loop: Loop, event: str) -> None:
+    async with guarding(loop, 2, most=1) as guarded:
+        balancer, one, other = balanced(guarded)
+        assert await balancer.acquire((), INF) is one
+        waiting = guarded.tasks.start(balancer.acquire, (), INF)
+        await loop.settle()
+        assert waiting.pending
+        if event == "ejected":
+            one.ejected_until = INF
+            balancer.release(one)
+        else:
+            guarded.proxy.set_available(one.address, False)
+        assert await waiting.succeeds() in ((one, other) if event == "ejected" else (other,))
+
+
+@on_each_loop
+async def test_who_waits_does_not_get_the_place_of_the_failure_that_ejects(loop: Loop) -> None:
+    async with guarding(loop, 2, most=1) as guarded:
+        bad, good = guarded.proxy._shared.upstreams
+        for _ in range(TOLERATED - 1):
+            bad.failed(Failure.RESET)
+        clients = [await guarded.site.connect() for _ in range(3)]
+        for client in clients[:2]:
+            await client.send(POST)
+        peers = [await upstream.accept() for upstream in guarded.upstreams]
+        await clients[2].send(POST)
+        await guarded.site.until(lambda: guarded.proxy.statistics().waiting == 1)
+        peers[0].conn.abort()
+        await guarded.site.until(lambda: bad.ejected)
+        await loop.settle()
+        assert (bad.active, good.active, guarded.proxy.statistics().waiting) == (0, 1, 1)
