@@ -2,9 +2,10 @@
 
 Facts      What is encrypted must be sent before anything else, whether or not the kernel takes it now.
 Hazard     If a part of a piece is encrypted and not sent, a send of the rest would encrypt it again. The deadline of
-           the piece must count until the kernel has all of its ciphertext.
+           the piece must count until the kernel has all of its ciphertext. If a large piece were joined at each offer,
+           its peer would choose how often.
 Answer     Bytes count as sent once their ciphertext has left. The transport knows how many of the next bytes are
-           encrypted already (`ahead`), and goes on after them.
+           encrypted already (`ahead`), and goes on after them. It joins no more than is encrypted at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
+from ..net.tls import BATCH
 from .reporting import report
 from .timeouts import INF
 from .tls_facts import TlsFacts, facts_of
@@ -89,7 +91,7 @@ class Tls(Transport):
         return taken
 
     def offer_parts(self, parts: list[Buffer]) -> int:
-        return self.offer(b"".join(parts))
+        return self.offer(_join_first(parts, self.ahead + BATCH))
 
     async def end(self, deadline: float) -> None:
         await self._notify_close(deadline)
@@ -129,3 +131,15 @@ class Tls(Transport):
         """Log for debugging that TLS has failed. A connection that was reset is no failure of TLS."""
         if isinstance(error.__cause__, ssl.SSLError):
             report(logging.DEBUG, "no TLS any more with %s: %s", address_of(self.conn.socket.getpeername), error)
+
+
+def _join_first(parts: list[Buffer], size: int) -> bytes:
+    """Join the first `size` bytes of `parts`, or all if there are fewer."""
+    first: list[Buffer] = []
+    for part in parts:
+        if len(part) >= size:
+            first.append(memoryview(part)[:size])
+            break
+        first.append(part)
+        size -= len(part)
+    return b"".join(first)

@@ -115,7 +115,8 @@ class Transport(ABC):
 
     @abstractmethod
     def offer_parts(self, parts: list[Buffer]) -> int:
-        """Do what `offer` does with `parts` one after another, without joining them where that is possible."""
+        """Do what `offer` does with `parts` one after another, or with the first of their bytes. Copy few of them at
+        once, however often this is called."""
 
     @abstractmethod
     async def end(self, deadline: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,10 +12,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Phase, Reason
+from deadlined.http.secure import Tls
 from deadlined.runtime import current_host
 from tests.support.handlers import HUGE, slow
 from tests.support.http import GET, LAST_GET, Site, answer, echo, endless, only, post, serving, whole_body
-from tests.support.net import assert_heap_is_sound
+from tests.support.net import assert_heap_is_sound, certificates, tcp_pair
 from tests.support.tls import ByHand, encrypt
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -335,3 +337,39 @@ async def test_a_client_that_took_bytes_while_the_loop_was_blocked_is_not_cut(
         while blocker.received < HUGE:
             blocker.received += len(await client.receive())
         assert site.records.connections == []
+
+
+# what is sent
+
+
+def without_first(parts: list[memoryview], size: int) -> list[memoryview]:
+    rest = []
+    for part in parts:
+        rest.append(part[size:])
+        size = max(size - len(part), 0)
+    return [part for part in rest if part]
+
+
+async def test_parts_arrive_in_order_and_are_not_copied_whole() -> None:
+    """A client that reads slowly would make the server copy a large body again and again."""
+    whole = b"head" + bytes(range(256)) * (HUGE // 256) + b"end"
+    parts = [memoryview(whole)[:4], memoryview(whole)[4:-3], memoryview(whole)[-3:]]
+    received = 0
+    async with tcp_pair() as (near, far), trio.open_nursery() as nursery:
+        client, server = ByHand(near), Tls(far, certificates().server, b"")
+        nursery.start_soon(server.handshake, float("inf"))
+        await client.shake_hands()
+        await wait_all_tasks_blocked()
+        tracemalloc.start()
+        try:
+            while received < len(whole):
+                taken = server.offer_parts(list(parts))
+                parts = without_first(parts, taken)
+                if not taken:
+                    piece = await client.receive()
+                    assert piece == whole[received : received + len(piece)]
+                    received += len(piece)
+            assert (parts, server.sent, server.ahead) == ([], len(whole), 0)
+            assert tracemalloc.get_traced_memory()[1] < HUGE / 4
+        finally:
+            tracemalloc.stop()
