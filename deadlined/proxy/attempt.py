@@ -254,6 +254,7 @@ class Attempt(ConnectionUser):
     async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
         """Do the same for a body that has not come yet: send it while the response is awaited."""
         begun = b"".join(self._parts)
+        progress.awaits_client = True
         self._upload = Upload(self._exchange, connection, begun, progress, self._shared.timeouts.upstream_idle)
         outcome = _Outcome()
         await within(open_group(), partial(self._respond_beside, connection, progress, outcome))
@@ -313,10 +314,8 @@ class Attempt(ConnectionUser):
     # in both
 
     def _use(self, connection: UpstreamConnection) -> None:
-        timeouts = self._shared.timeouts
-        deadline = self._begun + timeouts.upstream_per_try
         self._connection = connection
-        self._progress = Progress(connection.conn, self._shared.clock, timeouts, deadline)
+        self._progress = Progress(connection.conn, self._shared.clock, self._shared.timeouts, self._begun)
 
     def _collect(self) -> bool:
         """Collect what has come of the body. Return True if that is all of it."""

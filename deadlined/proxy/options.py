@@ -28,8 +28,9 @@ class ProxyTimeouts:
     # for how long an idle connection is kept for the next request, unless the upstream says how long it keeps it: less
     # than the 2 of gunicorn, the shortest default of common servers
     upstream_reuse: float = 1.5
-    # from the choice of an upstream until the head of its response is complete; then a request that may be repeated is
-    # tried again. Off, because only the application knows a bound
+    # from the choice of an upstream, or from the end of a request whose client is still sending it, until the head of
+    # the response is complete; then a request that may be repeated is tried again; Envoy's per_try_timeout. Off,
+    # because only the application knows a bound
     upstream_per_try: float = INF
 
     def __post_init__(self) -> None:

@@ -1,9 +1,11 @@
 """How far one try of a request has come, and so until when its upstream must send more.
 
 Facts      The body of a request may still be sent while the response comes; the two end in any order.
-Hazard     Two tasks that set one deadline overwrite each other's.
+Hazard     Two tasks that set one deadline overwrite each other's. A client that sends slowly would use up the time of
+           its upstream, which would be ejected for that.
 Answer     The deadline follows from the progress alone, in one function. Who waits asks it before each wait; who makes
-           progress meanwhile applies it anew.
+           progress meanwhile applies it anew. While the client sends, no time of the upstream runs but the one in which
+           it must take what was sent (`UpstreamConnection.send`). So it is with Envoy's per_try_timeout.
 Cost       A few comparisons per wait.
 """
 
@@ -21,20 +23,27 @@ REFUSAL: Final = 1.0
 
 
 class Progress:
-    """The progress of one try on `conn`. The try must have the head of its response by `deadline`."""
+    """The progress of one try on `conn`, which was begun at `begun`."""
 
-    __slots__ = ("_clock", "_conn", "_timeouts", "deadline", "head_came", "refused", "sent_at")
+    __slots__ = ("_begun", "_clock", "_conn", "_timeouts", "awaits_client", "head_came", "refused", "sent_at")
 
-    def __init__(self, conn: Conn, clock: Clock, timeouts: ProxyTimeouts, deadline: float) -> None:
+    def __init__(self, conn: Conn, clock: Clock, timeouts: ProxyTimeouts, begun: float) -> None:
         self._conn = conn
         self._clock = clock
         self._timeouts = timeouts
-        self.deadline: float = deadline
+        self._begun = begun
+        # the client has not sent all of its request when it is passed on
+        self.awaits_client: bool = False
         # when the whole request was sent, or the rest of it could not be sent (`refused`); inf before
         self.sent_at: float = INF
         self.refused: bool = False
         # the head of the response has come. Who sets it calls `apply` before the next wait
         self.head_came: bool = False
+
+    @property
+    def deadline(self) -> float:
+        """When the try must have the head of its response; inf while the client is awaited."""
+        return (self.sent_at if self.awaits_client else self._begun) + self._timeouts.upstream_per_try
 
     def note_sent(self, refused: bool = False) -> None:
         """Note that no more of the request will be sent: all of it was, or (`refused`) the rest cannot be. Apply the

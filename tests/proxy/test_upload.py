@@ -107,15 +107,34 @@ async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop
 
 
 @on_each_loop
-async def test_a_try_ends_in_time_while_the_body_is_sent(loop: Loop) -> None:
+async def test_the_time_of_a_try_begins_when_the_body_is_sent(loop: Loop) -> None:
+    """A client that is slow would have its upstream ejected."""
     async with guarding(loop, upstream_per_try=5) as guarded:
-        client = await guarded.site.connect()
-        due = loop.after(5)
-        await client.send(post(2))
-        peer = await guarded.upstream.accept()
+        client, peer = await guarded.begin(post(2))
         await peer.head()
+        await loop.sleep(30)
+        await client.send(b"a")
+        await peer.read(1)
+        await loop.sleep(30)
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+        due = loop.after(5)
+        await client.send(b"b")
+        await peer.read(1)
         assert await problem(client) == (504, "upstream_per_try_timeout")
         assert loop.is_at(due)
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_per_try_timeout": 1}
+
+
+@on_each_loop
+async def test_an_upstream_that_takes_no_body_is_bounded_also_before_the_time_of_a_try(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=10, upstream_per_try=5) as guarded:
+        client, peer = await guarded.begin(post(50_000_000))
+        await peer.head()
+        due = loop.after(11)
+        guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
+        assert await problem(client) == (504, "upstream_idle_timeout")
+        assert not loop.is_virtual or loop.is_at(due)
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_idle_timeout": 1}
 
 
 @on_each_loop
