@@ -70,7 +70,7 @@ class Tls(Transport):
         tls = self._tls
         while not tls.shake_ready():
             try:
-                await (tls.wait_writable() if tls.unsent else tls.wait_readable())
+                await (self.conn.wait_writable() if tls.unsent else self.conn.wait_readable())
             except DeadlineExceeded:
                 # the last bytes may have come in time
                 if not tls.shake_ready():
@@ -109,7 +109,7 @@ class Tls(Transport):
         """Send what is encrypted, and a close_notify."""
         self.conn.set_write_deadline(deadline)
         while not self._tls.end_ready():
-            await self._tls.wait_writable()
+            await self.conn.wait_writable()
 
     def _try_receive(self, max_bytes: int) -> bytes | None:
         if self._tls.drained:

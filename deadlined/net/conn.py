@@ -21,7 +21,7 @@ import trio
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
-from .side import Side, require_open, shown
+from .side import Side, deadline_of_closed, require_open, shown
 from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, set_options
 
 
@@ -216,8 +216,8 @@ class Conn(trio.abc.HalfCloseableStream):
     def close(self) -> None:
         """Do what `aclose` does, without the checkpoint. May be called from callbacks, and after the event loop has
         ended."""
-        self.set_read_deadline = self.set_write_deadline = _deadline_of_closed
-        self.set_read_timeout = self.set_write_timeout = _deadline_of_closed
+        self.set_read_deadline = self.set_write_deadline = deadline_of_closed
+        self.set_read_timeout = self.set_write_timeout = deadline_of_closed
         self._host.close(self._desc)
         close_socket(self._socket)
 
@@ -329,9 +329,14 @@ class Conn(trio.abc.HalfCloseableStream):
             self._writing.woken(status)
         return status != PARKED
 
+    def call_when_room(self, callback: ReadyCallback) -> bool:
+        """Wait as `call_when_writable`, whatever the deadline, whose end calls `callback` as well. True also if a task
+        waits for room, which goes before the callback, and once closed. Does not raise."""
+        return self._writing.call_past_deadline(callback)
+
     def cancel_writable_call(self) -> None:
-        """Forget the callback of `call_when_writable`. No effect if there is none."""
-        self._writing.half.unpark()
+        """Forget the callback of `call_when_writable` or `call_when_room`. No effect if there is none."""
+        self._writing.cancel_call()
 
     def cancel_call(self) -> None:
         """Forget the callback of `call_when_readable`. No effect if there is none."""
@@ -394,7 +399,3 @@ class Conn(trio.abc.HalfCloseableStream):
             return 0
         except OSError as error:
             raise broken_error(error) from error
-
-
-def _deadline_of_closed(when: float) -> None:
-    raise closed_error()

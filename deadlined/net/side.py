@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from ..errors import DeadlineExceeded
 from ..poll import CLOSED, EXPIRED, OK, Half
-from ..runtime import Host, Parking, Turn
+from ..runtime import Host, Parking, ReadyCallback, Turn
 from ..timers import Timer
 from ..timers.timer import INF
 from .errors import BrokenResourceError, BusyResourceError, closed_error
@@ -122,6 +122,19 @@ class Side:
         if state != OK:
             self._fail(state)
 
+    def call_past_deadline(self, callback: ReadyCallback) -> bool:
+        """Let `callback` be called once, when the half is ready, or closed, or its deadline passes; the deadline may
+        have passed already. True also, without a call, if a task or another callback waits here, and once closed. False
+        if the half is ready now."""
+        if self._busy or self.half.waiter is not None:
+            return True
+        return self.half.park_past_deadline(callback) != OK
+
+    def cancel_call(self) -> None:
+        """Forget the callback that waits here. No effect if there is none, or if a task waits."""
+        if isinstance(self.half.waiter, ReadyCallback):
+            self.half.unpark()
+
     async def pause(self, until: float) -> None:
         """Sleep until `until`, absolute seconds; readiness does not end it. DeadlineExceeded or ClosedResourceError if
         the deadline comes first, or a close."""
@@ -170,6 +183,11 @@ def require_open(half: Half) -> None:
     """Raise ClosedResourceError if this program has closed the socket."""
     if half.closed:
         raise closed_error()
+
+
+def deadline_of_closed(when: float) -> None:
+    """Stand for the methods that set a deadline, once the socket is closed: raise ClosedResourceError."""
+    raise closed_error()
 
 
 def shown(socket: stdlib.socket, read: Half, write: Half, ended: bool) -> str:

@@ -2,15 +2,18 @@
 
 Facts      TLS may have to write in order to read, and holds bytes of both directions outside the socket.
 Hazard     A deadline, or a cancellation, in the middle of a send leaves half a record on the wire: whatever follows it
-           is garbage to the peer. A connection that waits for its socket while bytes lie in TLS waits for ever.
+           is garbage to the peer. A connection that waits for its socket while bytes lie in TLS waits for ever, and so
+           does one that waits for the answer to bytes that it has not sent.
 Answer     `TlsCore` holds everything, and no step of it waits. What is encrypted and not sent stays here, and every
-           later send sends it first. `drained` says whether there may be anything to receive, here or in the socket.
+           later send sends it first. While no task waits to send it, the poller does (`_push_later`). `drained` says
+           whether there may be anything to receive, here or in the socket.
 Cost       Up to BATCH bytes of ciphertext per connection while the peer does not read. `send_all` reports the bytes it
            has encrypted, and not those that the kernel took.
 """
 
 from __future__ import annotations
 
+import os
 import socket as stdlib
 import ssl
 from collections.abc import Awaitable
@@ -18,10 +21,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..errors import DeadlineExceeded
-from ..runtime import checkpoint
+from ..runtime import ReadyCallback, checkpoint
 from .conn import Conn
-from .errors import BrokenResourceError, ClosedResourceError, closed_error
-from .sockets import RECEIVE_SIZE, Buffer, checked_size
+from .errors import BrokenResourceError, ClosedResourceError, broken_error, closed_error
+from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable
 from .tls_core import PIECE, TlsCore
 
 # bytes that are encrypted before the kernel is asked to take them
@@ -31,15 +34,15 @@ BATCH: Final = 64 * 1024
 _MOST_UNSENT: Final = 4 * BATCH
 
 
-class TlsConn:
+class TlsConn(ReadyCallback):
     """A connected stream through TLS, with the deadlines of the `Conn` below. Make it with `open_tls_stream`, or over
     an accepted Conn with `server_side=True`.
 
     The methods and the rules are those of `Conn`; the first receive or send does the handshake if `do_handshake` was
     not awaited, but only one task may be in it. A read or a write deadline that has passed, at any time and also in the
     handshake, can be moved and the stream continues. After a write deadline `error.sent` is the number of bytes that
-    were encrypted. Those that the kernel has not taken are sent first by the next operation that sends, so continue
-    with the bytes after them. A cancelled send leaves the stream whole, too.
+    were encrypted. Those that the kernel has not taken are sent as soon as it takes them, whatever the deadline, so
+    continue with the bytes after them, or wait for an answer. A cancelled send leaves the stream whole, too.
 
     `receive_some` returns b"" after the peer's close_notify. An end without one may be an attacker's and raises
     BrokenResourceError; with `https_compatible`, for protocols that tell the end of a message themselves, it returns
@@ -49,7 +52,7 @@ class TlsConn:
     The context is set to refuse renegotiation. `received` are bytes that were read from `conn` before.
     """
 
-    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_unsent", "conn", "handed_over")
+    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_reset", "_unsent", "conn", "handed_over")
 
     def __init__(
         self,
@@ -71,6 +74,8 @@ class TlsConn:
         # session tickets, which go with the first bytes that are sent: a client that closes without having read them
         # would reset the connection, and the server might lose what it has sent (python-trio/trio#819)
         self._held: bytes = b""
+        # the kernel's error of a push, which no operation has raised yet; the kernel tells it once
+        self._reset: int = 0
         if received:
             self._core.feed(received)
 
@@ -156,7 +161,7 @@ class TlsConn:
         self.conn.admit_read()
         self.conn.admit_write()
         while not self.shake_ready():
-            await (self.conn.wait_writable() if self._unsent else self.conn.wait_readable())
+            await (self.wait_writable() if self._unsent else self.conn.wait_readable())
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Receive the next bytes, at least one; b"" once the peer has ended its side.
@@ -171,6 +176,8 @@ class TlsConn:
             await checkpoint()
             data = self.try_receive(size)
         while data is None:
+            if self._unsent:
+                self._push_later()
             await self.conn.wait_readable()
             data = self.receive_ready(size)
         return data
@@ -196,7 +203,7 @@ class TlsConn:
             try:
                 sent = self.try_send(view)
                 while sent < size or self._unsent:
-                    await self.conn.wait_writable()
+                    await self.wait_writable()
                     sent += self.send_ready(view[sent:])
             except DeadlineExceeded as late:
                 exceeded = DeadlineExceeded("write", late.deadline, sent)
@@ -205,9 +212,10 @@ class TlsConn:
 
     async def wait_send_all_might_not_block(self) -> None:
         """Sleep until the kernel's buffer has room, and what is encrypted was sent. The write deadline applies."""
-        await self.conn.wait_send_all_might_not_block()
-        while not self._push():
-            await self.conn.wait_writable()
+        await checkpoint()
+        self.conn.admit_write()
+        while not (self._push() and is_writable(self.conn.socket)):
+            await self.wait_writable()
 
     async def send_eof(self) -> None:
         """End this side of the stream with a close_notify: the peer will read b"". Receiving is still possible, and the
@@ -217,7 +225,18 @@ class TlsConn:
             await self.do_handshake()
         self.conn.admit_write()
         while not self.end_ready():
+            await self.wait_writable()
+
+    async def wait_writable(self) -> None:
+        """Sleep until `send_ready` is worth trying. The write deadline applies; after it, or a cancellation, what is
+        `unsent` goes out all the same. A checkpoint."""
+        # this task sends instead
+        self.conn.cancel_writable_call()
+        try:
             await self.conn.wait_writable()
+        except BaseException:
+            self._push_later()
+            raise
 
     async def aclose(self) -> None:
         """Close at once, with a close_notify if the kernel takes it without waiting. Idempotent."""
@@ -306,9 +325,9 @@ class TlsConn:
         """Return an awaitable that sleeps until `receive_ready` is worth trying. The read deadline applies."""
         return self.conn.wait_readable()
 
-    def wait_writable(self) -> Awaitable[None]:
-        """Return an awaitable that sleeps until `send_ready` is worth trying. The write deadline applies."""
-        return self.conn.wait_writable()
+    def on_ready(self) -> None:
+        """Send what is `unsent`. Called by the poller, if no task waits to do that."""
+        self._push_later()
 
     def _receive(self, size: int, ask: bool) -> bytes | None:
         """Decrypt what is here, or else what the socket has, which is asked at least once if `ask`."""
@@ -327,6 +346,8 @@ class TlsConn:
             raise
         if core.has_output:
             self._answer()
+        if data == b"" and core.truncated and self._reset:
+            raise broken_error(OSError(self._reset, os.strerror(self._reset)))
         if data == b"" and core.truncated and not self._https_compatible:
             raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
         return data
@@ -356,11 +377,18 @@ class TlsConn:
         return not self._unsent
 
     def _push_if_possible(self) -> None:
-        """Hand ciphertext to the kernel. A connection that is broken is no error here: the next send will report it."""
+        """Hand ciphertext to the kernel. A connection that is broken is no error here: the next operation raises it."""
         try:
             self._push()
-        except (BrokenResourceError, ClosedResourceError):
+        except (BrokenResourceError, ClosedResourceError) as error:
             self._unsent = b""
+            if isinstance(error, BrokenResourceError):
+                self._reset = error.errno or 0
+
+    def _push_later(self) -> None:
+        """Let the poller hand what is unsent to the kernel, whatever the deadline, unless a task waits to do that."""
+        while self._unsent and not self.conn.call_when_room(self):
+            self._push_if_possible()
 
     def _answer(self) -> None:
         """Send the answers of TLS itself. BrokenResourceError if they pile up because the peer does not read them."""

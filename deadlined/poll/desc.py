@@ -136,8 +136,12 @@ class Half(Timer):
         RuntimeError if another waiter sleeps here: the layer above admits one at a time.
         """
         state = self.check()
-        if state != OK:
-            return state
+        return state if state != OK else self.park_past_deadline(waiter)
+
+    def park_past_deadline(self, waiter: Any) -> int:
+        """Do what `park` does, even if the deadline has passed. A waiter that is parked when it passes is woken."""
+        if self.closed:
+            return CLOSED
         if self.ready:
             self.ready = False
             return OK
