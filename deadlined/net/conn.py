@@ -12,7 +12,6 @@ Cost       A system call that finds nothing, when it is not known that the buffe
 
 from __future__ import annotations
 
-import contextlib
 import socket as stdlib
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,7 +21,7 @@ from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
 from .side import Side, deadline_of_closed, require_open, shown
-from .sockets import LINGER_ZERO, RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, set_options
+from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, reset_on_close, set_options
 
 
 class Conn(trio.abc.HalfCloseableStream):
@@ -160,10 +159,9 @@ class Conn(trio.abc.HalfCloseableStream):
 
     async def __anext__(self) -> bytes:
         """Receive the next bytes for `async for`, which ends when the peer has ended its side."""
-        data = await self.receive_some()
-        if not data:
-            raise StopAsyncIteration
-        return data
+        if data := await self.receive_some():
+            return data
+        raise StopAsyncIteration
 
     async def send_all(self, data: Buffer) -> None:
         """Hand all of `data` to the kernel, waiting while its buffer is full.
@@ -214,22 +212,18 @@ class Conn(trio.abc.HalfCloseableStream):
         await self._host.checkpoint()
 
     def close(self) -> None:
-        """Do what `aclose` does, without the checkpoint. May be called from callbacks, and after the event loop has
-        ended."""
+        """Do what `aclose` does, without the checkpoint. May be called from callbacks, after the event loop has ended,
+        and in a forked child: there every close closes the child's descriptor only."""
         self.set_read_deadline = self.set_write_deadline = deadline_of_closed
         self.set_read_timeout = self.set_write_timeout = deadline_of_closed
         self._host.close(self._desc)
         close_socket(self._socket)
 
     def abort(self) -> None:
-        """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read.
-
-        No checkpoint. Idempotent. On a unix socket it is `close`.
-        """
-        if self._socket.fileno() >= 0 and self._socket.family != stdlib.AF_UNIX:
-            # the program may have put another file behind the descriptor
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, LINGER_ZERO)
+        """Discard unsent bytes, reset the connection (RST) and close: for a peer that does not read. On a unix socket
+        it is `close`. No checkpoint. Idempotent."""
+        if not self.is_inherited:
+            reset_on_close(self._socket)
         self.close()
 
     def shutdown_write(self) -> None:
@@ -341,6 +335,11 @@ class Conn(trio.abc.HalfCloseableStream):
     def cancel_call(self) -> None:
         """Forget the callback of `call_when_readable`. No effect if there is none."""
         self._reading.half.unpark()
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child: the connection belongs to the process that has made it."""
+        return self._host.is_inherited
 
     @property
     def peer_has_left(self) -> bool:

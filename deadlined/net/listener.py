@@ -181,10 +181,11 @@ class Listener(trio.abc.Listener[Conn]):
         await self._host.checkpoint()
 
     def close(self) -> None:
-        """Do what `aclose` does, without the checkpoint. May be called after the event loop has ended."""
+        """Do what `aclose` does, without the checkpoint. May be called after the event loop has ended, and in a forked
+        child, where it closes the child's descriptor only."""
         self._host.close(self._desc)
         try:
-            if self._unlink is not None:
+            if self._unlink is not None and not self._host.is_inherited:
                 unlink, self._unlink = self._unlink, None
                 unlink()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket as stdlib
 import ssl
@@ -48,6 +49,14 @@ def set_options(socket: stdlib.socket) -> bool:
         if hasattr(stdlib, "TCP_NOTSENT_LOWAT"):
             socket.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NOTSENT_LOWAT, _UNSENT)
     return is_tcp
+
+
+def reset_on_close(socket: stdlib.socket) -> None:
+    """Let `close` discard unsent bytes and reset the connection. No effect on a unix socket, or once closed."""
+    if socket.fileno() >= 0 and socket.family != stdlib.AF_UNIX:
+        # the program may have put another file behind the descriptor
+        with contextlib.suppress(OSError):
+            socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_LINGER, LINGER_ZERO)
 
 
 def checked_size(max_bytes: int) -> int:

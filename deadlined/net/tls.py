@@ -254,8 +254,9 @@ class TlsConn(ReadyCallback):
     # operations that never wait; none is a checkpoint
 
     def close(self) -> None:
-        """Do what `aclose` does, without the checkpoint. May be called from a callback."""
-        if self.conn.socket.fileno() >= 0:
+        """Do what `aclose` does, without the checkpoint. May be called from a callback, and in a forked child, where it
+        closes the child's descriptor only."""
+        if self.conn.socket.fileno() >= 0 and not self.conn.is_inherited:
             self._core.end()
             self._push_if_possible()
         self.conn.close()

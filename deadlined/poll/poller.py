@@ -69,6 +69,7 @@ class Poller:
         "_unknown",
         "_worst_lateness",
         "clock",
+        "disowned",
         "kick",
         "on_next_poll",
         "polls",
@@ -104,6 +105,8 @@ class Poller:
         self.on_next_poll: Callable[[], object] | None = None
         self._descs: dict[int, PollDesc] = {}
         self._closed: bool = False
+        # this is a forked child: the event queue and the descriptors belong to its parent
+        self.disowned: bool = False
         # True once a descriptor was closed before its registration: a duplicate of it may keep that in the event queue
         self._strays: bool = False
         self._events: int = 0
@@ -201,6 +204,7 @@ class Poller:
 
     def disown(self) -> None:
         """Close the event queue in a forked child without changing it, because the parent uses it. Idempotent."""
+        self.disowned = True
         self._closed = True
         self.sleeping_until = -INF
         for desc in self._descs.values():

@@ -144,6 +144,11 @@ class Host:
         """Return True if the caller runs in this host's event loop: if the host is the `current_host()`."""
         raise NotImplementedError
 
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child, where what was opened here belongs to the parent, and may only be closed."""
+        return self.poller.disowned
+
     def open(self, fd: int) -> PollDesc:
         """Watch a non-blocking descriptor until `close`; see `Poller.open` for the errors."""
         return self.poller.open(fd)

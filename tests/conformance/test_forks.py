@@ -1,0 +1,59 @@
+"""A forked child that closes what it has inherited: its parent and the parent's peers notice nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deadlined import Conn, Listener, TlsConn, open_unix_listener, open_unix_stream
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.net import SERVER_NAME, certificates, tcp_pair
+from tests.support.runtime import exit_status_of
+
+CLOSES = [Conn.close, Conn.abort]
+TLS_CLOSES = [TlsConn.close, TlsConn.abort]
+
+
+@on_each_loop
+@pytest.mark.parametrize("close", CLOSES)
+async def test_of_a_connection(loop: Loop, close: Callable[[Conn], None]) -> None:
+    async with tcp_pair() as (conn, peer):
+        assert exit_status_of(lambda: close(conn)) == 0
+        await conn.send_all(b"hello")
+        conn.close()
+        assert [piece async for piece in peer] == [b"hello"]
+
+
+@on_each_loop
+@pytest.mark.parametrize("close", TLS_CLOSES)
+async def test_of_a_connection_through_tls(loop: Loop, close: Callable[[TlsConn], None]) -> None:
+    async with tcp_pair() as (near, far), loop.tasks() as tasks:
+        client = TlsConn(near, certificates().client, server_hostname=SERVER_NAME)
+        server = TlsConn(far, certificates().server, server_side=True)
+        shaking = tasks.start(server.do_handshake)
+        await client.do_handshake()
+        await shaking.succeeds()
+        assert exit_status_of(lambda: close(client)) == 0
+        await client.send_all(b"hello")
+        assert await server.receive_some() == b"hello"
+        await server.send_all(b"answer")
+        assert await client.receive_some() == b"answer"
+        client.close()
+        assert await server.receive_some() == b""
+
+
+@on_each_loop
+async def test_of_a_unix_listener(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    def close(listener: Listener) -> None:
+        listener.close()
+        assert listener.socket.fileno() == -1
+
+    async with await open_unix_listener(path) as listener:
+        assert exit_status_of(lambda: close(listener)) == 0
+        async with await open_unix_stream(path), await listener.accept():
+            pass
+    assert not path.exists()
