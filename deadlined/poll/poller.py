@@ -141,7 +141,7 @@ class Poller:
             self._deregister(desc.fd)
 
     def is_open(self) -> bool:
-        """Return True until `shutdown` or `disown` is called."""
+        """Return True until `shutdown`, `disown` or `abandon` is called."""
         return not self._closed
 
     def wake_deadline(self, alarm: float = INF) -> float:
@@ -205,10 +205,14 @@ class Poller:
     def disown(self) -> None:
         """Close the event queue in a forked child without changing it, because the parent uses it. Idempotent."""
         self.disowned = True
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the event queue, and change nothing in it. The waiters do not run any more, and closing a descriptor
+        will not wake them. Idempotent."""
         self._closed = True
         self.sleeping_until = -INF
         for desc in self._descs.values():
-            # the parent's waiters do not run here, and closing an inherited descriptor must not wake them
             desc.read.unpark()
             desc.write.unpark()
         self._descs.clear()
@@ -246,7 +250,7 @@ class Poller:
 
     def _disarmed(self, key: float) -> None:
         """Kick the sleeper if a virtual clock would jump to `key`, the time of a timer that was stopped."""
-        if self.clock.steady:
+        if self.clock.steady or self._closed:
             return
         if key <= self.sleeping_until or self.timers.wakes_early:
             wake = self.timers.wake_time()

@@ -21,10 +21,20 @@ import pytest
 import trio
 import uvloop
 
-from deadlined import Conn, DeadlineExceeded, Timer, after_func, current_time, sleep, statistics
+from deadlined import (
+    Conn,
+    DeadlineExceeded,
+    Listener,
+    Timer,
+    after_func,
+    current_time,
+    open_unix_listener,
+    sleep,
+    statistics,
+)
 from deadlined.runtime import LOOPS, current_host, require_loop, run
 from deadlined.runtime.forking import inherited
-from tests.support.conformance import Loop, on_asyncio, on_each_loop
+from tests.support.conformance import Loop, SteppedLoop, on_asyncio, on_each_loop
 from tests.support.net import unix_pair
 from tests.support.runtime import exit_status_of, in_thread
 
@@ -168,6 +178,34 @@ def test_connections_can_be_closed_after_their_loop(new_loop: NewLoop) -> None:
     right.close()
     del loop, left, right
     gc.collect()
+
+
+@pytest.mark.parametrize("queue", ["heap4", "wheel"])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop, SteppedLoop])
+def test_what_a_task_waits_for_can_be_closed_after_its_loop(
+    new_loop: NewLoop, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait() -> tuple[Conn, Conn, Listener]:
+        conn, peer = await open_pair()
+        listener = await open_unix_listener(tmp_path / "s")
+        conn.set_deadline(current_time() + 3600)
+        listener.set_deadline(current_time() + 1800)
+        tasks.extend(map(asyncio.ensure_future, (conn.receive_some(), conn.send_all(bytes(2**22)), listener.accept())))
+        await asyncio.sleep(0.001)
+        return conn, peer, listener
+
+    monkeypatch.setenv("DEADLINED_QUEUE", queue)
+    tasks: list[asyncio.Future[object]] = []
+    loop = new_loop()
+    opened = loop.run_until_complete(wait())
+    loop.close()
+    for end in opened:
+        end.close()
+        assert end.socket.fileno() == -1
+    assert not (tmp_path / "s").exists()
+    for task in tasks:
+        # asyncio logs that it was destroyed while it waited
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 @each_loop

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, Final
 
-from ...poll import Clock, Half, Poller, open_port
+from ...poll import Clock, Half, PollDesc, Poller, open_port
 from ...poll.timerfd import TimerFd
 from ..forking import Inherited, end_child
 from ..guest import trio_runs
@@ -88,6 +88,13 @@ class AsyncioHost(Host):
             self._cancel_alarm()
             self.poller.shutdown()
             self._close_timer()
+
+    def close(self, desc: PollDesc) -> None:
+        if self.loop.is_closed() and self.poller.is_open():
+            # by a program, without its generators; a task that waits there cannot be woken
+            self.poller.abandon()
+            self._close_timer()
+        super().close(desc)
 
     def disown(self) -> None:
         """Close the descriptors in a forked child, where the parent's loop does not continue."""
