@@ -2,8 +2,9 @@
 
 Facts      `epoll_wait` counts in milliseconds and Python rounds up, so a wake by its timeout is up to 1 ms late. A
            timerfd uses the kernel's high-resolution timers and is polled like any other descriptor.
-Hazard     A relative time that is rounded down fires early; a time of zero disarms the timer.
-Answer     Nanoseconds are rounded up and never zero.
+Hazard     A relative time that is rounded down fires early; a time of zero disarms the timer; one that a C long cannot
+           hold is an error.
+Answer     Nanoseconds are rounded up and never zero, and the time is bounded.
 Cost       A system call whenever the wake time changes, made through ctypes: Python has timerfd since 3.13 only.
 """
 
@@ -20,6 +21,9 @@ from ..timers.timer import INF
 _NANO = 1_000_000_000
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 _CLOCK_MONOTONIC = 1
+
+# seconds, 63 years: a C long of 32 bits holds no more, and no program runs for so long
+_FARTHEST = 2e9
 
 
 class _Times(ctypes.Structure):
@@ -48,10 +52,10 @@ class TimerFd:
         return self._fd
 
     def arm(self, seconds: float) -> None:
-        """Fire after `seconds`, never earlier; at or below 0 at once; `inf` disarms."""
+        """Fire after `seconds`, never earlier, but after 63 years; at or below 0 at once; `inf` disarms."""
         times = _Times()
         if seconds < INF:
-            nanoseconds = max(math.ceil(seconds * _NANO), 1) if seconds > 0.0 else 1
+            nanoseconds = max(math.ceil(min(seconds, _FARTHEST) * _NANO), 1) if seconds > 0.0 else 1
             times.seconds, times.nanoseconds = divmod(nanoseconds, _NANO)
         self._checked(self._libc.timerfd_settime(self._fd, 0, ctypes.byref(times), None))
 

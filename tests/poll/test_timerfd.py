@@ -58,6 +58,13 @@ def test_inf_disarms_it(watched: Watched) -> None:
     assert not watched.fires(0.02)
 
 
+@pytest.mark.parametrize("seconds", [1e10, 1e19, 1e300])
+def test_a_time_that_the_kernel_cannot_count_to_does_not_fire(watched: Watched, seconds: float) -> None:
+    watched.timer.arm(0.001)
+    watched.timer.arm(seconds)
+    assert not watched.fires(0.02)
+
+
 def test_each_firing_is_an_edge_though_nobody_reads_it(watched: Watched) -> None:
     for _ in range(3):
         watched.timer.arm(0.0001)
