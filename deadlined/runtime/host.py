@@ -141,7 +141,8 @@ class Host:
         self.locals: Final[dict[str, Any]] = {}
 
     def runs_here(self) -> bool:
-        """Return True if the caller runs in this host's event loop: if the host is the `current_host()`."""
+        """Return True if the caller runs in this host's event loop, and the host has not ended: if it is the
+        `current_host()`."""
         raise NotImplementedError
 
     @property

@@ -310,6 +310,21 @@ async def test_a_timer_belongs_to_its_event_loop(loop: Loop) -> None:
     assert timer.stop() is True
 
 
+@on_asyncio
+async def test_a_timer_ends_with_the_generators_of_its_event_loop(loop: Loop) -> None:
+    """A program may close them by hand and let the loop run on."""
+    timer, ticker = Timer(1), Ticker(1)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    for operation in (timer.wait, ticker.__anext__):
+        with pytest.raises(RuntimeError, match="shutdown_asyncgens"):
+            await asyncio.wait_for(operation(), loop.seconds(60))
+    for reset in (timer.reset, ticker.reset):
+        with pytest.raises(RuntimeError, match="shutdown_asyncgens"):
+            reset(1)
+    assert timer.stop()
+    ticker.stop()
+
+
 @on_each_loop
 async def test_timers_are_counted_and_collected(loop: Loop) -> None:
     timer, ticker = Timer(3600), Ticker(3600)

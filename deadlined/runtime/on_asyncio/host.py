@@ -102,7 +102,7 @@ class AsyncioHost(Host):
         self._close_timer()
 
     def runs_here(self) -> bool:
-        return _running_loop() is self.loop and not trio_runs()
+        return _running_loop() is self.loop and self.poller.is_open() and not trio_runs()
 
     def parking(self, half: Half) -> Parking:
         return AsyncioParking(half, self.loop)
