@@ -29,7 +29,9 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     """Connect to a TCP port at the first address of `host` that answers.
 
     DeadlineExceeded (op "connect") at `deadline`, absolute seconds, which includes the name look-up; at or before now
-    it is raised at once. OSError if no address can be reached. NaN is a ValueError.
+    it is raised at once. OSError if no address can be reached: of the class of a ConnectionError, such as
+    ConnectionRefusedError, if an address has answered so, else with the errno of the first attempt. Its cause is a
+    group of the errors of all attempts. NaN is a ValueError.
     """
     require_port(port)
     await _require_time(deadline)

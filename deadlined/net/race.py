@@ -131,10 +131,21 @@ def _is_connected(socket: stdlib.socket) -> bool:
 
 
 def why_nobody_answered(where: str, deadline: float, errors: Sequence[OSError]) -> OSError:
-    """Return the error of a race that no attempt has won: DeadlineExceeded if one was cut by the deadline."""
+    """Return the error of a race that no attempt has won: DeadlineExceeded if one was cut by the deadline; else an
+    OSError with the errno, and so of the class, of the most telling attempt."""
     if any(isinstance(error, DeadlineExceeded) for error in errors):
         return DeadlineExceeded("connect", deadline)
-    failure = OSError(f"all attempts to connect to {where} failed: {'; '.join(str(error) for error in errors)}")
-    failure.errno = errors[0].errno if errors else None
-    failure.__cause__ = ExceptionGroup(str(failure), list(errors)) if errors else None
+    # in words, each once
+    reasons = "; ".join(dict.fromkeys(error.strerror or str(error) for error in errors))
+    text = f"all attempts to connect to {where} failed: {reasons}"
+    code = _most_telling(errors)
+    failure = OSError(text) if code is None else OSError(code, text)
+    failure.__cause__ = ExceptionGroup(text, list(errors)) if errors else None
     return failure
+
+
+def _most_telling(errors: Sequence[OSError]) -> int | None:
+    """Return the errno of the first attempt that has reached a machine, else of the first one. A name often has
+    addresses of a family that this machine has no route for."""
+    answers = [error for error in errors if isinstance(error, ConnectionError)]
+    return next((error.errno for error in [*answers, *errors]), None)

@@ -190,7 +190,7 @@ async def test_a_dial_ends_at_its_deadline(loop: Loop) -> None:
 async def test_a_refused_dial_says_so(loop: Loop) -> None:
     async with local_listener() as (_, port):
         pass
-    with pytest.raises(OSError, match="failed") as caught:
+    with pytest.raises(ConnectionRefusedError, match=f"to {LOCALHOST}:{port} failed: Connection refused") as caught:
         await open_tcp_stream(LOCALHOST, port)
     assert caught.value.errno == errno.ECONNREFUSED
 

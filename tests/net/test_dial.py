@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_listener, open_unix_stream
+from deadlined.net.race import why_nobody_answered
 from tests.support.net import (
     INF,
     LOCALHOST,
@@ -142,6 +145,33 @@ async def test_nobody_listens() -> None:
     with refusing_port() as port, pytest.raises(OSError, match="connect") as caught:
         await open_tcp_stream(LOCALHOST, port, deadline=after(60.0))
     assert not isinstance(caught.value, DeadlineExceeded)
+
+
+REFUSED, RESET, NO_ROUTE = errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind", "code"),
+    [
+        ([REFUSED], ConnectionRefusedError, REFUSED),
+        ([REFUSED, REFUSED], ConnectionRefusedError, REFUSED),
+        ([NO_ROUTE, REFUSED], ConnectionRefusedError, REFUSED),
+        ([NO_ROUTE, RESET, REFUSED], ConnectionResetError, RESET),
+        ([errno.ETIMEDOUT, NO_ROUTE], TimeoutError, errno.ETIMEDOUT),
+        ([NO_ROUTE], OSError, NO_ROUTE),
+        ([None], OSError, None),
+        ([], OSError, None),
+    ],
+)
+def test_the_error_is_that_of_the_most_telling_attempt(
+    codes: list[int | None], kind: type[OSError], code: int | None
+) -> None:
+    errors = [OSError("it is not known") if code is None else OSError(code, os.strerror(code)) for code in codes]
+    error = why_nobody_answered("name:80", INF, errors)
+    assert (type(error), error.errno) == (kind, code)
+    for attempt in errors:
+        assert str(error).count(attempt.strerror or str(attempt)) == 1
+    assert isinstance(error.__cause__, ExceptionGroup) == bool(errors)
 
 
 async def test_a_name_that_does_not_exist() -> None:
