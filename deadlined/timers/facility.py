@@ -195,7 +195,8 @@ class Timers:
     def take(self, other: Timers) -> None:
         """Move every pending timer of `other` here, and leave `other` empty (a bucket that closes, Go's destroyed P).
 
-        Times, periods and the order among equal times are kept. ValueError if `other` is this facility.
+        Times and periods are kept. Equal times fire in the order in which their entries were filed in `other`, where
+        one that was extended lazily has kept its place. ValueError if `other` is this facility.
         """
         if other is self:
             raise ValueError("a facility cannot take its own timers")

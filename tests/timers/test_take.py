@@ -32,6 +32,19 @@ def test_take_moves_pending_timers_with_their_times_periods_and_order(timers: Ti
     assert timers.stop(ticking) is True
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_the_place_of_one_that_was_extended(timers: Timers, journal: Journal, taken: bool) -> None:
+    extended = journal.timer("extended")
+    timers.modify(extended, 20.0)
+    timers.modify(journal.timer("later"), 30.0)
+    timers.modify(extended, 30.0)
+    heir = Timers() if taken else timers
+    if taken:
+        heir.take(timers)
+    heir.check(30.0)
+    assert journal.args() == (["extended", "later"] if taken else ["later", "extended"])
+
+
 def test_taking_itself_is_refused(timers: Timers, journal: Journal) -> None:
     timers.modify(journal.timer("kept"), 1.0)
     with pytest.raises(ValueError, match="cannot take its own"):
