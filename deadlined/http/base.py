@@ -121,7 +121,7 @@ class ConnectionBase(ExchangeHost):
         idle = self.settings.timeouts.idle
         self._use(settings)
         self.reader.configure(settings.limits, settings.routes)
-        if self.state == IDLE and not self.draining and settings.timeouts.idle != idle:
+        if self._is_idle and not self.draining and settings.timeouts.idle != idle:
             self.enter(Phase.IDLE, policy.idle_deadline(self.clock.now(), settings.timeouts))
             self.conn.set_read_deadline(self.deadline)
         if self._exchange is not None and settings.routes is not None:
@@ -228,6 +228,12 @@ class ConnectionBase(ExchangeHost):
         self._end(reason)
 
     # its state and its end
+
+    @property
+    def _is_idle(self) -> bool:
+        """True while the connection waits for the next request. While the last response is still being sent, the phase
+        is another one: the idle time has not begun."""
+        return self.state == IDLE and self.phase is Phase.IDLE
 
     @property
     def _must_linger(self) -> bool:

@@ -75,12 +75,8 @@ class WaitingConnection(PeerConnection):
         nothing yet has NEW_GRACE seconds left, an idle one what `reuse_deadline` says. A request that has begun is
         served."""
         self.draining = True
-        if self.state == IDLE:
-            deadline = min(self.conn.read_deadline, self._reuse_deadline(now))
-            self.conn.set_read_deadline(deadline)
-            # while its last response is still being sent, the phase is another one
-            if self.phase is Phase.IDLE:
-                self.deadline = deadline
+        if self._is_idle:
+            self._expect(Phase.IDLE, min(self.deadline, self._reuse_deadline(now)))
         elif self.state <= HEAD and not self.requests and not self.reader.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
 
@@ -230,21 +226,22 @@ class WaitingConnection(PeerConnection):
         self._feed(data)
 
     def _try_idle_unattended(self) -> bool:
-        """Enter the idle phase, without a task if possible. Return False if the wait needs this task: the transport
-        cannot be unattended, or bytes of the next request may be there."""
-        self._expect_request()
+        """Send what is pending and enter the idle phase without a task, if possible. Return False if the wait needs
+        this task: the transport cannot be unattended, or bytes of the next request may be there."""
+        self.reader.drop_empty_lines()
         if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
             return False
         if self.output.size:
-            # `_go_on` makes the connection unattended once all is sent
+            # `_go_on` enters the idle phase once all is sent
             self._unsent = True
             self._leave_task()
             return True
+        self._expect_request()
         return self._become_unattended()
 
     def _expect_request(self) -> None:
-        """Enter the idle phase. If the connection is idle, and nothing but empty lines has come, its deadline stays."""
-        self.reader.drop_empty_lines()
+        """Enter the idle phase: nothing is pending. If the connection is idle, and nothing but empty lines has come,
+        its deadline stays."""
         if self.phase is Phase.IDLE:
             return
         now = self._idle_since = self.clock.now()
