@@ -217,13 +217,19 @@ class WaitingConnection(PeerConnection):
                     return
                 data = self.transport.receive_ready()
         except DeadlineExceeded as late:
-            # bytes may have come before the deadline, while the event loop was busy
-            data = self.transport.receive_ready()
-            if data is None:
-                rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
-                self.expired(rule, self.clock.now() - late.deadline)
-                return
-        self._feed(data)
+            self._receive_late(late)
+        else:
+            self._feed(data)
+
+    def _receive_late(self, late: DeadlineExceeded) -> None:
+        """Receive what has come before the deadline, while the event loop was busy. If nothing has, end the
+        connection."""
+        data = self.transport.receive_ready()
+        if data is not None:
+            self._feed(data)
+        else:
+            rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
+            self.expired(rule, self.clock.now() - late.deadline)
 
     def _try_idle_unattended(self) -> bool:
         """Send what is pending and enter the idle phase without a task, if possible. Return False if the wait needs
@@ -273,7 +279,7 @@ class WaitingConnection(PeerConnection):
         try:
             self._feed(await self.transport.receive(self.deadline))
         except DeadlineExceeded as late:
-            self.expired(RULES["idle"], self.clock.now() - late.deadline)
+            self._receive_late(late)
 
     def _feed(self, data: bytes) -> None:
         """Give received bytes to the parser. They begin the next request if the connection is idle, unless they are

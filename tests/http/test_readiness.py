@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Reason, Timeouts
+from deadlined.http.transport import RECEIVE_SIZE
 from tests.support.handlers import HUGE
 from tests.support.http import CHUNKED_POST, GET, Client, Site, answer, chunk, only, post, serving, whole_body
 
@@ -124,6 +125,23 @@ async def test_a_head_that_is_still_not_complete_is_cut(whole: bool, autojump_cl
         start = trio.current_time()
         assert (await client.response()).status == (200 if whole else 408)
         assert trio.current_time() == start
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_request_behind_an_empty_line_is_looked_for_as_well(tls: bool, autojump_clock: MockClock) -> None:
+    """The empty line is read alone, and begins no request: in a record of its own, or because it fills a read."""
+    handler = Blocking(autojump_clock)
+    async with serving(handler, only(idle=10), tls=tls) as site:
+        blocker = await site.connect()
+        (client,) = await prepare(site, 1, GET, True)
+
+        def push_both() -> None:
+            client.push(b"\r\n" * (1 if tls else RECEIVE_SIZE // 2))
+            client.push(GET)
+
+        handler.meanwhile = push_both
+        assert (await blocker.get(BLOCK)).status == 200
+        assert (await client.response()).status == 200
 
 
 def read_what_is_there(client: Client, into: bytearray) -> None:
