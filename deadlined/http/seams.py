@@ -221,8 +221,9 @@ class ExchangeHost(OutputOwner):
         raise NotImplementedError
 
     def end_upgraded(self, reason: Reason, lateness: float, unread: bool) -> None:
-        """End the connection, which was upgraded, for `reason`, after what is pending was sent. `lateness`: seconds by
-        which the deadline that ends it was late. `unread`: the peer may be sending bytes that nobody will read."""
+        """End the connection, which was upgraded, for `reason`, after what is pending was sent: a peer that does not
+        take that within a few seconds is reset. `lateness`: seconds by which the deadline that ends it was late.
+        `unread`: the peer may be sending bytes that nobody will read."""
         raise NotImplementedError
 
     def reset_upgraded(self, reason: Reason, lateness: float) -> None:

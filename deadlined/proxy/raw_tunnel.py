@@ -41,7 +41,7 @@ class RawTunnel(Tunnel):
             # an upstream that accepts and breaks off at once is not fit
             self._upstream.succeeded()
 
-    async def _upstream_ended(self) -> None:
+    async def _finish(self) -> None:
         """Pass the end on to the client, and wait for that of the client."""
         output = self._host.output
         output.flush()

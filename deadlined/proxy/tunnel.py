@@ -8,10 +8,12 @@ Hazard     A peer that does not read must not fill the memory. A tunnel whose en
 Answer     While more than LIMIT bytes wait for one end, the other is not read. A tunnel ends if nothing is read from
            either end for the `idle` time of the server, and neither takes what waits for it. If the client ends its
            side, the upstream is told once it has taken what came before, and the tunnel ends at the latest GRACE
-           seconds after the client's end; if the upstream ends its side, the tunnel ends, and what the upstream has
-           not taken is lost. A failure of the upstream resets the client.
+           seconds after the client's end. If the upstream ends its side, what it has not taken is lost, and the tunnel
+           ends once the client has taken what waits for it, under the deadlines of a response. A failure of the
+           upstream resets the client.
 Cost       The task of the handler that has asked for the upgrade reads from the upstream. What the client sends is
-           passed on in the poller's call, as far as the upstream takes it at once.
+           passed on in the poller's call, as far as the upstream takes it at once. What the client takes after the
+           upstream's end needs no task.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class Tunnel(Upgraded):
         self.failure: Failure | None = None
         # when bytes came last, from either end
         self._heard = clock.now()
+        # nothing is passed on to the upstream any more: it has ended its side
+        self._upstream_ended = False
         # the client has ended its side, and when the upstream must have ended its own
         self._client_ended = False
         self._end_by = INF
@@ -68,7 +72,7 @@ class Tunnel(Upgraded):
         try:
             await self._run()
             if not self._closed:
-                await self._upstream_ended()
+                await self._finish()
         except UpstreamError as error:
             # it is also raised if the end of the tunnel has aborted the connection: then `fail` does nothing
             self.fail(error.failure)
@@ -95,8 +99,11 @@ class Tunnel(Upgraded):
     def _upstream_spoke(self) -> None:
         """Note that bytes of the upstream have come. Do nothing unless overridden."""
 
-    async def _upstream_ended(self) -> None:
-        """Do what is left to do after the upstream has ended its side: nothing unless overridden."""
+    async def _finish(self) -> None:
+        """Do what is left to do after the upstream has ended its side. Nobody takes what the client still sends."""
+        self._upstream_ended = True
+        self._end_by = INF
+        self._upward.output.close()
 
     def fail(self, failure: Failure) -> None:
         """Reset the client because the upstream has failed, after offering it what came before. Idempotent. If the
@@ -169,9 +176,10 @@ class Tunnel(Upgraded):
             self._host.reset_upgraded(Reason.CLIENT_RESET, 0.0)
         else:
             self._client_ended = True
-            self._end_by = self._heard + self._grace
-            self._arm()
-            self._end_upward()
+            if not self._upstream_ended:
+                self._end_by = self._heard + self._grace
+                self._arm()
+                self._end_upward()
         return False
 
     def read_deadline_moved(self, when: float) -> None:
@@ -183,14 +191,18 @@ class Tunnel(Upgraded):
         if failed:
             self._host.reset_upgraded(Reason.SERVER_ERROR, 0.0)
         else:
-            # the client may still be sending, and must be able to read what has been sent to it
-            self._host.end_upgraded(Reason.DONE, 0.0, True)
+            self._host.output.flush()
+            if not self._host.output.size:
+                self.output_sent()
 
     def handler_expired(self, lateness: float) -> None:
         self.end(Reason.HANDLER_TIMEOUT, lateness)
 
     def output_sent(self) -> None:
-        """Do nothing: `run` waits while too much is pending."""
+        """End the tunnel if all of the upstream was sent. Before its end `run` waits while too much is pending."""
+        if self._upstream_ended and not self._closed:
+            # the client may still be sending, and must be able to read what has been sent to it
+            self._host.end_upgraded(Reason.DONE, 0.0, True)
 
     def drain(self) -> None:
         """Do nothing: only the two ends can end their protocol. At the drain's deadline the server cuts the tunnel."""

@@ -7,15 +7,15 @@ import logging
 import pytest
 import trio
 
-from deadlined import TlsConn
+from deadlined import TlsConn, current_time
 from deadlined.http import Phase, Reason
 from deadlined.proxy.tunnel import GRACE, Tunnel
 from deadlined.proxy.upstream import TOLERATED
 from tests.support.builds import interpreted_only
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.http import GET, Client
 from tests.support.net import SERVER_NAME, certificates
-from tests.support.proxy import OK, Guarded, Peer, guarding
+from tests.support.proxy import INF, OK, Guarded, Peer, guarding
 
 UPGRADE = (
     b"GET /chat HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n"
@@ -24,6 +24,9 @@ UPGRADE = (
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: a\r\n\r\n"
 )
+
+# more than the kernels take of a proxy whose client does not read, and so little that the proxy takes it all
+REST = b"r" * 50_000
 
 
 async def tunnelled(guarded: Guarded, early: bytes = b"") -> tuple[Client, Peer]:
@@ -149,6 +152,49 @@ async def test_an_end_of_the_upstream_ends_the_client(loop: Loop) -> None:
         assert await client.end() == "eof"
         client.conn.close()
         assert await guarded.site.reason() is Reason.DONE
+
+
+async def with_a_rest(guarded: Guarded) -> tuple[Client, Peer]:
+    """Return both ends of a tunnel whose upstream has sent REST and ended; the client has not read yet."""
+    client = await guarded.site.connect(receive_buffer=2048)
+    await client.send(UPGRADE)
+    peer = await guarded.upstream.accept()
+    await peer.answer(SWITCH + REST)
+    await peer.conn.aclose()
+    # the task of the handler, and its place at the upstream, are not needed for the rest
+    await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
+    (info,) = guarded.site.server.connections()
+    assert info.phase is Phase.WRITE
+    return client, peer
+
+
+@in_virtual_time
+@pytest.mark.parametrize("meanwhile", ["is silent", "sends", "ends its side"])
+async def test_a_client_reads_all_of_an_upstream_that_has_ended_however_slowly(loop: Loop, meanwhile: str) -> None:
+    async with guarding(loop, send_buffer=4096, server={"idle": 75}) as guarded:
+        client, _ = await with_a_rest(guarded)
+        if meanwhile == "sends":
+            await client.send(bytes(10_000))
+        elif meanwhile == "ends its side":
+            await client.conn.send_eof()
+        data = b""
+        while not data.endswith(REST):
+            await loop.sleep(5)
+            data += await client.receive()
+        assert await client.end() == "eof"
+        client.conn.close()
+        assert await guarded.site.reason() is Reason.DONE
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@in_virtual_time
+async def test_a_client_that_does_not_read_what_an_ended_upstream_has_sent_is_reset(loop: Loop) -> None:
+    async with guarding(loop, send_buffer=4096, server={"write_grace": 10, "write_min_rate": INF}) as guarded:
+        client, _ = await with_a_rest(guarded)
+        due = loop.after(10)
+        assert await guarded.site.reason() is Reason.WRITE_TIMEOUT
+        assert abs(current_time() - due) < 0.5
+        assert await client.end() == "reset"
 
 
 @on_each_loop
