@@ -14,11 +14,9 @@ from __future__ import annotations
 import logging
 import random
 from functools import partial
-from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
-from ..runtime import checkpoint
 from . import policy
 from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseCut, UnfinishedResponseError
@@ -49,10 +47,6 @@ from .state import (
 )
 from .upgraded import UpgradedConnection
 from .wire import Request
-
-# steps of the event loop that a cancelled handler has to leave the socket. On asyncio a cancellation takes two steps to
-# pass from a task to its child
-_STEPS_TO_LEAVE: Final = 16
 
 
 class Connection(UpgradedConnection):
@@ -207,11 +201,8 @@ class Connection(UpgradedConnection):
             await self._run_handler(task, exchange, lambda _: responder.run())
         elif self._upgraded is None:
             self._finishing = True
-            # a cancelled handler may still wait for the socket: let it leave first
-            for _ in range(_STEPS_TO_LEAVE):
-                await checkpoint()
-                if not exchange.reads:
-                    break
+            # a cancelled handler may still wait for the socket
+            await exchange.let_leave()
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:
@@ -375,6 +366,8 @@ class Connection(UpgradedConnection):
             self._end(self._why_last(exchange.request, self.clock.now()) or Reason.DONE)
         if self.reason is None and not (exchange.reusable_at_once or await exchange.discard_body()):
             self._end(Reason.DONE)
+        if self.reason is not None:
+            await exchange.end_reads()
         # unless the peer asked for the close, it may be sending a next request that the server will not read
         more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
         self._unread = more or not exchange.body_done

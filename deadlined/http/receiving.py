@@ -29,6 +29,10 @@ from .state import (
 from .timeouts import INF
 from .transport import RECEIVE_SIZE
 
+# steps of the event loop that a handler has to leave the socket once its waits have ended. On asyncio a cancellation
+# takes two steps to pass from a task to its child
+_STEPS_TO_LEAVE: Final = 16
+
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
 
@@ -124,11 +128,8 @@ class ReceivingExchange(ExchangeFacts):
 
     async def discard_body(self) -> bool:
         """Read and discard the rest of the body after the response; give up after DISCARD bytes and one receive. Return
-        True if the connection can be used again. Ends first what tasks of the handler, which has left, wait for."""
-        if self.reads:
-            self.end_waits()
-            while self.reads:
-                await checkpoint()
+        True if the connection can be used again. Does first what `end_reads` does."""
+        await self.end_reads()
         self._waits_end = False
         if self._body == EXPECT_100:
             # the client may send the body or leave it out, so the next bytes may be the body or the next request
@@ -152,6 +153,20 @@ class ReceivingExchange(ExchangeFacts):
         """Wake the tasks that wait for bytes of the peer, in `receive` and `wait_disconnected`."""
         self._waits_end = True
         self._host.transport.conn.set_read_deadline(-INF)
+
+    async def end_reads(self) -> None:
+        """End what tasks of the handler, which has left, wait for: from now on the connection reads. Do nothing once
+        the socket is closed, which has ended them."""
+        if self.reads and self._host.transport.conn.socket.fileno() >= 0:
+            self.end_waits()
+            await self.let_leave()
+
+    async def let_leave(self) -> None:
+        """Let the tasks leave the socket whose waits for bytes have ended, or that were cancelled."""
+        for _ in range(_STEPS_TO_LEAVE):
+            await checkpoint()
+            if not self.reads:
+                return
 
     def kill(self, status: int = 0) -> None:
         """Make a live exchange a dead one: its receives and sends raise Disconnected from now on. A detached one stays

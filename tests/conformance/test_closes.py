@@ -7,11 +7,11 @@ import pytest
 from deadlined import BrokenResourceError, current_time
 from deadlined.asgi import AsgiHandler
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.http import Exchange, Phase, Reason
+from deadlined.http import Disconnected, Exchange, Phase, Reason
 from deadlined.http.policy import LINGER
-from tests.support.conformance import Loop, Tasks, in_virtual_time, on_each_loop
+from tests.support.conformance import Loop, Running, Tasks, in_virtual_time, on_each_loop
 from tests.support.conformance_http import Site, cancel_workers, site_of
-from tests.support.http import GET, Client, answer, hello
+from tests.support.http import GET, Client, answer, hello, post
 from tests.support.net import certificates
 from tests.support.tls import ByHand
 from tests.support.websocket import ACCEPT, HANDSHAKE, closing
@@ -135,6 +135,40 @@ async def test_a_server_that_is_cancelled_does_not_make_the_rest_look_complete(l
         await site.serving.wait()
         assert (await rest(loop, tasks, client))[1] == "reset"
         assert site.connections[0].reason is Reason.DONE
+
+
+# a last response before all of the request has come
+
+
+@on_each_loop
+@pytest.mark.parametrize("how", ["returns", "is late"])
+async def test_a_last_response_arrives_also_if_a_task_of_the_handler_still_receives(loop: Loop, how: str) -> None:
+    """Nobody could read on to the end of the request, and a close with unread bytes would be a reset."""
+    receiving: list[Running] = []
+
+    async def receive_all(exchange: Exchange) -> None:
+        while await exchange.receive():
+            continue
+
+    async def handler(exchange: Exchange) -> None:
+        receiving.append(tasks.start(receive_all, exchange))
+        await loop.settle()
+        if how == "is late":
+            await loop.forever()
+        await answer(exchange)
+
+    async with site_of(loop, handler, handler=5) as (site, tasks):
+        client = await site.connect()
+        await client.send(post(5_000_000) + bytes(10_000))
+        assert (await client.response()).status == (200 if how == "returns" else 504)
+        for _ in range(3):
+            await client.send(bytes(10_000))
+            await loop.settle()
+        assert not site.connections
+        client.conn.close()
+        assert await site.reason() is (Reason.DONE if how == "returns" else Reason.HANDLER_TIMEOUT)
+        (running,) = receiving
+        await running.fails_with(Disconnected)
 
 
 # the last response of the server itself
