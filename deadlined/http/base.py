@@ -84,6 +84,10 @@ class ConnectionBase(ExchangeHost):
         self.output = Output(self)
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
+        # for what is left of a response when its exchange is over: when its time began, and the deadline that the
+        # application has set for it
+        self._write_from: float = INF
+        self._write_by: float | None = None
         # requests of routes that are not observed
         self._unobserved = 0
         # for the close: whether the peer may be sending bytes that the server will not read, and the close that is
@@ -305,6 +309,7 @@ class ConnectionBase(ExchangeHost):
         """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""
         exchange.kill()
         self._exchange = None
+        self._write_from, self._write_by = exchange.head_done, exchange.write_by
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)
         if not self._observed:

@@ -10,7 +10,7 @@ from ..runtime import checkpoint
 from .draining import Draining
 from .errors import Disconnected, ResponseError
 from .output import LIMIT
-from .policy import RULES, Rule, stall_deadline, write_deadline
+from .policy import RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
@@ -226,12 +226,9 @@ class Exchange(ReceivingExchange):
 
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
-        if self._write_by is not None:
-            return self._write_by, RULES["write"]
-        timeouts = self._host.timeouts
         # `write` bounds a response, not what follows a 101
-        due, rule = write_deadline(since, INF if self.upgraded else self.head_done, length, timeouts)
-        return min(due, stall_deadline(progress, timeouts)), rule
+        began = INF if self.upgraded else self.head_done
+        return output_deadline(began, self._write_by, length, since, progress, self._host.timeouts)
 
     def output_sent(self) -> None:
         """Tell the task that nothing of the response is pending any more, if it is complete."""

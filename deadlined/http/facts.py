@@ -148,6 +148,11 @@ class ExchangeFacts:
         return INF if self._read_by is None else self._read_by
 
     @property
+    def write_by(self) -> float | None:
+        """When sending must end, as the application has set it; None if it has not."""
+        return self._write_by
+
+    @property
     def upgraded(self) -> bool:
         """True once the request was answered with 101: no body follows, and the connection is another protocol's."""
         return self.writer.status == 101

@@ -17,7 +17,7 @@ from .exchange import Exchange
 from .output import FEW_PARTS, LIMIT
 from .policy import Rule
 from .settings import Settings
-from .state import CLOSING, EXCHANGE, UPGRADED, Phase, Reason
+from .state import CLOSING, EXCHANGE, IDLE, UPGRADED, Phase, Reason
 from .timeouts import INF
 
 
@@ -84,8 +84,10 @@ class PeerConnection(ConnectionBase):
         exchange = self._exchange
         if exchange is not None:
             return exchange.output_deadline(length, since, progress)
-        due, rule = policy.write_deadline(since, since, length, self.timeouts)
-        return min(due, policy.stall_deadline(progress, self.timeouts)), rule
+        if self.state == IDLE:
+            # the last response, whose exchange is over
+            return policy.output_deadline(self._write_from, self._write_by, length, since, progress, self.timeouts)
+        return policy.output_deadline(since, None, length, since, progress, self.timeouts)
 
     def output_blocked(self, deadline: float) -> None:
         # the phase in which a connection has ended is recorded

@@ -193,6 +193,19 @@ def stall_deadline(progress: float, timeouts: Timeouts) -> float:
     return progress + max(STALL, timeouts.write_grace)
 
 
+def output_deadline(
+    began: float, write_by: float | None, length: int, since: float, progress: float, timeouts: Timeouts
+) -> tuple[float, Rule]:
+    """Return when the peer must have accepted more of a piece of `length` bytes that has been waiting since `since`,
+    and by which rule. `began`: when the time of the whole response began, `inf` if it is not bounded. `write_by`: the
+    deadline that the application has set in place of all others, None if it has not. `progress`: when the peer was
+    last seen to take bytes, or the wait began."""
+    if write_by is not None:
+        return write_by, RULES["write"]
+    due, rule = write_deadline(since, began, length, timeouts)
+    return min(due, stall_deadline(progress, timeouts)), rule
+
+
 def look_deadline(now: float, deadline: float) -> float:
     """Return when to look at a send that waits: at its `deadline` at the latest, which may have been moved by then."""
     return min(now + LOOK, deadline)

@@ -1,8 +1,9 @@
-"""What a handler leaves behind when it returns before its client has taken the response: the time of the next request
-has not begun."""
+"""What a handler leaves behind when it returns before its client has taken the response: its deadlines hold, and the
+time of the next request has not begun."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from deadlined.http.policy import LOOK
 from tests.support.conformance import Loop, Tasks, in_virtual_time
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, Client, answer
-from tests.support.net import certificates
+from tests.support.net import INF, certificates
 from tests.support.tls import ByHand
 
 # bytes that the kernel takes of the server, about, and those that it takes for a client that does not read
@@ -28,20 +29,36 @@ LAST, HELLO = b"0\r\n\r\n", b"hello"
 
 
 class Leaving:
-    """A handler that returns while a part of its response waits for the client, and no send does."""
+    """A handler that returns while a part of its response waits for the client, and no send does. `close`: it is the
+    last response. `first`: seconds before it begins. `before`: called when the rest of it waits."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        close: bool = False,
+        first: float = 0.0,
+        before: Callable[[Exchange], Awaitable[object]] | None = None,
+    ) -> None:
         self._loop = loop
+        self._first = first
+        self._fields = [(b"connection", b"close")] if close else []
+        self._before = before
         self._left = loop.event()
+        self.left_at = 0.0
 
     async def __call__(self, exchange: Exchange) -> None:
         if exchange.request.target == b"/more":
             await answer(exchange, HELLO)
             return
-        exchange.start(200, [])
+        await self._loop.sleep(self._first)
+        exchange.start(200, self._fields)
         while not await self._waits(exchange):
             await exchange.send(PIECE, True)
+        if self._before is not None:
+            await self._before(exchange)
         await exchange.send(b"", False)
+        self.left_at = current_time()
         self._left.set()
 
     async def _waits(self, exchange: Exchange) -> bool:
@@ -152,3 +169,41 @@ async def test_a_drain_has_cut_a_response_only_if_it_was_not_taken(loop: Loop, r
         assert await site.reason() is (Reason.DONE if reads else Reason.DRAIN_TIMEOUT)
         await site.serving.wait()
         assert site.server.was_cut is not reads
+
+
+# the deadlines of the response
+
+
+async def cut_at(loop: Loop, site: Site, when: float) -> None:
+    """Wait until the only connection is cut, which must be at `when`."""
+    await loop.sleep(when - 0.1 - current_time())
+    assert not site.connections
+    await loop.sleep(0.2)
+    (record,) = site.connections
+    assert (record.reason, record.phase) == (Reason.WRITE_TIMEOUT, Phase.WRITE)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
+@pytest.mark.parametrize("grace", [10.0, INF], ids=["beside write_grace", "alone"])
+async def test_a_deadline_of_the_application_outlives_its_handler(loop: Loop, grace: float, close: bool) -> None:
+    """In place of the others, whether they are sooner or later."""
+
+    async def set_deadline(exchange: Exchange) -> None:
+        exchange.set_write_deadline(loop.after(50))
+
+    handler = Leaving(loop, close=close, before=set_deadline)
+    async with site_of(loop, handler, None, SEND_BUFFER, write_grace=grace + 20) as (site, _):
+        client = await handler.asked(site)
+        await cut_at(loop, site, handler.left_at + 50)
+        assert await end_of(client) == "reset"
+
+
+@in_virtual_time
+@pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
+async def test_the_time_of_the_whole_response_does_not_begin_again(loop: Loop, close: bool) -> None:
+    handler = Leaving(loop, close=close, first=20)
+    async with site_of(loop, handler, None, SEND_BUFFER, write=80) as (site, _):
+        began = current_time()
+        await handler.asked(site)
+        await cut_at(loop, site, began + 80)
