@@ -134,19 +134,19 @@ class Exchange(ReceivingExchange):
             raise Disconnected("the peer is gone")
         writer = self.writer
         host = self._host
+        # the deadline of the whole response counts also while no send has to wait
+        due = self._response_due()
+        if due < INF and due <= host.clock.now() and not writer.complete:
+            # what was sent in time is not lost
+            host.output.flush()
+            host.expired(RULES["write"], host.clock.now() - due)
+            self.tell()
+            return False
         date = b"" if writer.started else host.dates.current()
         before, large, after = writer.body(data, more, date, host.keep_alive_line)
         if not before:
             # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
             self._mark_if_sent()
-            return False
-        # the deadline of the whole response counts also while no send has to wait
-        due = self._response_due()
-        if due < INF and due <= host.clock.now():
-            # what was sent in time is not lost
-            host.output.flush()
-            host.expired(RULES["write"], host.clock.now() - due)
-            self.tell()
             return False
         host.output.append(before, large, after)
         # if the peer is gone, this send or a later one says so: do not cancel the handler for it

@@ -9,11 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined.http import Exchange, Phase, Reason, Timeouts
+from deadlined.http import Exchange, Phase, Reason, ResponseError, Timeouts
 from deadlined.http.policy import LOOK, STALL
 from deadlined.net.sockets import unsent
-from tests.support.handlers import HUGE, KIB, after, huge
-from tests.support.http import GET, Client, Seen, Site, endless, only, post, serving
+from tests.support.handlers import HUGE, KIB, after, huge, slow
+from tests.support.http import GET, Client, Seen, Site, answer, endless, only, post, serving
 from tests.support.net import INF
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -160,6 +160,31 @@ async def test_write_ends_an_endless_response_to_a_willing_reader(autojump_clock
         # the send that comes too late notices it
         assert (record.reason, trio.current_time()) == (Reason.WRITE_TIMEOUT, 5.0)
         assert seen.ended == [("cancelled", 5.0)]
+
+
+async def test_a_response_of_which_nothing_was_sent_has_no_status(autojump_clock: MockClock) -> None:
+    async with serving(slow, only(write=2)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        assert await client.end() == "reset"
+        record = await site.ended()
+        assert (record.reason, record.sent, trio.current_time()) == (Reason.WRITE_TIMEOUT, 0, 3.0)
+        assert site.records.requests[0].status == 0
+        assert site.server.statistics().answered == {("GET", 0): 1}
+
+
+async def test_a_piece_after_the_end_of_a_response_is_a_mistake_at_any_time(autojump_clock: MockClock) -> None:
+    async def goes_on(exchange: Exchange) -> None:
+        await answer(exchange)
+        await trio.sleep(3)
+        with pytest.raises(ResponseError, match="after the response was complete"):
+            await exchange.send(b"more", True)
+
+    async with serving(goes_on, only(write=2)) as site:
+        client = await site.connect()
+        assert (await client.get()).status == 200
+        await trio.sleep(5)
+        assert not site.records.connections
 
 
 async def test_a_willing_reader_of_an_endless_response_keeps_nobody_waiting(autojump_clock: MockClock) -> None:
