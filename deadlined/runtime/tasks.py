@@ -111,7 +111,7 @@ class ContainedTasks:
         `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
         the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
-        is the exception. Neither must raise.
+        is the exception. Neither must raise. What `ended` sets in context variables no task finds.
         """
         raise NotImplementedError
 
@@ -122,5 +122,5 @@ class ContainedTasks:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function()`, which must not raise, in a later step of the event loop; if `parks`, at the end of this
-        turn, unless the block ends."""
+        turn, unless the block ends. What it sets in context variables no task finds."""
         raise NotImplementedError

@@ -33,7 +33,8 @@ _current_task: Final = asyncio.current_task
 
 
 class AsyncioTasks(ContainedTasks):
-    """The tasks of one owner. Each runs in a copy of the context of the code that makes this object."""
+    """The tasks of one owner. Each, and each call, runs in a copy of the context of the code that makes this object: in
+    the original no code runs, because all that come later would find what it has set there."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.parks = False
@@ -76,7 +77,7 @@ class AsyncioTasks(ContainedTasks):
         return AsyncioTask(self, body, before_suspend, ended)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        self.loop.call_soon(function, context=self.origin)
+        self.loop.call_soon(function, context=self.origin.copy())
 
     def started(self, task: AsyncioTask) -> None:
         """Note that `task` exists."""
@@ -142,9 +143,10 @@ class AsyncioTask(ContainedTask):
 
     def start(self) -> None:
         tasks = self._tasks
+        context = tasks.origin.copy()
         # not by the loop's task factory, which may run the first step at once
-        self.task = Task(self._run(), loop=tasks.loop, context=tasks.origin.copy())
-        self.task.add_done_callback(self._on_done, context=tasks.origin)
+        self.task = Task(self._run(), loop=tasks.loop, context=context)
+        self.task.add_done_callback(self._on_done, context=context)
         tasks.started(self)
 
     def cancel(self) -> None:

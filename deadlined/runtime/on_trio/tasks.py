@@ -38,7 +38,8 @@ _COMPILED: Final = COMPILED
 
 
 class TrioTasks(ContainedTasks):
-    """The outer tasks' nursery. Foreign code runs in copies of the context of the code that makes this object."""
+    """The outer tasks' nursery. They, and foreign code, run in copies of the context of the code that makes this
+    object."""
 
     def __init__(self, pump: Pump) -> None:
         self.parks = True
@@ -72,9 +73,10 @@ class TrioTasks(ContainedTasks):
         return TrioTask(self, body, before_suspend, ended)
 
     def start_soon(self, function: Callable[..., Awaitable[object]]) -> None:
-        """Start an outer task."""
+        """Start an outer task, not in the context of the caller: it may be a handler, whose variables an idle task
+        would keep."""
         assert self._nursery is not None
-        self._nursery.start_soon(function)
+        self.origin.copy().run(self._nursery.start_soon, function)
 
     @property
     def turns(self) -> int:
