@@ -206,7 +206,8 @@ class Worker(PoolWorker):
         if connection is not None:
             if failure is None and not self._cancelled:
                 failure = RuntimeError("the handler has cancelled the task that runs it")
-            connection.task_lost(None if self._cancelled else failure)
+            # loggers and observers find there what the application says of its request
+            self._task.call_in_context(partial(connection.task_lost, None if self._cancelled else failure))
         elif failure is not None and self._usable and not isinstance(failure, KeyboardInterrupt):
             text = "a handler ended its task after its response"
             self._task.call_in_context(partial(report, logging.ERROR, text, error=failure))

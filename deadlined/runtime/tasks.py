@@ -42,8 +42,8 @@ class ContainedTask:
         raise NotImplementedError
 
     def call_in_context(self, function: Callable[[], object]) -> None:
-        """Call `function()` in the context in which `run` has run foreign code last, until `check`; in the caller's if
-        it has run none."""
+        """Call `function()` in the context in which `run` has run foreign code last; in the caller's if it has run none
+        since it was parked. Also in `ended`."""
         raise NotImplementedError
 
     @property

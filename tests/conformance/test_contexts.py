@@ -1,17 +1,78 @@
-"""The context variables of foreign code that is not a handler: observers, callbacks of contained tasks."""
+"""The context variables of foreign code that is not a handler: loggers, observers, callbacks of contained tasks."""
 
 from __future__ import annotations
 
 import contextvars
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from deadlined.http import Exchange
 from deadlined.runtime import open_contained_tasks
 from tests.support.conformance import Loop, on_each_loop
-from tests.support.conformance_http import Site, site_of
+from tests.support.conformance_http import Site, cancel_own_task, site_of
+from tests.support.http import GET, answer
 
 _variable: contextvars.ContextVar[str] = contextvars.ContextVar("contexts", default="none")
+
+
+class Marking(logging.Filter):
+    """A filter that notes what each record finds in the variable, and leaves a mark there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.found.append((record.getMessage(), _variable.get()))
+        _variable.set("a logger")
+        return True
+
+
+@pytest.fixture
+def marking() -> Iterator[Marking]:
+    logger, marking = logging.getLogger("deadlined.http"), Marking()
+    logger.addFilter(marking)
+    yield marking
+    logger.removeFilter(marking)
+
+
+async def fail(_: Loop) -> None:
+    raise LookupError
+
+
+async def exit_process(_: Loop) -> None:
+    raise SystemExit
+
+
+async def be_cancelled(loop: Loop) -> None:
+    cancel_own_task(loop)
+    await loop.step()
+
+
+@on_each_loop
+@pytest.mark.parametrize("suspends", [False, True])
+@pytest.mark.parametrize("end", [fail, exit_process, be_cancelled])
+async def test_a_failure_is_logged_in_the_context_of_its_request(
+    loop: Loop, end: Callable[[Loop], Awaitable[None]], suspends: bool, marking: Marking
+) -> None:
+    """And what the logger sets there, no other request finds."""
+    begins: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        begins.append(_variable.get())
+        _variable.set(exchange.request.target.decode())
+        if suspends:
+            await loop.step()
+        await end(loop)
+
+    async with site_of(loop, handler) as (site, _):
+        for path in ("/a", "/b", "/c"):
+            client = await site.connect()
+            assert (await client.get(GET.replace(b" / ", b" %b " % path.encode()))).status == 500
+    assert begins == ["none"] * 3
+    assert marking.found == [(f"GET {path} failed", path) for path in ("/a", "/b", "/c")]
 
 
 @on_each_loop
@@ -30,6 +91,24 @@ async def test_what_an_observer_sets_no_request_finds(loop: Loop, monkeypatch: p
         for _ in range(3):
             await (await site.connect()).get()
     assert begins == ["none"] * 3
+
+
+@on_each_loop
+async def test_a_failure_after_the_response_is_logged_in_the_context_of_its_request(
+    loop: Loop, marking: Marking
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        _variable.set(exchange.request.target.decode())
+        await answer(exchange)
+        await loop.step()
+        raise SystemExit
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get(GET.replace(b" / ", b" /late "))).status == 200
+        await site.until(lambda: not site.server.statistics().background)
+        await loop.settle()
+    assert [found for _, found in marking.found] == ["/late"]
 
 
 @on_each_loop

@@ -114,6 +114,7 @@ class AsyncioTask(ContainedTask):
         "_failure",
         "_foreign",
         "_fresh",
+        "_last_context",
         "_tasks",
         "_traces",
         "task",
@@ -138,6 +139,8 @@ class AsyncioTask(ContainedTask):
         self._fresh = True
         # what `run` has returned, until `check`
         self._foreign: Foreign | None = None
+        # the context in which `run` has run foreign code last
+        self._last_context: Context | None = None
         self._traces: Traces | None = None
         self.task: Any = None
 
@@ -166,13 +169,14 @@ class AsyncioTask(ContainedTask):
             self._traces = Traces(self.task)
         self._traces.remember()
         self._foreign = Foreign(self._tasks.origin, function, argument)
+        self._last_context = self._foreign.context
         return self._foreign
 
     def call_in_context(self, function: Callable[[], object]) -> None:
-        if self._foreign is None:
+        if self._last_context is None:
             function()
         else:
-            self._foreign.context.run(function)
+            self._last_context.run(function)
 
     @property
     def fresh(self) -> bool:
@@ -218,15 +222,9 @@ class AsyncioTask(ContainedTask):
         if not task.cancelled() and task.exception() is not None:
             self._failure = task.exception()
         if self._tasks.note_end(self):
-            self._tell_end()
-        else:
-            self._forget_owner()
+            self._ended(self._failure)
+        self._forget()
 
-    def _tell_end(self) -> None:
-        failure, self._failure = self._failure, None
-        ended = self._ended
-        self._forget_owner()
-        ended(failure)
-
-    def _forget_owner(self) -> None:
-        self._body = self._before_suspend = self._ended = self._traces = None
+    def _forget(self) -> None:
+        self._body = self._before_suspend = self._ended = None
+        self._failure = self._traces = self._last_context = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -98,9 +98,9 @@ class TrioTask(ContainedTask):
         "_body",
         "_context",
         "_ended",
-        "_foreign",
         "_guard",
         "_hook",
+        "_last_context",
         "_nursery",
         "_parker",
         "_tasks",
@@ -123,8 +123,8 @@ class TrioTask(ContainedTask):
         # made in `entered`, because they belong to the task that makes them
         self._context: TaskContext | None = None
         self._guard: TaskGuard | None = None
-        # what `run` has returned, until `check`
-        self._foreign: RunInContextCopy | None = None
+        # the context in which `run` has run foreign code last, until the task is parked
+        self._last_context: Context | None = None
         self._parker: TaskParker | None = None
         # async generators that foreign code has abandoned since the task last suspended
         self._abandoned: Generators = []
@@ -146,14 +146,16 @@ class TrioTask(ContainedTask):
         self._tasks.generators.forget(self._abandoned)
 
     def run(self, function: Callable[[Any], Awaitable[object]], argument: Any) -> Awaitable[object]:
-        self._foreign = RunInContextCopy(self._tasks.origin, function, argument)
-        return self._foreign
+        foreign = RunInContextCopy(self._tasks.origin, function, argument)
+        self._last_context = foreign.context
+        return foreign
 
     def call_in_context(self, function: Callable[[], object]) -> None:
-        if self._foreign is None or self._foreign.context is current_task().context:
+        context = self._last_context
+        if context is None or context is current_task().context:
             function()
         else:
-            self._foreign.context.run(function)
+            context.run(function)
 
     @property
     def fresh(self) -> bool:
@@ -167,7 +169,6 @@ class TrioTask(ContainedTask):
         return self._close_abandoned() if self._abandoned else None
 
     def check(self) -> bool:
-        self._foreign = None
         guard = self._guard
         if guard is None or guard.intact:
             return True
@@ -180,8 +181,9 @@ class TrioTask(ContainedTask):
     def park(self, on_cancel: Callable[[], object]) -> Awaitable[None]:
         if self._parker is None:
             self._parker = TaskParker(on_cancel)
+        # the context of what ran last would be kept alive
+        self._last_context = None
         if self._context is not None:
-            # the context of what ran last would be kept alive
             self._context.renew()
         return self._parker
 
