@@ -1,4 +1,4 @@
-"""The blocks of the runtime raise the error that ends them themselves.
+"""The ends of the runtime's blocks: the error that ends them is raised itself, and their tasks are cancelled once.
 
 A compiled coroutine that suspends while it handles an error does not find that error again (tests/test_compiled.py).
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 
 from deadlined.runtime import open_contained_tasks, open_group
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, on_asyncio, on_each_loop, on_loops
 
 
 @on_each_loop
@@ -40,3 +41,45 @@ async def test_a_block_of_contained_tasks_keeps_its_error_while_it_waits(loop: L
     async with loop.tasks() as tasks:
         error = await tasks.start(fails).fails_with(Exception)
         assert "lost" in repr(error)
+
+
+@on_asyncio
+async def test_a_cancellation_by_anyio_in_each_step_leaves_contained_tasks_time_to_clean_up(loop: Loop) -> None:
+    ends: list[str] = []
+
+    async def work() -> None:
+        try:
+            await loop.forever()
+        finally:
+            # not by the clock: it stands still while anything is ready
+            for _ in range(20):
+                await loop.step()
+            ends.append("clean")
+
+    with anyio.CancelScope() as scope:
+        async with open_contained_tasks() as tasks:
+            tasks.new(work, bool, bool).start()
+            await loop.settle()
+            scope.cancel()
+            await loop.forever()
+    assert ends == ["clean"]
+
+
+@on_loops("asyncio")
+async def test_contained_tasks_that_swallow_their_cancellation_are_cancelled_again_after_a_second(loop: Loop) -> None:
+    cancellations = 0
+
+    async def work() -> None:
+        nonlocal cancellations
+        while cancellations < 3:
+            try:
+                await loop.forever()
+            except asyncio.CancelledError:
+                cancellations += 1
+
+    start = loop.after(0)
+    async with open_contained_tasks() as tasks:
+        tasks.new(work, bool, bool).start()
+        await loop.settle()
+    assert cancellations == 3
+    assert loop.is_at(start + 2)

@@ -14,6 +14,7 @@ Cost       A task per request that suspends, as in other servers.
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
@@ -24,8 +25,9 @@ from .foreign import Foreign
 from .shields import cancel
 from .traces import Traces
 
-# seconds between two cancellations of the tasks that are left at the end. A second one interrupts what a task does to
-# clean up after the first, for example a rollback; a task that has swallowed the first delays the end by this time
+# seconds between two cancellations of the tasks that are left at the end, however often the caller is cancelled: anyio
+# does that in every step. A second one interrupts what a task does to clean up after the first, for example a rollback;
+# a task that has swallowed the first delays the end by this time
 _CANCEL_AGAIN: Final = 1.0
 
 # a name of this module, which compiled code finds faster than another's
@@ -49,15 +51,18 @@ class AsyncioTasks(ContainedTasks):
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
-        """Cancel the tasks until all have ended. A cancellation of the caller meanwhile is raised at the end, else the
-        error of the block: compiled code that suspends here would not find that error again."""
+        """Cancel the tasks, again and again until all have ended. A cancellation of the caller meanwhile is raised at
+        the end, else the error of the block: compiled code that suspends here would not find that error again."""
         self._closed = True
         interrupted: asyncio.CancelledError | None = None
+        again_at = -math.inf
         while self._tasks:
-            for task in self._tasks:
-                task.cancel()
+            now = self.loop.time()
+            if now >= again_at:
+                again_at = now + _CANCEL_AGAIN
+                self._cancel_all()
             try:
-                await asyncio.wait([task.task for task in self._tasks], timeout=_CANCEL_AGAIN)
+                await asyncio.wait([task.task for task in self._tasks], timeout=again_at - now)
                 # the tasks' callbacks run after this one's wake
                 await asyncio.sleep(0)
             except asyncio.CancelledError as cancelled:
@@ -67,6 +72,10 @@ class AsyncioTasks(ContainedTasks):
         if error is not None:
             raise error
         return None
+
+    def _cancel_all(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     def new(
         self,
