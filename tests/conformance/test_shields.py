@@ -18,7 +18,7 @@ import pytest
 from deadlined import current_time
 from deadlined.http import Exchange
 from deadlined.runtime import open_group
-from deadlined.runtime.on_asyncio.shields import is_shielded
+from deadlined.runtime.on_asyncio.shields import cancel, is_shielded
 from tests.support.conformance import Loop, on_asyncio, on_each_loop
 from tests.support.conformance_http import site_of
 from tests.support.http import GET, answer
@@ -107,6 +107,56 @@ async def test_it_is_cancelled_once_for_all_that_wanted_it_meanwhile(loop: Loop)
         site.server.shutdown()
         await site.serving.succeeds()
     assert story.was(("left", 10), ("cleaned up", 10), ("rolled back", 10.25))
+
+
+@on_each_loop
+async def test_a_shield_that_another_task_lifts_does_not_hold_any_more(loop: Loop) -> None:
+    story = Story(loop)
+
+    async def lift(scope: anyio.CancelScope) -> None:
+        await loop.sleep(4)
+        scope.shield = False
+        story.tell("lifted")
+
+    async def handler(_: Exchange) -> None:
+        with anyio.CancelScope(shield=True) as scope:
+            async with loop.tasks() as tasks:
+                tasks.start(lift, scope)
+                try:
+                    await loop.forever()
+                finally:
+                    story.tell("cleaned up")
+
+    async with site_of(loop, handler, handler=1.875) as (site, _):
+        client = await site.connect()
+        assert (await client.get()).status == 504
+        await site.until(lambda: not site.server.statistics().background)
+    # asyncio is not told: it is found out when it is looked at again
+    assert story.was(("lifted", 4), ("cleaned up", 4 if loop.is_trio else 4.125))
+
+
+@on_asyncio
+async def test_a_task_that_is_cancelled_after_its_shield_was_lifted_is_not_cancelled_again(loop: Loop) -> None:
+    told: list[str] = []
+    scope = anyio.CancelScope(shield=True)
+
+    async def work() -> None:
+        try:
+            with scope:
+                await loop.forever()
+        except asyncio.CancelledError:
+            # after the calls that were to look at it again
+            await asyncio.sleep(0.5)
+            told.append("rolled back")
+            raise
+
+    task = asyncio.create_task(work())
+    await loop.settle()
+    cancel(task)
+    scope.shield = False
+    cancel(task)
+    await asyncio.wait([task])
+    assert told == ["rolled back"]
 
 
 @on_each_loop

@@ -6,17 +6,20 @@ Hazard     A task that is cancelled in that wait cleans up while its thread goes
            and the thread commits the rest of its changes in the next transaction. Nor does anyio's limit count the
            thread any more.
 Answer     A task in a shield is cancelled when it has left it: it is looked at again whenever what it waits for has
-           ended. So it is on trio. The scopes are found by private names of anyio; if it has renamed them, the task is
-           cancelled at once.
-Cost       Two look-ups per cancellation.
+           ended. So it is on trio. Another task may lift the shield meanwhile, so it is also looked at from time to
+           time. The scopes are found by private names of anyio; if it has renamed them, the task is cancelled at once.
+Cost       Two look-ups per cancellation. A timer while a task that is to be cancelled is in a shield.
 """
 
 from __future__ import annotations
 
 import sys
 from asyncio import Task
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
+
+# seconds after which a task whose shield another one has lifted is cancelled at the latest
+_LOOK_AGAIN: Final = 0.25
 
 # tasks that are to be cancelled when they have left their shields
 _pending: WeakSet[Task[Any]] = WeakSet()
@@ -25,10 +28,11 @@ _pending: WeakSet[Task[Any]] = WeakSet()
 def cancel(task: Task[Any]) -> None:
     """Cancel `task`, as soon as no cancel scope of anyio shields it. Until then further calls have no effect."""
     if not is_shielded(task):
-        task.cancel()
+        _cancel_now(task)
     elif task not in _pending:
         _pending.add(task)
-        _look_later(task)
+        _look_after_its_step(task)
+        _look_after_a_while(task)
 
 
 def is_shielded(task: Task[Any]) -> bool:
@@ -43,19 +47,39 @@ def is_shielded(task: Task[Any]) -> bool:
     return False
 
 
-def _look_later(task: Task[Any]) -> None:
-    """Look at `task` again after its next step."""
+def _look_after_its_step(task: Task[Any]) -> None:
+    """Look at `task` after each of its steps while it is pending."""
     waits_for: Any = getattr(task, "_fut_waiter", None)
     if waits_for is None:
-        task.get_loop().call_soon(_look, task)
+        task.get_loop().call_soon(_on_step, task)
     else:
         # callbacks run in the order in which they were added, and the first one takes the task's step
-        waits_for.add_done_callback(lambda _: _look(task))
+        waits_for.add_done_callback(lambda _: _on_step(task))
 
 
-def _look(task: Task[Any]) -> None:
-    if is_shielded(task) and not task.done():
-        _look_later(task)
-    else:
-        _pending.discard(task)
-        task.cancel()
+def _on_step(task: Task[Any]) -> None:
+    if _still_pending(task):
+        _look_after_its_step(task)
+
+
+def _look_after_a_while(task: Task[Any]) -> None:
+    """Look at `task` from time to time while it is pending."""
+    task.get_loop().call_later(_LOOK_AGAIN, _on_timer, task)
+
+
+def _on_timer(task: Task[Any]) -> None:
+    if _still_pending(task):
+        _look_after_a_while(task)
+
+
+def _still_pending(task: Task[Any]) -> bool:
+    """Cancel `task` if it is pending and no scope shields it any more. Return True if it is pending still."""
+    if task in _pending and (task.done() or not is_shielded(task)):
+        _cancel_now(task)
+    return task in _pending
+
+
+def _cancel_now(task: Task[Any]) -> None:
+    # a second cancellation, for the same reason, would interrupt what the task does to clean up
+    _pending.discard(task)
+    task.cancel()
