@@ -8,6 +8,8 @@ Hazard     A task that is cancelled in that wait cleans up while its thread goes
 Answer     A task in a shield is cancelled when it has left it: it is looked at again whenever what it waits for has
            ended. So it is on trio. Another task may lift the shield meanwhile, so it is also looked at from time to
            time. The scopes are found by private names of anyio; if it has renamed them, the task is cancelled at once.
+           A shield in a child task, by a TaskGroup of asyncio's for example, does not hold: a task cannot be asked for
+           its children, to which asyncio passes the cancellation on.
 Cost       Two look-ups per cancellation. A timer while a task that is to be cancelled is in a shield.
 """
 
