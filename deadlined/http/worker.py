@@ -82,7 +82,8 @@ class Worker(PoolWorker):
             if self._usable and not self._task.check():
                 self._usable = False
                 line = exchange.request.line
-                report(logging.WARNING, "%s left a scope, a nursery or a task open; its task is not used again", line)
+                text = "%s left a scope, nursery, task, deadline or shield behind; its task is not used again"
+                report(logging.WARNING, text, line)
         return self._usable
 
     @property

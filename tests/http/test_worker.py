@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -349,3 +350,41 @@ async def test_an_idle_connection_outlives_a_task_that_an_earlier_handler_ends(
             nursery.cancel_scope.cancel()
             await wait_all_tasks_blocked()
         assert site.server.statistics().accepted == 1
+
+
+def leave_a_deadline(nursery: trio.Nursery) -> None:
+    nursery.cancel_scope.deadline = trio.current_time() + 1
+
+
+def leave_a_shield(nursery: trio.Nursery) -> None:
+    nursery.cancel_scope.shield = True
+
+
+def leave_a_shielded_task(nursery: trio.Nursery) -> None:
+    nursery.cancel_scope.shield = True
+    nursery.start_soon(trio.sleep_forever)
+
+
+@pytest.mark.parametrize("leave", [leave_a_deadline, leave_a_shield, leave_a_shielded_task])
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_what_a_handler_leaves_in_the_nursery_of_its_task_concerns_no_other(
+    leave: Callable[[trio.Nursery], None], suspends: bool, autojump_clock: MockClock
+) -> None:
+    """Neither the next request nor the end of the server, which would wait for what is shielded."""
+    tasks: list[Task] = []
+
+    async def handler(exchange: Exchange) -> None:
+        tasks.append(current_task())
+        nursery = current_task().parent_nursery
+        if len(tasks) == 1:
+            assert nursery is not None
+            leave(nursery)
+        if suspends or len(tasks) > 1:
+            await trio.sleep(0.5)
+        await answer(exchange)
+
+    async with serving(handler) as site:
+        client = await site.connect()
+        for _ in range(4):
+            assert (await client.get()).status == 200
+    assert tasks[0] not in tasks[1:]

@@ -2,13 +2,15 @@
 
 Facts      In trio a cancel scope or nursery that is entered and not left stays on the stack of its task. A task that is
            started in the nursery of another task is cancelled with it, and its failure ends that task. Code leaves a
-           scope open by mistake: it abandons an async generator inside `async with open_nursery()`.
+           scope open by mistake: it abandons an async generator inside `async with open_nursery()`. And it finds the
+           nursery around its task, `current_task().parent_nursery`, whose scope it may give a deadline or a shield.
 Hazard     The next request in that task would run inside the scopes that the last one left, and be cancelled and timed
-           out with them. At the end trio would end the whole run, because its scopes are left in a wrong order.
+           out with them. At the end trio would end the whole run, because its scopes are left in a wrong order, or wait
+           for a shield.
 Answer     `TaskGuard` notes the scopes and the nursery with which a task begins, and compares before the task is used
            again. It reads private attributes of trio. If trio has renamed them, no task is used again.
            `AbandonedGenerators` lets the task close abandoned generators itself, where their scopes were entered.
-Cost       Four attributes of trio are read per request.
+Cost       Six attributes of trio are read per request.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from trio.lowlevel import Task, current_task
+
+from ...timers.timer import INF
 
 Generators = list[AsyncGenerator[Any, Any]]
 
@@ -31,21 +35,23 @@ class TaskGuard:
         task = current_task()
         self._task: Final[Any] = task
         # private to trio: the innermost scope's state, the task's open nurseries, the tasks in the nursery around it,
-        # and whether the scope of that nursery was cancelled; None if trio has renamed the attribute
+        # and the scope of that nursery with what may change in it; None if trio has renamed an attribute
         self._status: Final[Any] = getattr(task, "_cancel_status", None)
         self._nurseries: Final[Any] = getattr(task, "_child_nurseries", None)
         self._siblings: Final[Any] = getattr(task.parent_nursery, "_children", None)
         scope: Any = getattr(task.parent_nursery, "cancel_scope", None)
-        self._scope: Final[Any] = scope if hasattr(scope, "_cancel_called") else None
+        known = all(hasattr(scope, name) for name in ("_cancel_called", "_deadline", "_shield"))
+        self._scope: Final[Any] = scope if known else None
 
     @property
     def intact(self) -> bool:
-        """True if the task may be used again: its innermost scope is the one it began with, it has no open nursery, and
-        it is alone in the nursery around it."""
-        status = self._status
-        if status is None or self._nurseries is None or self._siblings is None or self._scope is None:
+        """True if the task may be used again: its innermost scope is the one it began with, it has no open nursery, it
+        is alone in the nursery around it, and the scope of that has neither a deadline nor a shield."""
+        status, scope = self._status, self._scope
+        if status is None or self._nurseries is None or self._siblings is None or scope is None:
             return False
-        return self._task._cancel_status is status and not len(self._nurseries) and len(self._siblings) == 1
+        alone = not len(self._nurseries) and len(self._siblings) == 1
+        return self._task._cancel_status is status and alone and scope._deadline == INF and not scope._shield
 
     @property
     def cancelled(self) -> bool:
@@ -53,9 +59,12 @@ class TaskGuard:
         return self._scope is not None and bool(self._scope._cancel_called)
 
     def abandon(self) -> None:
-        """Cancel what runs in the nurseries that were left open in the task. The task must end after this."""
+        """Cancel what runs in the nurseries that were left open in the task, and lift a shield around it. The task must
+        end after this."""
         for nursery in self._task.child_nurseries:
             nursery.cancel_scope.cancel()
+        if self._scope is not None:
+            self._scope.shield = False
 
 
 class AbandonedGenerators:
