@@ -137,7 +137,7 @@ class AsyncioTask(ContainedTask):
         ended: Callable[[BaseException | None], object],
     ) -> None:
         self._tasks: Final = tasks
-        # the owner's methods; forgotten at the end, because the owner refers to this object
+        # the owner's methods; None once the task has ended, because the owner refers to this object
         self._body: Any = body
         self._before_suspend: Any = before_suspend
         self._ended: Any = ended
@@ -151,6 +151,7 @@ class AsyncioTask(ContainedTask):
         # the context in which `run` has run foreign code last
         self._last_context: Context | None = None
         self._traces: Traces | None = None
+        # None before the task is started, and once it has ended
         self.task: Any = None
 
     def start(self) -> None:
@@ -193,7 +194,9 @@ class AsyncioTask(ContainedTask):
 
     @property
     def runs_now(self) -> bool:
-        return _current_task(self._tasks.loop) is self.task
+        task = self.task
+        # in a callback of the loop no task is current
+        return task is not None and _current_task(self._tasks.loop) is task
 
     def close_generators(self) -> Awaitable[None] | None:
         """Return None: the event loop closes abandoned async generators in tasks of their own."""
@@ -235,5 +238,6 @@ class AsyncioTask(ContainedTask):
         self._forget()
 
     def _forget(self) -> None:
+        """Break the reference cycles of a task that has ended. It keeps its error, whose frames refer to this one."""
         self._body = self._before_suspend = self._ended = None
-        self._failure = self._traces = self._last_context = None
+        self._failure = self._foreign = self._last_context = self._traces = self.task = None

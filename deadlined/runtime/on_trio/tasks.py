@@ -114,9 +114,10 @@ class TrioTask(ContainedTask):
         ended: Callable[[BaseException | None], object],
     ) -> None:
         self._tasks: Final = tasks
-        self._body: Final[Any] = body
-        self._before_suspend: Final = before_suspend
-        self._ended: Final = ended
+        # the owner's methods; None once the task has ended, because the owner refers to this object
+        self._body: Any = body
+        self._before_suspend: Any = before_suspend
+        self._ended: Any = ended
         self._nursery: trio.Nursery | None = None
         # drives the inner task
         self._hook: SuspendHook | None = None
@@ -217,6 +218,13 @@ class TrioTask(ContainedTask):
         finally:
             # its traceback refers to this frame
             failure = None
+            self._forget()
+
+    def _forget(self) -> None:
+        """Break the reference cycles of a task that has ended. Trio's tasks refer to their nurseries, and these to
+        them."""
+        self._body = self._before_suspend = self._ended = None
+        self._nursery = self._hook = self._context = self._guard = self._parker = self._last_context = None
 
     def _on_suspend(self) -> None:
         if self._abandoned:
