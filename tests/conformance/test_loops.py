@@ -97,6 +97,22 @@ def test_a_stop_of_the_loop_does_not_end_the_run(loop: str, caplog: pytest.LogCa
     assert "stop()" in caplog.text
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_stop_of_the_loop_in_the_last_step_does_not_change_the_outcome(loop: str) -> None:
+    async def stops(error: Exception | None) -> str:
+        await sleep(0.001)
+        asyncio.get_running_loop().stop()
+        if error is not None:
+            raise error
+        return "done"
+
+    assert run(loop, stops, None) == "done"
+    for error in (LookupError(), RuntimeError("it has stopped")):
+        with pytest.raises(type(error)) as caught:
+            run(loop, stops, error)
+        assert caught.value is error
+
+
 @each_loop
 def test_loops_in_several_threads_do_not_meet(loop: str) -> None:
     for _ in range(3):

@@ -67,7 +67,7 @@ def _run_on(runner: asyncio.Runner, main: Task[ResultT]) -> ResultT:
         try:
             return runner.run(_join(main))
         except RuntimeError as error:
-            if main.done() or "stopped" not in str(error):
+            if not _tells_of_stop(error, main):
                 raise
             _log.error("something has called stop() of the event loop; it goes on", exc_info=True)
             _reset_task_factory_for_a_step(loop)
@@ -75,6 +75,12 @@ def _run_on(runner: asyncio.Runner, main: Task[ResultT]) -> ResultT:
             if not main.done():
                 _log.exception("a task or a callback has raised SystemExit in the event loop; it ends")
             raise
+
+
+def _tells_of_stop(error: RuntimeError, main: Task[Any]) -> bool:
+    """Return True if `error` says that the loop was stopped, and is not what `main` has raised."""
+    raised = main.exception() if main.done() and not main.cancelled() else None
+    return error is not raised and "stopped" in str(error)
 
 
 async def _join(main: Task[ResultT]) -> ResultT:
