@@ -13,7 +13,12 @@ from .logs import Log
 
 class Drain:
     """The drain of a server, in its event loop. `seconds()` is asked when it begins; then `start` is called with the
-    server, the signal's name and the seconds, which are None for a drain without a limit. It begins the server's."""
+    server, the signal's name and the seconds, which are None for a drain without a limit. It begins the server's.
+
+    A worker process is told to drain by a signal and to end the drain over its link: trio runs what either has to do in
+    any order if both have come while the event loop was blocked. And a second signal may interrupt the handler of the
+    first. So `cut` may be called before `begin`.
+    """
 
     def __init__(
         self,
@@ -26,18 +31,22 @@ class Drain:
         self._seconds = seconds
         self._start = start
         self._report = DrainReport(server, log)
+        self._cut = False
         # absolute. A server that ends without a drain leaves no time for what comes after it
         self._ends = current_time()
 
     def begin(self, name: str) -> None:
-        """Begin the drain, because of this signal."""
+        """Begin the drain, because of this signal. It ends at once if it was cut before."""
         seconds = self._seconds()
         self._ends = current_time() + seconds
         self._start(self._server, name, None if seconds == math.inf else seconds)
         self._report.begin(self._ends)
+        if self._cut:
+            self.cut()
 
     def cut(self) -> None:
-        """End it now. A further call does not move the deadline back."""
+        """End it now, or as soon as it begins. A further call does not move the deadline back."""
+        self._cut = True
         self._ends = min(self._ends, current_time())
         self._server.cut()
 

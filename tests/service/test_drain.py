@@ -6,11 +6,12 @@ import math
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import HttpServer
 from deadlined.service.drain import Drain
-from tests.support.http import hello
+from tests.support.handlers import never
+from tests.support.http import GET, hello, only, serving
 
 
 def drain_of(seconds: list[float]) -> tuple[Drain, HttpServer, list[tuple[HttpServer, str, float | None]]]:
@@ -51,6 +52,23 @@ async def test_one_without_a_limit_can_be_ended(autojump_clock: MockClock) -> No
     drain.cut()
     assert drain.deadline() == trio.current_time()
     drain.end()
+
+
+@pytest.mark.parametrize("seconds", [5.0, math.inf])
+async def test_one_that_is_ended_before_it_begins_ends_at_once(seconds: float, autojump_clock: MockClock) -> None:
+    """The two orders of a supervisor come on different ways: the second one can arrive first."""
+    async with serving(never, only(drain=seconds)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await wait_all_tasks_blocked()
+        begun = trio.current_time()
+        drain = Drain(site.server, lambda *_, **__: None, lambda: seconds, lambda server, *_: server.shutdown())
+        drain.cut()
+        drain.begin("SIGTERM")
+        assert await client.end() == "reset"
+        assert drain.deadline() == trio.current_time() == begun
+        assert site.server.was_cut
+        drain.end()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 10.0])
