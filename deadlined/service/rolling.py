@@ -2,11 +2,13 @@
 
 Facts      Python cannot import a changed application again in a process. A process that drains may take as long as the
            drain's timeout, and serves its open requests meanwhile.
-Hazard     An application that is broken must not take the place of one that serves. A reload every second must not
-           start a new set of processes every second.
+Hazard     An application that is broken must not take the place of one that serves. One that hangs in its startup must
+           not keep a later reload from starting what was mended. A reload every second must not start a new set of
+           processes every second.
 Answer     One after another: a new process is started beside the one that it replaces, which leaves once the new one
-           serves. If the new one does not start, the others stay as they are. While as many processes drain as there
-           should be, a replacement waits.
+           serves. If the new one does not start, the others stay as they are. If it does not serve when the next
+           reload comes, it leaves, and another takes its place. While as many processes leave as there should be, a
+           replacement waits.
 Cost       Up to twice as many processes as there should be, and one.
 """
 
@@ -17,7 +19,8 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A worker process. `ready`: it serves. `leaving`: it drains, and another one has its number or will have it.
+    """A worker process. `ready`: it serves. `leaving`: it drains, or its start is ended, and another one has its number
+    or will have it.
     `generation`: how many reloads came before it."""
 
     number: int
@@ -42,22 +45,34 @@ def outdated(members: Collection[Member], wanted: int, generation: int) -> int |
     return min((number for number, latest in newest.items() if latest < generation and number <= wanted), default=None)
 
 
-def superfluous(members: Collection[Member], wanted: int) -> list[Member]:
-    """Return the processes that must leave now: another one that serves has their number, and is of a later generation;
-    or their number is above `wanted`, and they do not serve, or enough others do."""
-    newest = _newest([one for one in members if one.ready and not one.leaving])
+def superfluous(members: Collection[Member], wanted: int, generation: int) -> list[Member]:
+    """Return the processes that must leave now: another one that serves has their number, and is of a later generation,
+    or they do not serve and are not of this generation; or their number is above `wanted`, and they do not serve, or
+    enough others do."""
+    staying = [one for one in members if not one.leaving]
+    newest = _newest([one for one in staying if one.ready])
     enough = all(number in newest for number in range(1, wanted + 1))
-    return [
-        one
-        for one in members
-        if not one.leaving
-        and (one.generation < newest.get(one.number, -1) or (one.number > wanted and (enough or not one.ready)))
-    ]
+    found: list[Member] = []
+    for one in staying:
+        served = one.number in newest
+        replaced = served and one.generation < newest[one.number]
+        late = served and not one.ready and one.generation < generation
+        too_many = one.number > wanted and (enough or not one.ready)
+        if replaced or late or too_many:
+            found.append(one)
+    return found
+
+
+def complete(members: Collection[Member], wanted: int, generation: int) -> bool:
+    """Return True if as many processes stay as there should be, and all of them serve and are of this generation."""
+    staying = [one for one in members if not one.leaving]
+    return len(staying) >= wanted and all(one.ready and one.generation == generation for one in staying)
 
 
 def replaces(newcomer: Member, members: Collection[Member]) -> bool:
-    """Return True if another process that serves has the number of `newcomer`, which does not serve."""
-    return any(one.number == newcomer.number and one.ready and not one.leaving for one in members)
+    """Return True if another process that serves has the number of `newcomer`, which stays and does not serve."""
+    others = [one for one in members if one.number == newcomer.number and one.ready and not one.leaving]
+    return not newcomer.ready and not newcomer.leaving and bool(others)
 
 
 def _newest(members: Collection[Member]) -> dict[int, int]:

@@ -273,21 +273,20 @@ class Supervisor:
         return msgspec.structs.replace(found, workers=self._number)
 
     def _dismiss(self) -> None:
-        """Let worker processes drain whose replacements serve, or that are too many."""
+        """Let worker processes leave whose replacements serve, that are too many, or that a reload has come before."""
         if self._stopping:
             return
-        for worker in rolling.superfluous(self._workers.values(), self._number):
+        for worker in rolling.superfluous(self._workers.values(), self._number, self._generation):
             pid = next(pid for pid, one in self._workers.items() if one is worker)
             dismiss(pid)
             self._leaves(pid, self._workers[pid])
-        staying = [one for one in self._workers.values() if not one.leaving]
-        done = len(staying) >= self._number and all(one.ready and one.generation == self._generation for one in staying)
+        done = rolling.complete(self._workers.values(), self._number, self._generation)
         if done and not self._announced:
             self._announced = True
             self._notifier.ready(f"{self._number} worker processes serve")
         if self._rolling and done:
             self._rolling = False
-            self._log("workers replaced", workers=len(staying))
+            self._log("workers replaced", workers=self._number)
 
     def _leaves(self, pid: int, worker: WorkerProcess) -> None:
         """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
@@ -374,22 +373,21 @@ class Supervisor:
     def _replaced(self, pid: int, worker: WorkerProcess, code: int) -> None:
         """Log the end of a worker process, and wait before the next start if it did not live long."""
         facts = worker.facts(pid, code)
-        if not worker.ready and rolling.replaces(worker, self._workers.values()):
-            self._give_up(worker, facts)
+        newcomer = rolling.replaces(worker, self._workers.values())
+        if newcomer and worker.generation == self._generation:
+            self._give_up(facts)
             return
-        if not worker.leaving:
+        if not worker.leaving and not newcomer:
             facts["replaced_in"] = self._backoff.ended(worker.started, time.monotonic())
         self._log("worker ended", level="warning" if code not in (0, CUT) else "info", **facts)
 
-    def _give_up(self, newcomer: WorkerProcess, facts: dict[str, object]) -> None:
-        """Replace no more worker processes, because a new one has ended before it served; but try again if they were to
-        be replaced once more since it was started."""
+    def _give_up(self, facts: dict[str, object]) -> None:
+        """Replace no more worker processes until the next reload, because a new one has ended before it served."""
         self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
-        if newcomer.generation == self._generation:
-            self._rolling, self._announced = False, True
-            self._notifier.ready("new worker processes do not start, the others serve")
-            for worker in self._workers.values():
-                worker.generation = self._generation
+        self._rolling, self._announced = False, True
+        self._notifier.ready("new worker processes do not start, the others serve")
+        for worker in self._workers.values():
+            worker.generation = self._generation
 
     def _kill_overdue(self) -> None:
         overdue = [pid for pid, worker in self._workers.items() if time.monotonic() >= worker.kill_at]

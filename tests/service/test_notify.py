@@ -257,6 +257,28 @@ def test_new_worker_processes_that_do_not_start_are_said_until_they_do(
     assert statuses == [serve, failed, serve]
 
 
+def test_one_that_hangs_in_its_startup_keeps_no_later_reload_from_its_end(
+    start: Starter, manager: Manager, tmp_path: Path
+) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from apps import pid as app\n")
+    process = start("shop:app", "--workers", "2", NOTIFY_SOCKET=manager.address)
+    assert "READY" in manager.next()
+    app.write_text("from apps import hesitant as app\n")
+    process.signal(signal.SIGHUP)
+    process.wait_until("starting")
+    assert "RELOADING" in manager.next()
+    app.write_text("from apps import pid as app\n# mended\n")
+    process.signal(signal.SIGHUP)
+    assert "RELOADING" in manager.next()
+    assert manager.next()["STATUS"] == "2 worker processes serve"
+    process.wait_for("workers replaced")
+    process.signal()
+    assert process.end() == (0, "")
+    assert [line["signal"] for line in process.events("stopped before it served")] == ["SIGTERM"]
+    assert [line["event"] for line in process.lines if line["level"] in ("warning", "error")] == []
+
+
 def test_a_worker_process_that_is_added_is_said(start: Starter, manager: Manager) -> None:
     process = start("apps:pid", "--workers", "2", NOTIFY_SOCKET=manager.address)
     assert manager.next()["STATUS"] == "2 worker processes serve"

@@ -20,6 +20,8 @@ class One:
     generation: int = 0
     ready: bool = True
     leaving: bool = False
+    # for ever, in its startup
+    hangs: bool = False
 
 
 @pytest.mark.parametrize(
@@ -60,14 +62,49 @@ def test_the_number_that_is_replaced_next_of_two(members: list[One], number: int
 def test_those_that_must_leave() -> None:
     old, new, starting = One(1), One(1, 1), One(2, 1, ready=False)
     too_many, gone = One(3), One(4, leaving=True)
-    found = rolling.superfluous([old, new, starting, too_many, gone], 2)
+    found = rolling.superfluous([old, new, starting, too_many, gone], 2, 1)
     # the second does not serve yet; one above has to wait for that
     assert found == [old]
     starting.ready = True
-    assert rolling.superfluous([new, starting, too_many, gone], 2) == [too_many]
+    assert rolling.superfluous([new, starting, too_many, gone], 2, 1) == [too_many]
     starting.ready = False
     assert rolling.replaces(starting, [One(2), starting])
     assert not rolling.replaces(starting, [One(2, leaving=True), starting])
+    starting.leaving = True
+    assert not rolling.replaces(starting, [One(2), starting])
+
+
+@pytest.mark.parametrize(
+    ("members", "complete"),
+    [
+        ([One(1, 1), One(2, 1), One(2, leaving=True)], True),
+        ([One(1, 1), One(2)], False),
+        ([One(1, 1), One(2, 1, ready=False)], False),
+        ([One(1, 1), One(2, 1, leaving=True)], False),
+    ],
+)
+def test_all_are_replaced_once_all_that_there_should_be_serve(members: list[One], complete: bool) -> None:
+    assert rolling.complete(members, 2, 1) == complete
+
+
+@pytest.mark.parametrize(
+    ("members", "number"),
+    [
+        ([One(1), One(1, 1, ready=False), One(2)], 1),
+        # of this generation
+        ([One(1), One(1, 2, ready=False), One(2)], None),
+        # it serves
+        ([One(1), One(2)], None),
+        # nobody else has its number, and what is started in its place may be broken
+        ([One(1), One(2, 1, ready=False)], None),
+        ([One(1), One(2, ready=False), One(2, leaving=True)], None),
+    ],
+)
+def test_one_that_was_to_replace_another_leaves_if_it_does_not_serve_when_the_next_reload_comes(
+    members: list[One], number: int | None
+) -> None:
+    """It may never serve."""
+    assert [one.number for one in rolling.superfluous(members, 2, 2)] == ([] if number is None else [number])
 
 
 class Service:
@@ -84,6 +121,9 @@ class Service:
         elif what == "serves":
             for one in self.starting[:1]:
                 one.ready = True
+        elif what == "hangs":
+            for one in self.starting[:1]:
+                one.hangs = True
         elif what == "ended":
             self.members = [one for one in self.members if not one.leaving]
         elif what == "dies":
@@ -93,7 +133,7 @@ class Service:
         self._decide()
 
     def _decide(self) -> None:
-        for one in rolling.superfluous(self.members, self.wanted):
+        for one in rolling.superfluous(self.members, self.wanted, self.generation):
             one.leaving = True
         while (number := self._to_start()) is not None:
             self.members.append(One(number, self.generation, ready=False))
@@ -104,7 +144,7 @@ class Service:
 
     @property
     def starting(self) -> list[One]:
-        return [one for one in self.members if not one.ready and not one.leaving]
+        return [one for one in self.members if not one.ready and not one.leaving and not one.hangs]
 
     @property
     def serving(self) -> int:
@@ -138,10 +178,15 @@ def test_a_reload_never_leaves_less_than_there_should_be_and_reaches_everybody(w
 
 
 @settings(max_examples=examples(400))
-@given(st.integers(1, 4), st.lists(st.sampled_from(("reload", "reload", "serves", "ended")), max_size=60))
+@given(st.integers(1, 4), st.lists(st.sampled_from(("reload", "reload", "serves", "hangs", "ended")), max_size=60))
 def test_a_storm_of_reloads_does_not_start_more_than_twice_as_many_and_one(wanted: int, happens: list[str]) -> None:
     service = Service(wanted)
     for what in happens:
         service.happens(what)
         assert len(service.members) <= 2 * wanted + 1
-        assert len(service.starting) <= 1
+        assert sum(not one.ready and not one.leaving for one in service.members) <= 1
+    # what hangs is mended
+    service.happens("ended")
+    service.happens("reload")
+    service.settle()
+    assert [(one.generation, one.ready) for one in service.members] == [(service.generation, True)] * wanted
