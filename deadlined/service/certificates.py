@@ -58,12 +58,17 @@ def server_context(
     context.minimum_version = VERSIONS[tls_min]
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    _load_certificate(context, certfile, keyfile, key_password_file)
-    if client_ca is not None:
-        _load_authorities(context, client_ca)
-        context.verify_mode = CLIENT_CERTIFICATES[client_certificate]
-    if client_crl is not None:
-        _load_revoked(context, client_crl)
+    try:
+        _load_certificate(context, certfile, keyfile, key_password_file)
+        if client_ca is not None:
+            _load_authorities(context, client_ca)
+            context.verify_mode = CLIENT_CERTIFICATES[client_certificate]
+        if client_crl is not None:
+            _load_revoked(context, client_crl)
+    except OSError as error:
+        # it could be read when it was checked
+        why = error.strerror or error
+        raise _wrong(f"--certfile {certfile}: it, or a file for it, changed while it was loaded: {why}") from None
     if ciphers is not None:
         _choose_ciphers(context, ciphers)
     return context

@@ -13,6 +13,7 @@ from . import validity
 from .certificates import server_context
 from .config import ConfigurationError, ServeConfig, Sources, resolve
 from .config.changing import changes, merged
+from .config.kinds import printable
 from .errors import StartupError
 from .logs import Log
 
@@ -43,20 +44,27 @@ class Configuration:
         self._sources = sources
 
     def reread(self, by: str, log: Log) -> Reloaded:
-        """Read the sources again, and take over what can change in a running process. What is wrong changes nothing.
-        Logs what is done for `by`."""
+        """Read the sources again, and take over what can change in a running process. What is wrong changes nothing,
+        and no error of it ends the service. Logs what is done for `by`."""
         try:
             new = self._given if self._sources is None else resolve(self._sources).config
             context_of(new)
-        except (ConfigurationError, StartupError) as error:
-            problems = error.problems if isinstance(error, ConfigurationError) else [str(error)]
+            found = changes(self._given, new)
+        except Exception as error:
+            problems = _problems(error)
             log("reload refused", level="error", by=by, why="; ".join(problems))
             return Reloaded("refused", problems=problems)
-        found = changes(self._given, new)
         self._given, self.config = merged(self._given, new), merged(self.config, new)
         level = "warning" if found.needs_restart else "info"
         log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart)
         return Reloaded("reloaded", found.changed, found.needs_restart)
+
+
+def _problems(error: Exception) -> list[str]:
+    """Say what is wrong, in texts that UTF-8 can encode."""
+    if isinstance(error, ConfigurationError):
+        return [printable(each) for each in error.problems]
+    return [printable(str(error) if isinstance(error, StartupError) else f"{type(error).__name__}: {error}")]
 
 
 def refused(status: Literal["draining", "starting"], by: str, log: Log) -> Reloaded:

@@ -152,6 +152,25 @@ def test_each_mistake_is_one_line_that_names_the_file(
     assert raised.value.exit_code == WRONG_ARGUMENTS
 
 
+@pytest.mark.parametrize("removed", ["cert.pem", "key.pem", "ca.pem", "crl.pem"])
+def test_a_file_that_is_removed_between_our_look_and_that_of_openssl_is_one_line(
+    removed: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"certfile": "cert.pem", "keyfile": "key.pem", "client_ca": "ca.pem", "client_crl": "crl.pem"}
+    for name in options.values():
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+
+    def read_and_remove(option: str, file: str) -> bytes:
+        content = Path(file).read_bytes()
+        if file.endswith(removed):
+            Path(file).unlink()
+        return content
+
+    monkeypatch.setattr("deadlined.service.certificates._read", read_and_remove)
+    with pytest.raises(StartupError, match=r"--certfile .*cert\.pem: .* changed while it was loaded: No such file"):
+        server_context(**in_directory(tmp_path, options))
+
+
 @pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "client_crl", "ciphers"])
 def test_an_option_of_tls_needs_a_certificate(option: str) -> None:
     with pytest.raises(StartupError, match=f"--{option.replace('_', '-')} needs --certfile"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from ...http import Route
+from .kinds import printable
 from .model import ServeConfig
 from .parts import PARTS
 from .routing import TABLE, as_dictionaries
-from .settings import SETTINGS
+from .settings import SETTINGS, Setting
 
 # the files of TLS are read again although their names are the same
 _TLS: Final = (
@@ -25,7 +27,7 @@ _LIVE: Final = (*PARTS, "routes", *_TLS)
 
 class Changes(msgspec.Struct, frozen=True):
     """What differs between two configurations: `changed`, the settings that are taken over, with what they were and
-    what they are, as text (None is not set); `needs_restart`, the names of the others."""
+    what they are, as text that UTF-8 can encode (None is not set); `needs_restart`, the names of the others."""
 
     changed: dict[str, tuple[str | None, str | None]]
     needs_restart: list[str]
@@ -40,7 +42,7 @@ def changes(old: ServeConfig, new: ServeConfig) -> Changes:
         if before == after:
             continue
         if _is_live(name, old, new):
-            changed[name] = tuple(None if one is None else setting.kind.text(one) for one in (before, after))  # type: ignore[assignment]
+            changed[name] = _text_of(setting, before), _text_of(setting, after)
         else:
             needs_restart.append(name)
     if old.routes != new.routes:
@@ -56,12 +58,13 @@ def merged(running: ServeConfig, new: ServeConfig) -> ServeConfig:
 
 def encode(config: ServeConfig) -> bytes:
     """Return what a running process can take over, for `apply`."""
-    return msgspec.msgpack.encode(msgspec.to_builtins({name: getattr(config, name) for name in _LIVE}))
+    # msgspec refuses the names of files that are not UTF-8
+    return json.dumps(msgspec.to_builtins({name: getattr(config, name) for name in _LIVE})).encode()
 
 
 def apply(running: ServeConfig, encoded: bytes) -> ServeConfig:
     """Return the configuration of a running process that takes over what `encode` has returned."""
-    found: dict[str, Any] = msgspec.msgpack.decode(encoded)
+    found: dict[str, Any] = json.loads(encoded)
     for name, part in PARTS.items():
         found[name] = part.owner(**found[name])
     found["routes"] = tuple(_route(each) for each in found["routes"])
@@ -73,6 +76,10 @@ def _is_live(name: str, old: ServeConfig, new: ServeConfig) -> bool:
     if name in _TLS:
         return (old.certfile is None) == (new.certfile is None)
     return SETTINGS[name].owner is not ServeConfig
+
+
+def _text_of(setting: Setting, value: Any) -> str | None:
+    return None if value is None else printable(setting.kind.text(value))
 
 
 def _text(routes: tuple[Route, ...]) -> str:

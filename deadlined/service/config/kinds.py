@@ -252,10 +252,14 @@ def amount_kind() -> Kind:
     return Quantity("amount", amount, show_amount, AMOUNTS, whole=True)
 
 
+def printable(text: str) -> str:
+    """Return a text that UTF-8 can encode: a byte of a file's name that is not UTF-8 is written as \\udcff."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def quoted(text: str) -> str:
     """Return a text as TOML writes it."""
-    printable = text.encode("utf-8", "backslashreplace").decode()
-    return json.dumps(printable, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(printable(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -108,6 +109,12 @@ async def test_a_request_for_another_host_is_refused(autojump_clock: MockClock) 
 async def test_the_configuration_is_shown(autojump_clock: MockClock) -> None:
     async with asking(Still(picture(answer(1))), host="a", idle=float("inf"), uds_mode=0o660) as admin:
         assert (await admin.get("/config")).json == {"host": "a", "idle": "off", "uds_mode": "660"}
+
+
+async def test_names_of_files_are_shown_that_are_not_utf8(autojump_clock: MockClock) -> None:
+    name = os.fsdecode(b"a\xff")
+    async with asking(Still(picture(answer(1))), app_dir=name, bind=(f"unix:{name}",)) as admin:
+        assert (await admin.get("/config")).json == {"app_dir": r"a\udcff", "bind": [r"unix:a\udcff"]}
 
 
 async def test_the_routes_of_the_configuration_are_shown(autojump_clock: MockClock) -> None:

@@ -69,6 +69,8 @@ def test_a_certificate_changes_but_no_service_begins_or_ceases_to_speak_tls() ->
         "tls_min": ("1.2", "1.3"),
     }
     assert merged(one, other) == other
+    (shown, _) = changes(ServeConfig(certfile="a\udcff"), one).changed["certfile"]
+    assert shown == r"a\udcff"
     for before, after in ((plain, one), (one, plain)):
         assert changes(before, after).needs_restart == ["certfile"]
         assert merged(before, after) == before
@@ -79,13 +81,14 @@ def test_nothing_has_changed_if_nothing_is_different() -> None:
 
 
 def test_what_can_change_goes_to_another_process_and_nothing_else() -> None:
-    running = ServeConfig(port=80, workers=2)
+    running = ServeConfig(port=80, workers=2, certfile="b")
     new = ServeConfig(
         port=81,
         timeouts=Timeouts(idle=math.inf, body_grace=0.5),
         limits=Limits(max_requests=9),
         routes=(ROUTE, HIDDEN),
-        certfile="c",
+        # a byte that is not UTF-8
+        certfile="c\udcff",
         tls_min="1.3",
     )
     assert apply(running, encode(new)) == msgspec.structs.replace(new, port=80, workers=2)

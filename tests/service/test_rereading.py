@@ -1,0 +1,60 @@
+"""A reload: what it takes over, and what it refuses without harm to the service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from deadlined.service import rereading
+from deadlined.service.config import ServeConfig, Sources
+from deadlined.service.rereading import Configuration
+
+Line = tuple[str, dict[str, Any]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "shop.toml"
+    found.write_text("idle = '5s'\n")
+    return found
+
+
+def reread(file: Path, **flags: object) -> tuple[Configuration, rereading.Reloaded, list[Line]]:
+    """Read a configuration again that was the default one; return what is logged, too."""
+    lines: list[Line] = []
+    configuration = Configuration(ServeConfig(), Sources(command="serve", flags=flags, file=str(file)))
+    done = configuration.reread("SIGHUP", lambda event, **fields: lines.append((event, fields)))
+    return configuration, done, lines
+
+
+def test_what_has_changed_is_in_use(file: Path) -> None:
+    configuration, done, lines = reread(file)
+    assert (done.status, done.changed) == ("reloaded", {"idle": ("75s", "5s")})
+    assert configuration.config.timeouts.idle == 5.0
+    assert lines == [("reloaded", {"level": "info", "by": "SIGHUP", "changed": done.changed, "needs_restart": []})]
+
+
+@pytest.mark.parametrize("step", ["resolve", "context_of", "changes"])
+@pytest.mark.parametrize("error", [OSError("lost"), RecursionError("lost"), UnicodeError("lost")], ids=repr)
+def test_an_error_that_nobody_has_thought_of_refuses_it(
+    step: str, error: Exception, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rereading, step, fail)
+    configuration, done, lines = reread(file)
+    told = f"{type(error).__name__}: lost"
+    assert (done.status, done.problems) == ("refused", [told])
+    assert configuration.config == ServeConfig()
+    assert lines == [("reload refused", {"level": "error", "by": "SIGHUP", "why": told})]
+
+
+def test_the_names_of_files_may_have_bytes_that_are_not_utf8(file: Path) -> None:
+    _, done, _ = reread(file, certfile=os.fsdecode(b"lost\xff.pem"))
+    assert done.problems == [r"--certfile lost\udcff.pem: cannot read it: No such file or directory"]
+    assert msgspec.json.decode(msgspec.json.encode(done), type=rereading.Reloaded) == done
