@@ -3,7 +3,6 @@ listener."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -47,15 +46,17 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
     return AdminProcess(admin.sockets, admin.serve_alone, log)
 
 
-def local_service(address: str | None, log: Log, reload: Callable[[], Reloaded]) -> LocalService | None:
+def local_service(
+    address: str | None, log: Log, drain: Callable[[str], object], reload: Callable[[str], Reloaded]
+) -> LocalService | None:
     """Return this process as the listener at `address` and the supervisor see it, None without a listener. It can be
-    drained as by SIGTERM, and reloaded."""
+    drained and reloaded, by functions that are told who has asked."""
     if address is None:
         return None
     from .admin.local import LocalService
 
-    def drain() -> None:
+    def drain_for_post() -> None:
         log("drain requested", by="POST /drain")
-        signal.raise_signal(signal.SIGTERM)
+        drain("POST /drain")
 
-    return LocalService(drain, reload)
+    return LocalService(drain_for_post, lambda: reload("POST /reload"))

@@ -88,9 +88,10 @@ class Service:
         self._content = content
         self._admin = admin
         # a supervisor that has an admin listener asks its worker processes
-        self._local = local_service(configuration.config.admin, voice.log, lambda: self._reload("POST /reload"))
-        # None until it is made
+        self._local = local_service(configuration.config.admin, voice.log, self._drain_on_request, self._reload)
+        # None until they are made
         self._http: HttpServer | None = None
+        self._stopper: Stopper | None = None
         # the service ends, not only this process of it
         self._service_ends = False
         self.exit_code: int = 0
@@ -163,7 +164,8 @@ class Service:
         drain = Drain(server, self._log, self._drain_time, self._begin_drain)
         watchdog = LoopWatchdog(self._notifier)
         async with open_group() as group:
-            with self._stopper(drain), self._stall_watch() as stalls:
+            self._stopper = self._stopper_of(drain)
+            with self._stopper, self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
                 self._starting.has_served = True
@@ -188,7 +190,7 @@ class Service:
         """Return the seconds of a drain that begins now."""
         return self._config.timeouts.drain
 
-    def _stopper(self, drain: Drain) -> Stopper:
+    def _stopper_of(self, drain: Drain) -> Stopper:
         # a worker process is ended by its supervisor, and one that is reloaded by its parent
         cut = drain.cut if self._link is None and not self._config.reload else None
         return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
@@ -210,8 +212,13 @@ class Service:
             self._local.begin(server, current_host().poller, stalls, self._content.proxied)
         self._notifier.ready("serving")
 
+    def _drain_on_request(self, by: str) -> None:
+        """Drain as upon SIGTERM, in a process that serves. The next signal is the first one."""
+        if self._stopper is not None:
+            self._stopper.request(by)
+
     def _begin_drain(self, server: HttpServer, name: str, seconds: float | None) -> None:
-        """Accept no more connections, and say so to all who should know. `name` is that of the signal."""
+        """Accept no more connections, and say so to all who should know. `name`: the signal's, or what has asked."""
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown(reuse_grace(name, reloads=self._config.reload))

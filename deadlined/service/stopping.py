@@ -53,11 +53,11 @@ class Stopper:
     """The signal handlers of a serving process: `with Stopper(drain, begin, end, hangup, reload):` in the main thread
     of a run.
 
-    `drain()` is asked at the first signal. `hangup` has the handler of SIGHUP, which calls `reload()` in the run.
+    `drain()` is asked when a drain is to begin. `hangup` has the handler of SIGHUP, which calls `reload()` in the run.
 
-    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, each later one `end()`. If the process still
-    exists MARGIN seconds after the drain, or after the second signal, it exits with 1. After the `with` a signal only
-    begins that time.
+    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later one
+    `end()`. If the process still exists MARGIN seconds after the drain, or after the second signal, it exits with 1.
+    After the `with` a signal only begins that time.
 
     `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
@@ -78,8 +78,10 @@ class Stopper:
         self._reload = reload
         self._begin = begin
         self._end = end
-        # the signal that begins the drain
-        self._first: signal.Signals | None = None
+        # a signal has come; a drain has been asked for, and by what
+        self._signalled = False
+        self._begun = False
+        self._name = ""
         # MARGIN runs from the second one
         self._cut = False
         self._left = False
@@ -98,16 +100,29 @@ class Stopper:
 
     @property
     def should_exit(self) -> bool:
-        """True from the first signal on. sse-starlette asks the object whose method handles SIGTERM, because that is
-        uvicorn's server there, and ends its streams, which the drain would cut else. It asks on asyncio only."""
-        return self._first is not None
+        """True once a drain has been asked for. sse-starlette asks the object whose method handles SIGTERM, because
+        that is uvicorn's server there, and ends its streams, which the drain would cut else. It asks on asyncio
+        only."""
+        return self._begun
+
+    def request(self, name: str) -> None:
+        """Begin the drain in this name, unless that was asked for already. This is no signal: the next one is the
+        first, and cuts nothing."""
+        if self._begun:
+            return
+        self._begun = True
+        self._name = self._name or name
+        drain = self._drain()
+        if drain < math.inf:
+            _end_later(drain, f"the drain of {drain:g} s")
+        self._call_soon(self._begin_drain)
 
     def __exit__(self, *_: object) -> None:
         self._left = True
         self._hangup.leave()
         if self._end is None:
             ignore_stops()
-        elif self._first is None:
+        elif not self._begun:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
         else:
@@ -116,18 +131,16 @@ class Stopper:
         children_get({})
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self._first is not None:
-            if number == signal.SIGHUP:
-                # it came first, and SIGTERM has interrupted its handler
-                self._first = signal.SIGHUP
-            if self._end is not None:
-                self._end_now(self._end)
+        name = signal.Signals(number).name
+        if not self._signalled:
+            self._signalled = True
+            self.request(name)
             return
-        self._first = signal.Signals(number)
-        drain = self._drain()
-        if drain < math.inf:
-            _end_later(drain, f"the drain of {drain:g} s")
-        self._call_soon(self._begin_drain)
+        if number == signal.SIGHUP:
+            # it came first, and SIGTERM has interrupted its handler
+            self._name = name
+        if self._end is not None:
+            self._end_now(self._end)
 
     def _end_now(self, end: Callable[[], object]) -> None:
         if not self._cut:
@@ -138,8 +151,7 @@ class Stopper:
             self._call_soon(end)
 
     def _begin_drain(self) -> None:
-        assert self._first is not None
-        self._begin(self._first.name)
+        self._begin(self._name)
 
 
 def _end_later(seconds: float, limit: str) -> None:

@@ -9,9 +9,11 @@ import time
 from dataclasses import dataclass, field
 
 from .channel import Channel
+from .frames import END
 from .last_block import LastBlock
 from .signals import signal_name
 from .silence import Silence
+from .stopping import MARGIN
 
 
 @dataclass
@@ -39,6 +41,11 @@ class WorkerProcess:
         """Note an answer."""
         self.silence.answered()
         self.answered_at = time.monotonic()
+
+    def cut(self) -> None:
+        """Have it end its drain now. If it still exists 2 * MARGIN seconds later, it is killed."""
+        self.kill_at = min(self.kill_at, time.monotonic() + 2 * MARGIN)
+        self.channel.send(END)
 
     def facts(self, pid: int, code: int) -> dict[str, object]:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""

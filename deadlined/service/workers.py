@@ -32,7 +32,7 @@ from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
-from .frames import ACCEPT, CONFIGURE, END, LEAVING, READY, STOP, TELL
+from .frames import ACCEPT, CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
 from .link import Link
 from .logs import Log
@@ -80,6 +80,8 @@ class Supervisor:
         self._reload_later = False
         self._backoff = Backoff()
         self._stopping = False
+        # SIGTERM or SIGINT has come
+        self._signalled = False
         self._code = 0
 
     def run(self) -> Link | int:
@@ -90,7 +92,7 @@ class Supervisor:
         """
         self._signals.handle()
         self._overseer.begin(
-            Controls(self._selector, self._stop_once, self.reload, self._release, lambda: self._stopping, self._number)
+            Controls(self._selector, self._stop, self.reload, self._release, lambda: self._stopping, self._number)
         )
         role: Link | int = FAILED
         try:
@@ -206,7 +208,7 @@ class Supervisor:
     def _read_signals(self) -> None:
         for number in self._signals.read():
             if number in _STOPS:
-                self._stop(number.name)
+                self._stop_or_cut(number.name)
             elif number == signal.SIGHUP:
                 self._hung_up()
             elif number == signal.SIGTTIN:
@@ -248,7 +250,7 @@ class Supervisor:
 
     def _hung_up(self) -> None:
         if START.has_lost_terminal():
-            self._stop_once("SIGHUP")
+            self._stop("SIGHUP")
         elif self._was_ready or self._stopping:
             self.reload("SIGHUP")
         else:
@@ -322,28 +324,28 @@ class Supervisor:
 
     # the end
 
-    def _stop_once(self, name: str) -> None:
-        """Begin the drain, unless it has begun."""
-        if not self._stopping:
-            self._stop(name)
+    def _stop_or_cut(self, name: str) -> None:
+        """Begin the drain, unless it has begun, or, at the second signal, cut it short."""
+        if self._signalled:
+            for worker in self._workers.values():
+                worker.cut()
+        self._signalled = True
+        self._stop(name)
 
     def _stop(self, name: str) -> None:
-        """Begin the drain, or, when called again, cut it short."""
-        if not self._stopping:
-            self._stopping = True
-            self._notifier.stopping(f"{name}: worker processes drain")
-            self._log("stopping the workers", signal=name, workers=len(self._workers))
-            for pid, worker in self._workers.items():
-                # a process keeps its pid until it is reaped
-                os.kill(pid, signal.SIGTERM)
-                worker.channel.send(STOP)
-                self._leaves(pid, worker)
-            # they accept what waits; later connections are refused
-            self._slots.close()
+        """Begin the drain, unless it has begun."""
+        if self._stopping:
             return
-        for worker in self._workers.values():
-            worker.kill_at = min(worker.kill_at, time.monotonic() + 2 * MARGIN)
-            worker.channel.send(END)
+        self._stopping = True
+        self._notifier.stopping(f"{name}: worker processes drain")
+        self._log("stopping the workers", signal=name, workers=len(self._workers))
+        for pid, worker in self._workers.items():
+            # a process keeps its pid until it is reaped
+            os.kill(pid, signal.SIGTERM)
+            worker.channel.send(STOP)
+            self._leaves(pid, worker)
+        # they accept what waits; later connections are refused
+        self._slots.close()
 
     def _reap(self) -> None:
         for pid in list(self._workers):

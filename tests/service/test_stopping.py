@@ -83,6 +83,30 @@ async def test_a_second_one_is_the_drains_deadline_and_a_third_one_gives_no_time
     assert ended == ["ended"] * 2
 
 
+async def test_a_drain_that_was_asked_for_is_cut_by_the_second_one_only(hangup: Hangup, limits: list[float]) -> None:
+    """An orchestrator has a hook that asks for it, and sends its signal then."""
+    told: list[str] = []
+    with Stopper(lambda: 5.0, told.append, lambda: told.append("cut"), hangup, bool) as stopper:
+        for _ in range(2):
+            stopper.request("POST /drain")
+        assert stopper.should_exit
+        signal.raise_signal(signal.SIGTERM)
+        await wait_all_tasks_blocked(0.01)
+        assert (told, limits) == (["POST /drain"], [5.0 + MARGIN])
+        signal.raise_signal(signal.SIGTERM)
+        stopper.request("POST /drain")
+        await wait_all_tasks_blocked(0.01)
+    assert (told, limits) == (["POST /drain", "cut"], [5.0 + MARGIN, MARGIN])
+
+
+async def test_one_that_was_asked_for_keeps_the_handlers(hangup: Hangup, limits: list[float]) -> None:
+    with Stopper(lambda: math.inf, bool, bool, hangup, bool) as stopper:
+        stopper.request("POST /drain")
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+    assert limits == [MARGIN]
+
+
 async def test_one_that_comes_after_the_drain_only_limits_what_is_left(hangup: Hangup, limits: list[float]) -> None:
     with Stopper(lambda: math.inf, bool, pytest.fail, hangup, bool):
         signal.raise_signal(signal.SIGTERM)

@@ -16,7 +16,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.admin import AdminClient, admin_of, checked_by_promtool
-from tests.support.command import APPS, PATIENCE, Process, Starter, assert_one_line, environment, launched, run
+from tests.support.command import (
+    APPS,
+    PATIENCE,
+    Process,
+    Starter,
+    assert_one_line,
+    environment,
+    launched,
+    read_all,
+    run,
+)
 
 LOCAL = ("--admin", "127.0.0.1:0")
 GET_200 = 'deadlined_requests_total{code="200",method="GET"}'
@@ -79,12 +89,16 @@ def test_a_process_tells_of_itself_until_its_drain_has_ended(start: Starter) -> 
     draining = admin.get("/readyz")
     assert (draining.status, admin.get("/livez").status) == (503, 200)
     assert admin.metrics()["deadlined_draining"] == 1
-    # again: nothing is cut short
+    # again, and as an orchestrator does whose hook has asked for it: nothing is cut short
     assert admin.get("/drain", "POST").status == 202
+    process.signal()
+    process.wait_for("still draining")
     assert admin.metrics()['deadlined_connections_open{phase="handler"}'] == 1
     process.signal()
-    client.close()
+    with client:
+        assert read_all(client) == ""
     assert process.end() == (4, "")
+    assert [line["signal"] for line in process.events("draining")] == ["POST /drain"]
 
 
 def test_one_that_is_starting_is_alive_and_not_ready(tmp_path: Path) -> None:
@@ -246,6 +260,21 @@ def test_a_drain_of_all_is_begun_by_a_post_and_ends_everything(start: Starter, t
     assert process.events("stopping the workers")[0]["signal"] == "POST /drain"
     assert not path.exists()
     assert [pid for pid in pids if exists(pid)] == []
+
+
+def test_a_signal_after_the_post_cuts_nothing_and_the_second_one_does(start: Starter) -> None:
+    process = start("apps:endless", "--workers", "2", *LOCAL)
+    admin = admin_of(process)
+    until(lambda: all_serve(admin), "readyz")
+    with process.begin() as client:
+        process.wait_until_busy()
+        assert admin.get("/drain", "POST").json == {"status": "draining"}
+        process.signal()
+        process.wait_for("still draining")
+        assert admin.metrics()['deadlined_connections_open{phase="handler"}'] == 1
+        process.signal()
+        assert read_all(client) == ""
+    assert process.end() == (4, "")
 
 
 def test_a_service_manager_that_signals_every_process_changes_nothing(start: Starter) -> None:
