@@ -53,7 +53,8 @@ class Stopper:
     """The signal handlers of a serving process: `with Stopper(drain, begin, end, hangup, reload):` in the main thread
     of a run.
 
-    `drain()` is asked when a drain is to begin. `hangup` has the handler of SIGHUP, which calls `reload()` in the run.
+    `drain()` is asked when a drain is to begin. `hangup` has the handler of SIGHUP, which calls `reload()` in the run,
+    or begins a drain as `request` does.
 
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later one
     `end()`. If the process still exists MARGIN seconds after the drain, or after the second signal, it exits with 1.
@@ -92,10 +93,9 @@ class Stopper:
         for number in _SIGNALS:
             self._before[number] = replaced_by(number, signal.signal(number, self._on_signal))
         children_get({**self._before, signal.SIGHUP: self._hangup.before})
-        if self._end is not None:
-            self._hangup.follow(partial(self._call_soon, self._reload))
-        else:
-            self._hangup.follow(partial(self._on_signal, signal.SIGHUP, None))
+        hung_up = partial(self._on_signal, signal.SIGHUP, None)
+        reload = partial(self._call_soon, self._reload)
+        self._hangup.follow(reload if self._end is not None else hung_up, partial(self.request, signal.SIGTERM.name))
         return self
 
     @property

@@ -16,12 +16,25 @@ from deadlined.service.stopping import MARGIN, REPLACED_GRACE, Stopper, reuse_gr
 
 
 @pytest.fixture
-def hangup() -> Iterator[Hangup]:
-    """A handler of SIGHUP in a process that has a supervisor; the handlers of before are restored."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
-    yield Hangup(supervised=True)
-    for number, handler in handlers.items():
+def handlers() -> Iterator[None]:
+    """The handlers of before are restored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def hangup(handlers: None) -> Hangup:
+    """A handler of SIGHUP in a process that has a supervisor."""
+    return Hangup(supervised=True)
+
+
+@pytest.fixture
+def without_terminal(handlers: None, monkeypatch: pytest.MonkeyPatch) -> Hangup:
+    """A handler of SIGHUP in a process that has lost its terminal."""
+    monkeypatch.setattr("deadlined.terminal.Start.has_lost_terminal", lambda _: True)
+    return Hangup()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +110,36 @@ async def test_a_drain_that_was_asked_for_is_cut_by_the_second_one_only(hangup: 
         stopper.request("POST /drain")
         await wait_all_tasks_blocked(0.01)
     assert (told, limits) == (["POST /drain", "cut"], [5.0 + MARGIN, MARGIN])
+
+
+@pytest.mark.parametrize(
+    ("signals", "told"),
+    [
+        # a shell sends one more
+        ([signal.SIGHUP, signal.SIGHUP], ["SIGTERM"]),
+        ([signal.SIGINT, signal.SIGHUP, signal.SIGHUP], ["SIGINT"]),
+        ([signal.SIGHUP, signal.SIGTERM], ["SIGTERM"]),
+        ([signal.SIGHUP, signal.SIGTERM, signal.SIGTERM], ["SIGTERM", "cut"]),
+    ],
+    ids=str,
+)
+async def test_a_terminal_that_is_closed_begins_the_drain_and_cuts_none(
+    signals: list[signal.Signals], told: list[str], without_terminal: Hangup, limits: list[float]
+) -> None:
+    found: list[str] = []
+    with Stopper(lambda: 5.0, found.append, lambda: found.append("cut"), without_terminal, pytest.fail):
+        for number in signals:
+            signal.raise_signal(number)
+        await wait_all_tasks_blocked(0.01)
+    assert found == told
+
+
+def test_a_terminal_that_is_closed_while_the_process_starts_ends_it_once(without_terminal: Hangup) -> None:
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    for _ in range(2):
+        signal.raise_signal(signal.SIGHUP)
+    assert ended == [signal.SIGTERM]
 
 
 async def test_one_that_was_asked_for_keeps_the_handlers(hangup: Hangup, limits: list[float]) -> None:
