@@ -3,7 +3,8 @@
 Facts      A page may stay open for days, in a tab that is not in view, and a browser reopens a stream by itself.
 Hazard     A stream has no end that a deadline could bound; a client that does not read holds memory.
 Answer     Each event has a deadline of its own, and a client that does not take it is cut. Each event waits for its
-           time slot, as every other question does. There are MOST streams at most.
+           time slot, as every other question does. There are MOST streams at most. A drain, which lasts for less than
+           the time between two events, wakes those that wait for the next.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ...http import Exchange
-from ...runtime import current_time
-from ...timing import sleep
+from ...runtime import Event, current_time
 from .picture import Question
 from .service import UnavailableError
 
@@ -32,24 +32,29 @@ class Streams:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._open = 0
+        self._ending = Event()
 
     @property
     def full(self) -> bool:
         """True if no further stream may be opened."""
         return self._open >= MOST
 
+    def end(self) -> None:
+        """End all streams after the event that each has begun."""
+        self._ending.set()
+
     async def run(self, exchange: Exchange, question: Question) -> None:
-        """Send events as the body of a response that was started, until the client leaves or the listener drains."""
+        """Send events as the body of a response that was started, until the client leaves, or `end` is called."""
         self._open += 1
         try:
             exchange.set_handler_deadline(float("inf"))
-            while not exchange.draining.is_set():
+            while not self._ending.is_set():
                 begun = current_time()
                 event = await self._event(question)
                 exchange.set_write_deadline(current_time() + _PATIENCE)
                 await exchange.send(event, more=True)
                 # what an event has taken is part of its second
-                await sleep(max(begun + PERIOD - current_time(), 0.0))
+                await self._ending.wait_until(begun + PERIOD)
             await exchange.send(b"", more=False)
         finally:
             self._open -= 1

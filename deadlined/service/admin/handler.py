@@ -58,6 +58,10 @@ class AdminHandler:
             "/reload": ("POST", self._reload),
         }
 
+    def end_streams(self) -> None:
+        """End the streams of events soon."""
+        self._streams.end()
+
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
         reply = await self.reply(exchange.request)

@@ -1,8 +1,9 @@
 """The admin listener: a server of this package beside the server that it describes, with its own limits and deadlines.
 
-Facts      It shares a process with the real clients, or with nothing but the supervisor.
-Hazard     A client that opens a thousand connections to it, or sends a byte per second, takes descriptors and memory.
-           A failure of it ends what it only describes.
+Facts      It shares a process with the real clients, or with nothing but the supervisor. It is the last to end there,
+           because it tells of a drain to its end, and the process then has MARGIN seconds (`stopping.py`).
+Hazard     A client that opens a thousand connections to it, or sends a byte per second, takes descriptors and memory,
+           or all of that time. A failure of it ends what it only describes.
 Answer     Its deadlines are short and cannot be configured. Beyond MOST connections a new one is answered 503 and
            closed, until one of the others ends. What it raises is logged and ends nothing else.
 Cost       A client keeps its connection for ten idle seconds, so most scrapes open one.
@@ -27,8 +28,11 @@ from .service import Service
 # open connections: a few scrapers, probes and people need one or two each
 MOST = 100
 
+# seconds. The shutdown of a lifespan may have taken the first of the two of MARGIN
+_DRAIN = 0.5
+
 _TIMEOUTS = Timeouts(
-    read_header=5.0, read=10.0, body_grace=5.0, write_grace=5.0, write=30.0, idle=10.0, handler=15.0, drain=2.0
+    read_header=5.0, read=10.0, body_grace=5.0, write_grace=5.0, write=30.0, idle=10.0, handler=15.0, drain=_DRAIN
 )
 
 _LIMITS = Limits(max_head=8 * 1024, max_headers=50, max_body=16 * 1024)
@@ -50,8 +54,8 @@ class AdminListener:
         build: Mapping[str, str],
         log: Log,
     ) -> None:
-        handler = AdminHandler(service, sockets.gate, config, build)
-        self._server = HttpServer(handler, timeouts=_TIMEOUTS, limits=_LIMITS)
+        self._handler = AdminHandler(service, sockets.gate, config, build)
+        self._server = HttpServer(self._handler, timeouts=_TIMEOUTS, limits=_LIMITS)
         self._sockets = sockets
         self._log = log
         self._quiet_until = 0.0
@@ -71,6 +75,7 @@ class AdminListener:
 
     def shutdown(self) -> None:
         """Answer what was asked, and end soon."""
+        self._handler.end_streams()
         self._server.shutdown(reuse_grace=0.0)
 
     def _has_room(self) -> bool:

@@ -33,7 +33,7 @@ from .showing import shown
 # seconds between the end of an admin process and the start of the next
 _PAUSE = 1.0
 
-# seconds that the last one may take to answer what it was asked; its drain lasts two
+# seconds that the last one may take to answer what it was asked; its drain is shorter
 _LAST_ANSWERS = 3.0
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

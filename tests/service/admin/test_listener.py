@@ -10,10 +10,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from deadlined.asgi.lifespan import LEAST_GRACE
 from deadlined.service.admin.address import open_admin
 from deadlined.service.admin.listener import MOST
 from deadlined.service.admin.picture import MOST_SHOWN, Picture, Question
 from deadlined.service.admin.service import Service
+from deadlined.service.stopping import MARGIN
 from tests.support.admin import Asker, Still, answer, asking, everything, local, parsed, picture, samples
 from tests.support.http import Site, only, serving
 
@@ -85,6 +87,18 @@ async def test_a_thousand_connections_are_bounded_and_the_service_is_asked_again
             await stream.aclose()
 
 
+@pytest.mark.parametrize("sent", [LIVEZ[:9], b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+async def test_a_client_that_is_slow_at_the_end_leaves_the_process_time(sent: bytes, autojump_clock: MockClock) -> None:
+    """The listener is the last to end, and may come after a lifespan that has used up its least time."""
+    async with asking(Counted(0.0, forever=True)) as admin:
+        stream = await admin.connect()
+        await stream.send_all(sent)
+        await trio.sleep(0.1)
+        begun = trio.current_time()
+    assert trio.current_time() - begun < MARGIN - LEAST_GRACE
+    await stream.aclose()
+
+
 async def test_its_own_connections_are_not_in_what_it_shows(autojump_clock: MockClock) -> None:
     async with serving() as site, asking(local(site.server)) as admin:
         idle = [await admin.connect() for _ in range(5)]
@@ -97,15 +111,18 @@ async def test_its_own_connections_are_not_in_what_it_shows(autojump_clock: Mock
 
 
 class Counted(Service):
-    """A service that costs `seconds` to look at, by its own account."""
+    """A service that costs `seconds` to look at, by its own account. `forever`: it does not answer."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, forever: bool = False) -> None:
         self.asked: list[float] = []
         self._picture = picture(answer())
         self._seconds = seconds
+        self._forever = forever
 
     async def ask(self, question: Question) -> Picture:
         self.asked.append(trio.current_time())
+        if self._forever:
+            await trio.sleep_forever()
         (worker,) = self._picture.workers
         assert worker.answer is not None
         gauges = msgspec.structs.replace(worker.answer.gauges, took=self._seconds)

@@ -128,8 +128,9 @@ async def test_a_service_that_takes_its_time_to_answer_is_shown_each_second_too(
         begun = trio.current_time()
         for _ in range(10):
             await stream.event()
+        took = trio.current_time() - begun
         await stream.aclose()
-    assert trio.current_time() - begun == pytest.approx(10.4, abs=0.3)
+    assert took == pytest.approx(10.0, abs=0.3)
 
 
 async def test_a_query_that_makes_no_sense_is_refused(autojump_clock: MockClock) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -99,6 +100,16 @@ def test_a_process_tells_of_itself_until_its_drain_has_ended(start: Starter) -> 
         assert read_all(client) == ""
     assert process.end() == (4, "")
     assert [line["signal"] for line in process.events("draining")] == ["POST /drain"]
+
+
+def test_a_client_that_is_slow_when_the_drain_ends_does_not_change_the_exit_code(start: Starter) -> None:
+    process = start("apps:endless", "--drain", "0s", *LOCAL)
+    address = process.events("admin listening")[0]["url"].rpartition("/")[2].split(":")
+    with process.begin(), socket.create_connection((address[0], int(address[1]))) as slow:
+        process.wait_until_busy()
+        slow.sendall(b"GET /livez HTTP/1.1\r\n")
+        process.signal()
+        assert process.end() == (4, "")
 
 
 def test_one_that_is_starting_is_alive_and_not_ready(tmp_path: Path) -> None:
