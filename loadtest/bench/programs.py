@@ -63,17 +63,7 @@ def _contestant(name: str, program: str) -> Contestant:
 
 
 class Echo(Programs):
-    """64-byte messages echoed over TCP, one in flight per connection, with and without deadlines.
-
-    Facts      The cost of a deadline shows in the CPU time of a message; kernel, event loop and stream take most of it.
-    Hazard     glibc returns large receive buffers to the kernel after every message, which halves asyncio's rate and
-               favours servers that receive less at a time. A rate that the client limits says nothing about a server.
-    Answer     The allocator is told to keep such memory, for all servers; one case shows its defaults. `busy` is the
-               share of its core that a server used: far below 100 % it waited for the client, or shared its core.
-    Cost       The client spins on a core of its own: two cores without other load are needed.
-
-    Two starts of one server differ by more than its deadlines cost. Exact is the count of `instructions`.
-    """
+    """The benchmark `echo`."""
 
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # nothing can be measured without it
@@ -105,16 +95,7 @@ def busy_core() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class Lateness(Programs):
-    """The lateness of timers, on an idle core and beside a busy loop.
-
-    Facts      Python's epoll counts in milliseconds and rounds up: a timer fires up to one late. Beside a busy loop the
-               scheduler decides, in slices of a few milliseconds.
-    Hazard     A loop that rounds the other way is punctual on average and early half of the time.
-    Answer     The quantiles of all timers, and the share of early ones, which fails a run of ours.
-    Cost       For trio, which has no timers that call a function, a task waits for each.
-
-    Every process runs on core 0; the busy loop is a second process there.
-    """
+    """The benchmark `lateness`. Each program runs on core 0, with a busy loop beside it in half of the cases."""
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with busy_core() if case.endswith("beside a busy loop") else nullcontext():
@@ -122,22 +103,7 @@ class Lateness(Programs):
 
 
 class Churn(Programs):
-    """Thousands of connections whose deadlines move all the time: cost, lateness, and wrong firings.
-
-    Each request moves the read and the write deadline of its connection and is answered. Some deadlines are left to
-    pass, some are cleared, and some connections are closed by either side and opened anew; the profiles are those of
-    `python -m loadtest churn`. The client, not the server, decides which firings were stale, early or lost
-    (`loadtest/clients/churn_account.py`).
-
-    Facts      Servers under a fixed rate below their limit are compared by cost, not by speed. CPython's garbage
-               collector walks the objects of all connections now and then.
-    Hazard     That walk takes a tenth of a second with 15,000 connections, whatever the timers do.
-    Answer     All Python servers set the collector as `deadlined serve` does (`deadlined.service.tune_gc`).
-    Cost       In the profile "herd" all deadlines are at one instant, so the last one is late by all the others. A p99
-               of milliseconds is impossible there (15,000 tasks in 5 ms would be 0.3 us each); the target is trio's.
-
-    With the profile "steady" a connection makes about 1.6 requests in a period.
-    """
+    """The benchmark `churn`: each program serves, and `loadtest/clients/churn.py` measures it."""
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         most, period, seconds = self.numbers[case]

@@ -60,19 +60,7 @@ class Served(Benchmark):
 
 
 class Web(Served):
-    """Requests per second over HTTP/1.1 and CPU time per request, beside common servers; over TLS, and websockets, too.
-
-    Facts      A client in C sends requests over 64 connections from one core, the server has the other. All keep their
-               memory (see `echo`); one case shows malloc's defaults. A server that wakes its client for each response
-               pays for that. The echo of a websocket's message counts as a request.
-    Hazard     An error is answered faster than a page. A server that waits for its client shows the client's rate.
-    Answer     Every server must first answer each page correctly. One response that is not 2xx, one socket error, or
-               one echo that is not the message, and there is no figure. If `busy` is far below 100 %, the server
-               waited, or shared its core. CPU time includes all threads and processes of a server.
-    Cost       wrk parses responses but does not compare them.
-
-    Each measurement starts a server; "closing" is one request per connection.
-    """
+    """The benchmark `http`, with so many `seconds` for each measurement."""
 
     small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
 
@@ -92,21 +80,7 @@ class Web(Served):
 
 
 class Duel(Served):
-    """Two servers at once, loaded in turn for a second each: requests of ours for one of theirs.
-
-    Facts      A shared machine may be 1.5 times as fast at one time as at another, and each lasts for some seconds.
-               `http` measures two servers a minute apart.
-    Hazard     The ratio of two such rates is that of the machine, unless they are medians of very many.
-    Answer     Both servers run, and each is loaded for a second, in the order ours, theirs, theirs, ours; each second
-               is compared with the other server's beside it. The median of the pairs is one repetition, with two new
-               starts. `busy` is that of the server that was less busy: both must be what limits their rates.
-    Cost       The server that is not loaded must sleep. uvicorn, hypercorn and granian wake now and then, at no visible
-               cost.
-
-    Servers, core, settings and cases are those of `http`; duels.toml says who is compared, and what is wanted. On a
-    machine that others use, `chrt -r 5 python -m loadtest bench duel` lets nobody else run meanwhile. `pairs` of
-    seconds per repetition: an even number.
-    """
+    """The benchmark `duel`, with so many `pairs` of seconds per repetition: an even number."""
 
     asked: Mapping[str, Case] = {case: CASES[name] for case, (name, _) in DUELS.items()}
     small: Mapping[str, Any] = {"pairs": 2, "cases": [case for case, (name, _) in DUELS.items() if name == MAIN]}
@@ -149,13 +123,7 @@ class Duel(Served):
 
 
 class Idle(Served):
-    """15,000 connections that were answered once and are silent since: memory, wake-ups, CPU time.
-
-    `crowd` says how they are measured: over all threads and processes of a server, because one that wakes by itself is
-    easy to miss. The kernel's memory for a connection, which is the same for all servers, is not counted. Over TLS, and
-    of websockets, of which some have agreed on permessage-deflate, there are 1,000. Each measurement starts a server.
-    `most`: connections.
-    """
+    """The benchmark `idle`, with `most` connections, watched for so many `seconds`."""
 
     asked: Mapping[str, Case] = {case: asked for case, (asked, _) in _SILENT.items()}
     small: Mapping[str, Any] = {"most": 300, "seconds": 0.3}
@@ -179,21 +147,7 @@ class Idle(Served):
 
 
 class Proxied(Benchmark):
-    """A page through a proxy: CPU time of the proxy per request, beside nginx's, and a server's that answers itself.
-
-    Facts      A proxied request is two: one from the client, one to the upstream. Here client and upstream share a
-               core, and the proxy has the other.
-    Hazard     Together, client and upstream may need more of their core than the proxy of its own: then its rate is
-               theirs.
-    Answer     What counts is CPU time per request, of all threads and processes of the proxy; how many requests a core
-               can pass on follows from that. A proxy that waits gets fewer requests at once, which costs it more, not
-               less. The upstream is nginx, which answers from its configuration. nginx as a proxy writes no field that
-               ours does not write, and keeps its connections to the upstream, which is not its default. Timeouts are
-               on.
-    Cost       The rate is context.
-
-    Each measurement starts a proxy and its upstream.
-    """
+    """The benchmark `proxied`, with so many `seconds` for each measurement."""
 
     small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
 
