@@ -12,8 +12,8 @@ import click
 import deadlined
 from deadlined.timers import COMPILED
 
-from . import bench, document, slow
-from .bench import runner, tables
+from . import document, slow
+from .bench import contest, runner, tables
 from .bench.contest import Benchmark
 from .check.command import command as check_command
 from .churn.command import command as churn_command
@@ -123,9 +123,9 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
 def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
     """Return the benchmarks that were named; without any those that are measured then, or `everything`."""
     for name in names:
-        if name not in bench.MODULES:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(bench.MODULES)}", param_hint="NAMES")
-    return names or tuple(bench.MODULES if everything else bench.NAMES)
+        if name not in contest.STATED:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(contest.STATED)}", param_hint="NAMES")
+    return names or [name for name, stated in contest.STATED.items() if everything or not stated.get("only_named")]
 
 
 def _refuse_what_there_is_not(benchmarks: Sequence[Benchmark], plan: runner.Plan) -> None:

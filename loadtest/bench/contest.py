@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from .spread import Spread, number
 
@@ -25,6 +25,10 @@ OURS = "deadlined"
 def table(name: str) -> dict[str, Any]:
     """Return what a file of TOML in this folder lists."""
     return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+# the benchmarks by their names; the file says what their entries are
+STATED: Final[Mapping[str, Mapping[str, Any]]] = table("benchmarks.toml")
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,10 @@ class ContestantError(Exception):
 
 
 class Benchmark(ABC):
-    """A measurement of several contestants in several cases. An abstract base class.
+    """A measurement of several contestants in several cases, as benchmarks.toml states it. An abstract base class.
 
-    Its module offers an instance in `BENCHMARKS`. This project's contestants come first, and their names begin with
-    "deadlined"; the others are compared with the first of them that was measured. benchmarks.toml says what the
-    attributes are.
+    This project's contestants come first, and their names begin with "deadlined"; the others are compared with the
+    first of them that was measured.
     """
 
     name: str
@@ -109,18 +112,17 @@ class Benchmark(ABC):
     # starts of each measurement at least, unless the command line says otherwise; at most twice as many (runner.py)
     repetitions: int = 5
     bare: Mapping[str, str] = {}
-    # the arguments of the quick variant; without any it is the benchmark itself
-    small: Mapping[str, Any] = {}
+    # what is asked in each case, where its table does not list them
+    asked: Mapping[str, Any] = {}
 
-    def __init__(self, name: str, cases: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, *, quick: bool = False) -> None:
         self.name = name
-        self.stated = stated = table("benchmarks.toml")[name]
+        self.stated = stated = {**STATED[name], **(STATED[name]["quick"] if quick else {})}
         self.title = stated["title"]
-        self.metrics = {metric: Metric(*kind) for metric, kind in stated.get("metrics", {}).items()}
-        self.targets = list(_targets(stated.get("targets", ())))
+        self.metrics = {metric: Metric(*kind) for metric, kind in stated["metrics"].items()}
+        self.targets = [one for one in _targets(stated.get("targets", ())) if one.case in self.cases()]
         self.repetitions = stated.get("repetitions", self.repetitions)
         self.bare = stated.get("bare", self.bare)
-        self._cases = cases
 
     @abstractmethod
     def contestants(self) -> Sequence[Contestant]:
@@ -128,7 +130,7 @@ class Benchmark(ABC):
 
     def cases(self) -> Sequence[str]:
         """Return the cases in which each contestant is measured."""
-        return self._cases
+        return list(self.stated.get("cases", self.asked))
 
     def skips(self, contestant: str, case: str) -> str | None:
         """Say why this contestant is not measured in this case; None if it is."""
@@ -153,11 +155,12 @@ class Benchmark(ABC):
 
     def quick(self) -> Self:
         """Return a variant that takes seconds, for tests: the same contestants, meaningless figures."""
-        return type(self)(**self.small) if self.small else self
+        return type(self)(self.name, quick=True)
 
 
-def _targets(stated: Sequence[dict[str, Any]]) -> Iterator[Target]:
+def _targets(stated: Sequence[Mapping[str, Any]]) -> Iterator[Target]:
     """Yield the targets of each entry: one for each of its cases, metrics, and contestants."""
-    for bounds in stated:
-        sides = (bounds.pop("cases"), bounds.pop("metrics"), bounds.pop("ours"), bounds.pop("theirs", [""]))
+    for entry in stated:
+        sides = (entry["cases"], entry["metrics"], entry["ours"], entry.get("theirs", [""]))
+        bounds = {name: entry[name] for name in ("at_least", "at_most", "always") if name in entry}
         yield from (Target(*names, **bounds) for names in itertools.product(*sides))

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
@@ -77,23 +77,19 @@ CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("
 
 
 class Instructions(Benchmark):
-    """`runs`: the requests before the first mark, between the first and the second, and before the third."""
+    """The benchmark `instructions`."""
 
-    small: Mapping[str, Any] = {"runs": (64, 64, 128), "cases": ("hello, h11",)}
-
-    def __init__(self, runs: Sequence[int] = (320, 192, 1216), cases: Sequence[str] = tuple(CASES)) -> None:
-        super().__init__("instructions", cases)
-        self._runs = runs
+    asked: Mapping[str, Case] = CASES
 
     def contestants(self) -> Sequence[Contestant]:
         absent = None if shutil.which("valgrind") else "valgrind is not installed (on Debian: apt-get install valgrind)"
         return [Contestant(name, absent or builds.missing(name)) for name in (builds.INSTALLED, builds.PURE)]
 
     def skips(self, contestant: str, case: str) -> str | None:
-        return builds.not_installed(CASES[case].needs)
+        return builds.not_installed(self.asked[case].needs)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        asked = CASES[case]
+        asked = self.asked[case]
         files = KEPT / re.sub(r"\W+", "-", f"{contestant} {case}").strip("-")
         shutil.rmtree(files, ignore_errors=True)
         files.mkdir(parents=True)
@@ -104,12 +100,13 @@ class Instructions(Benchmark):
         with running([*callgrind, *asked.command], core=SERVER_CORE, environment=around, patience=PATIENCE) as server:
             self._load(server, asked.connections)
         _, few, many = (_count(files / f"out.{mark}") for mark in (1, 2, 3))
-        return {"instructions": (many - few) / (self._runs[2] - self._runs[1])}
+        _, second, third = self.stated["runs"]
+        return {"instructions": (many - few) / (third - second)}
 
     def _load(self, server: Server, connections: int) -> None:
         with Crowd(server.port, _GREETING) as crowd:
             clients = crowd.connect(connections)
-            for requests in self._runs:
+            for requests in self.stated["runs"]:
                 for _ in range(requests // connections):
                     _ask(server, crowd, clients)
                 _wait_until(server, psutil.STATUS_SLEEPING)
@@ -145,6 +142,3 @@ def _count(file: Path) -> int:
     if found is None:
         raise ContestantError(f"callgrind wrote no counters to {file}")
     return int(found[1])
-
-
-BENCHMARKS: Final = {"instructions": Instructions()}

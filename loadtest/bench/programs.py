@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
-from typing import Final, Self
+from typing import Final
 
 from ..servers import on_core, raise_file_limit, running
 from . import builds, client, golang, processes
-from .contest import Benchmark, Contestant, ContestantError, table
+from .contest import Benchmark, Contestant, ContestantError
 from .processes import CLIENT_CORE, SERVER_CORE
 
 # descriptors beside those of the connections; a connection that is being replaced may have two
@@ -22,16 +22,10 @@ _PATIENCE: Final = 150.0
 
 
 class Programs(Benchmark):
-    """A benchmark whose contestants are the programs of its table. `cases`: the table that has the cases.
+    """A benchmark whose contestants are the programs of its table.
 
     A program gets the numbers of the case as its last arguments, and prints its figures.
     """
-
-    def __init__(self, name: str, cases: str = "cases") -> None:
-        super().__init__(name)
-        self.numbers = self.stated[cases]
-        self._cases = list(self.numbers)
-        self.targets = [target for target in self.targets if target.case in self.numbers]
 
     def contestants(self) -> Sequence[Contestant]:
         return [_contestant(*entry) for entry in self.stated["programs"].items()]
@@ -47,10 +41,8 @@ class Programs(Benchmark):
         return [*start, *words, *map(str, arguments)]
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        return processes.run(self.command(contestant, *self.numbers[case]), builds.environment(contestant))
-
-    def quick(self) -> Self:
-        return type(self)(self.name, "quick")
+        numbers = self.stated["cases"][case]
+        return processes.run(self.command(contestant, *numbers), builds.environment(contestant))
 
 
 def _contestant(name: str, program: str) -> Contestant:
@@ -71,12 +63,12 @@ class Echo(Programs):
 
     def saturates(self, case: str) -> bool:
         # one connection waits for its client
-        return bool(self.numbers[case][0] > 1)
+        return bool(self.stated["cases"][case][0] > 1)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         around = builds.surroundings(contestant, neutral=not case.endswith("default malloc"))
         with running(self.command(contestant), core=SERVER_CORE, environment=around) as server:
-            found = client.exchange(server.port, server.pid, *self.numbers[case])
+            found = client.exchange(server.port, server.pid, *self.stated["cases"][case])
         if not found["messages"]:
             raise RuntimeError(f"no message came back in {found['seconds']:g} s")
         return client.Requests(int(found["messages"]), found["seconds"], cpu=found["cpu"]).figures
@@ -106,7 +98,7 @@ class Churn(Programs):
     """The benchmark `churn`: each program serves, and `loadtest/clients/churn.py` measures it."""
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        most, period, seconds = self.numbers[case]
+        most, period, seconds = self.stated["cases"][case]
         connections = min(most, raise_file_limit(most + _SPARE) - _SPARE)
         around = {**os.environ, **builds.environment(contestant)}
         ours = builds.environment(builds.INSTALLED)
@@ -120,10 +112,3 @@ class Churn(Programs):
         if wrong := {name: count for name in ("wrong", "broken") if (count := found.pop(name))}:
             raise ContestantError(f"wrong answers or broken connections: {wrong}")
         return {**found, "connections": connections}
-
-
-# those that are measured by more than what their programs say
-_KINDS: Final[Mapping[str, type[Programs]]] = {"echo": Echo, "lateness": Lateness, "churn": Churn}
-BENCHMARKS: Final = {
-    name: _KINDS.get(name, Programs)(name) for name, stated in table("benchmarks.toml").items() if "programs" in stated
-}

@@ -10,11 +10,11 @@ of repetitions that was asked for is exact.
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 import random
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from rich.markup import escape
 from ..commands import progress
 from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
-from . import MODULES, golang, tables
-from .contest import Benchmark, ContestantError
+from . import golang, tables
+from .contest import STATED, Benchmark, ContestantError
 from .results import Results, judge
 from .spread import CONFIDENCE
 
@@ -97,9 +97,9 @@ class Plan:
 
 
 def load(name: str) -> Benchmark:
-    """Import the benchmark of this name. KeyError if there is none."""
-    found: Mapping[str, Benchmark] = importlib.import_module(MODULES[name]).BENCHMARKS
-    return found[name]
+    """Make the benchmark of this name, whose module is imported. KeyError if there is none."""
+    kind: type[Benchmark] = pkgutil.resolve_name(f"loadtest.{STATED[name]['kind']}")
+    return kind(name)
 
 
 def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[str] = ()) -> Results:

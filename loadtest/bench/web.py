@@ -7,7 +7,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Final
 
 from .. import apps
 from ..servers import Server, raise_file_limit, tool
@@ -60,13 +60,7 @@ class Served(Benchmark):
 
 
 class Web(Served):
-    """The benchmark `http`, with so many `seconds` for each measurement."""
-
-    small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
-
-    def __init__(self, seconds: int = 2, cases: Sequence[str] = tuple(CASES)) -> None:
-        super().__init__("http", cases)
-        self._seconds = seconds
+    """The benchmark `http`."""
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
@@ -74,20 +68,18 @@ class Web(Served):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with serving(ENTRIES[contestant], CASES[case]) as server:
-            done = _loaded(server, CASES[case], self._seconds)
+            done = _loaded(server, CASES[case], self.stated["seconds"])
         waits = {"p50": done.p50 * 1e3, "p99": done.p99 * 1e3, "wakes": done.wakes / done.number} if done.p99 else {}
         return done.figures | waits
 
 
 class Duel(Served):
-    """The benchmark `duel`, with so many `pairs` of seconds per repetition: an even number."""
+    """The benchmark `duel`."""
 
     asked: Mapping[str, Case] = {case: CASES[name] for case, (name, _) in DUELS.items()}
-    small: Mapping[str, Any] = {"pairs": 2, "cases": [case for case, (name, _) in DUELS.items() if name == MAIN]}
 
-    def __init__(self, pairs: int = 8, cases: Sequence[str] = tuple(DUELS)) -> None:
-        super().__init__("duel", cases)
-        self._pairs = pairs
+    def __init__(self, name: str, *, quick: bool = False) -> None:
+        super().__init__(name, quick=quick)
         self.targets = [
             Target(f"{case}; {theirs}", "requests", ours, "", at_least=least)
             for ours, rivals in RIVALS.items()
@@ -113,7 +105,7 @@ class Duel(Served):
             for server in (ours, theirs):
                 load(server, asked, 1)
             mine, others = list[Requests](), list[Requests]()
-            for _ in range(self._pairs // 2):
+            for _ in range(self.stated["pairs"] // 2):
                 first, second, third, fourth = (load(server, asked, 1) for server in (ours, theirs, theirs, ours))
                 mine += first, fourth
                 others += second, third
@@ -123,15 +115,9 @@ class Duel(Served):
 
 
 class Idle(Served):
-    """The benchmark `idle`, with `most` connections, watched for so many `seconds`."""
+    """The benchmark `idle`."""
 
     asked: Mapping[str, Case] = {case: asked for case, (asked, _) in _SILENT.items()}
-    small: Mapping[str, Any] = {"most": 300, "seconds": 0.3}
-
-    def __init__(self, most: int = 15_000, seconds: float = 4.0) -> None:
-        super().__init__("idle", tuple(_SILENT))
-        self._most = most
-        self._seconds = seconds
 
     def contestants(self) -> Sequence[Contestant]:
         return [entry.contestant() for entry in ENTRIES.values() if entry.idle]
@@ -139,21 +125,15 @@ class Idle(Served):
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         asked, greeting = _SILENT[case]
         # fewer if the machine does not allow as many
-        connections = min(asked.connections, self._most)
+        connections = min(asked.connections, self.stated["most"])
         connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
         context = unverified() if asked.speaks == "tls" else None
         with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
-            return {**crowd.cost(server, connections, self._seconds), "connections": connections}
+            return {**crowd.cost(server, connections, self.stated["seconds"]), "connections": connections}
 
 
 class Proxied(Benchmark):
-    """The benchmark `proxied`, with so many `seconds` for each measurement."""
-
-    small: Mapping[str, Any] = {"seconds": 1, "cases": (MAIN,)}
-
-    def __init__(self, seconds: int = 3, cases: Sequence[str] = (MAIN, "a browser's head")) -> None:
-        super().__init__("proxied", cases)
-        self._seconds = seconds
+    """The benchmark `proxied`."""
 
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")
@@ -166,7 +146,7 @@ class Proxied(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with _nginx("upstream", 0, processes.CLIENT_CORE) as upstream, _proxy(contestant, upstream.port) as server:
-            return _loaded(server, CASES[case], self._seconds).figures
+            return _loaded(server, CASES[case], self.stated["seconds"]).figures
 
 
 def _loaded(server: Server, asked: Case, seconds: int) -> Requests:
@@ -194,6 +174,3 @@ def _nginx(configuration: str, upstream: int, core: int) -> AbstractContextManag
     # it does not say where it listens
     script = f"echo http://127.0.0.1:{port}; exec {tool('nginx')} -p {folder} -c {folder}/nginx.conf -e {folder}/errors"
     return answering(CASES[MAIN], ["sh", "-c", script], core=core)
-
-
-BENCHMARKS: Final = {"http": Web(), "duel": Duel(), "idle": Idle(), "proxied": Proxied()}

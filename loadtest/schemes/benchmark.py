@@ -8,37 +8,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
 
 from deadlined.timers import COMPILED
 
 from ..bench import builds, processes
 from ..bench.contest import Benchmark, Contestant, Metric
 from ..bench.results import Results
-from .operations import OPERATIONS, SUBJECTS, WORKLOADS
-
-CASES: Final = (*OPERATIONS, *WORKLOADS)
+from .operations import OPERATIONS, SUBJECTS, WORKLOADS, Measured
 
 
 class Schemes(Benchmark):
-    """The benchmark `schemes`, up to `most` timers.
+    """The benchmark `schemes`."""
 
-    `patience`: seconds that one size may take in one start. `values`: runs of a small size in one start at most.
-    """
+    asked: Mapping[str, Measured] = {**OPERATIONS, **WORKLOADS}
 
-    def __init__(self, most: int = 1_000_000, patience: float = 15.0, values: int = 20) -> None:
-        super().__init__("schemes", CASES)
+    def __init__(self, name: str, *, quick: bool = False) -> None:
+        super().__init__(name, quick=quick)
         self.title = self.title.format(build="compiled" if COMPILED else "pure Python")
-        self._sizes = tuple(10**power for power in range(1, 10) if 10**power <= most)
-        self.metrics = {**{str(size): Metric("ns", "less") for size in self._sizes}, **self.metrics}
-        self._patience = patience
-        self._values = values
+        self.metrics = {**{str(size): Metric("ns", "less") for size in self.stated["sizes"]}, **self.metrics}
 
     def contestants(self) -> Sequence[Contestant]:
         return [Contestant(name) for name in SUBJECTS]
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        settings = (contestant, case, self._patience, self._values, *self._sizes)
+        settings = (contestant, case, self.stated["patience"], self.stated["values"], *self.stated["sizes"])
         command = [sys.executable, "-m", f"{__package__}.child", *map(str, settings)]
         return processes.run(command, builds.environment(builds.INSTALLED))
 
@@ -52,13 +45,7 @@ class Schemes(Benchmark):
         }
         growths(self.title, {case: found for case, found in costs.items() if found}, path)
 
-    def quick(self) -> Self:
-        return type(self)(min(self._sizes[-1], 1000), self._patience, values=1)
-
     def _costs(self, results: Results, contestant: str, case: str) -> dict[int, float]:
         """Return the medians by size."""
-        found = ((size, results.median(contestant, case, str(size))) for size in self._sizes)
+        found = ((size, results.median(contestant, case, str(size))) for size in self.stated["sizes"])
         return {size: median for size, median in found if median is not None}
-
-
-BENCHMARKS: Final = {"schemes": Schemes()}

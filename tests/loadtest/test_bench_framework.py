@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner
@@ -16,8 +16,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
 from deadlined.timers import COMPILED
-from loadtest import bench
-from loadtest.bench import builds, golang, processes, runner, tables
+from loadtest.bench import builds, contest, golang, processes, runner, tables
 from loadtest.bench.contest import Benchmark, Contestant, ContestantError, Metric, Target, table
 from loadtest.bench.results import Results
 from loadtest.bench.runner import PRECISE, Rule, turns
@@ -44,7 +43,7 @@ class Fake(Benchmark):
     def __init__(self, targets: Sequence[Target] = (), broken: bool = True) -> None:
         self.metrics = {"cost": Metric("ns", "less"), "size": Metric("bytes", None)}
         self.targets = targets
-        self.asked: list[tuple[str, str]] = []
+        self.turns: list[tuple[str, str]] = []
         self._broken = broken
 
     def contestants(self) -> Sequence[Contestant]:
@@ -62,11 +61,14 @@ class Fake(Benchmark):
         return "cannot count so far" if (contestant, case) == (PEER, "many") else None
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        self.asked.append((contestant, case))
-        times = self.asked.count((contestant, case))
+        self.turns.append((contestant, case))
+        times = self.turns.count((contestant, case))
         if contestant == BROKEN and times == 2:
             raise ContestantError("exit code 1\nno such thing: [bold]x[/]")
         return {"cost": {OURS: 10.0, PEER: 40.0, BROKEN: 1.0}[contestant] + times - 1, "size": 7.0}
+
+    def quick(self) -> Self:
+        return self
 
 
 def of(**values: float) -> Results:
@@ -92,8 +94,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def _offer(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
-    monkeypatch.setattr(bench, "NAMES", ("fake",))
-    monkeypatch.setattr(bench, "MODULES", {"fake": __name__})
+    monkeypatch.setattr(contest, "STATED", {"fake": {}})
     monkeypatch.setattr(runner, "load", {"fake": benchmark}.__getitem__)
 
 
@@ -224,7 +225,7 @@ class Shaky(Benchmark):
     metrics: Mapping[str, Metric] = {"cost": Metric("ns", "less")}
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.turns: list[str] = []
 
     def contestants(self) -> Sequence[Contestant]:
         return Contestant("calm"), Contestant("shaky")
@@ -233,14 +234,14 @@ class Shaky(Benchmark):
         return ("few",)
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        self.asked.append(contestant)
-        return {"cost": 10.0 if contestant == "calm" else 10.0 + 5 * (self.asked.count("shaky") % 2)}
+        self.turns.append(contestant)
+        return {"cost": 10.0 if contestant == "calm" else 10.0 + 5 * (self.turns.count("shaky") % 2)}
 
 
 def test_a_pair_is_measured_until_its_interval_is_narrow_or_the_rule_ends() -> None:
     benchmark = Shaky()
     runner.measure(benchmark, runner.prepare(benchmark), Rule(3, 8))
-    assert (benchmark.asked.count("calm"), benchmark.asked.count("shaky")) == (3, 8)
+    assert (benchmark.turns.count("calm"), benchmark.turns.count("shaky")) == (3, 8)
 
 
 def test_the_rule_is_told() -> None:
@@ -263,7 +264,7 @@ def test_servers_are_started_at_least_ten_times(name: str) -> None:
 def test_a_missing_contestant_is_not_asked_and_has_a_reason() -> None:
     benchmark = Fake()
     results = measured(benchmark)
-    assert not any(name == ABSENT for name, _ in benchmark.asked)
+    assert not any(name == ABSENT for name, _ in benchmark.turns)
     absent = results.contestants[2]
     assert results.why_not(absent, "few") == "missing: absent is not installed (pip install absent)"
 
@@ -277,7 +278,7 @@ def test_a_pair_that_is_skipped_has_a_reason() -> None:
 def test_a_contestant_that_fails_is_not_asked_again_and_the_rest_goes_on() -> None:
     benchmark = Fake()
     results = measured(benchmark)
-    assert benchmark.asked.count((BROKEN, "few")) == 2
+    assert benchmark.turns.count((BROKEN, "few")) == 2
     assert results.failures[BROKEN, "few"].endswith("no such thing: [bold]x[/]")
     assert results.why_not(Contestant(BROKEN), "few") == "failed: ContestantError: exit code 1"
     assert len(results.values[OURS, "few", "cost"]) == 3
@@ -300,7 +301,7 @@ def test_a_server_that_has_died_is_a_failure_of_its_own() -> None:
 def test_only_the_contestants_that_are_asked_for_are_measured_and_the_others_say_so() -> None:
     benchmark = Fake()
     results = measured(benchmark, only=[OURS])
-    assert {name for name, _ in benchmark.asked} == {OURS}
+    assert {name for name, _ in benchmark.turns} == {OURS}
     assert results.why_not(Contestant(PEER), "few") == "not measured: not asked for"
 
 
@@ -423,11 +424,11 @@ def test_figures_that_have_no_common_median_are_not_added_up(
     written = json.loads(file.read_text())
     change(written)
     file.write_text(json.dumps(written))
-    offered.asked.clear()
+    offered.turns.clear()
     code, output = invoke(tmp_path, "--add")
     assert code == 1
     assert told in " ".join(output.split())
-    assert not offered.asked
+    assert not offered.turns
     assert json.loads(file.read_text()) == written
 
 
@@ -437,7 +438,7 @@ def test_a_file_that_is_no_json_is_not_added_to(offered: Fake, tmp_path: Path) -
     code, output = invoke(tmp_path, "--add")
     assert code == 1
     assert "is no JSON" in " ".join(output.split())
-    assert not offered.asked
+    assert not offered.turns
 
 
 def test_results_are_read_as_they_were_written() -> None:
@@ -482,7 +483,7 @@ def test_a_tool_that_is_missing_is_exit_code_2_before_anything_is_measured(
     code, output = invoke(tmp_path)
     assert code == 2
     assert "wrk is not installed" in output
-    assert not benchmark.asked
+    assert not benchmark.turns
 
 
 @pytest.mark.parametrize(
@@ -499,7 +500,7 @@ def test_wrong_arguments_are_exit_code_2(offered: Fake, tmp_path: Path, argument
     code, output = invoke(tmp_path, *arguments)
     assert code == 2
     assert told in output
-    assert not offered.asked
+    assert not offered.turns
 
 
 @draws
@@ -509,7 +510,7 @@ def test_a_quick_run_judges_no_targets(offered: Fake, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "bench-fake.json").read_text())["targets"] == []
 
 
-@pytest.mark.parametrize("name", bench.MODULES)
+@pytest.mark.parametrize("name", contest.STATED)
 def test_a_benchmark_is_found_by_its_name(name: str) -> None:
     assert runner.load(name).name == name
 
@@ -517,7 +518,7 @@ def test_a_benchmark_is_found_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["reset", "heap", "echo", "wakes", "lateness", "churn"])
 def test_the_table_of_a_benchmark_speaks_of_its_own_programs_and_cases(name: str) -> None:
     stated = table("benchmarks.toml")[name]
-    contestants, cases = stated["programs"].keys(), {*stated["cases"], *stated["quick"]}
+    contestants, cases = stated["programs"].keys(), {*stated["cases"], *stated["quick"]["cases"]}
     assert {*stated.get("bare", {}), *stated.get("bare", {}).values()} <= contestants
     for skip in stated.get("skips", ()):
         assert set(skip["contestants"]) <= contestants
@@ -532,7 +533,7 @@ def test_a_list_names_cases_and_contestants_and_measures_nothing(offered: Fake, 
     assert code == 0
     for word in ("fake", "many", PEER, "missing: absent is not installed"):
         assert word in output
-    assert not offered.asked
+    assert not offered.turns
 
 
 # measuring processes

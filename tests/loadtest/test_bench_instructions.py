@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
 from deadlined.timers import COMPILED
-from loadtest.bench import builds, instructions
+from loadtest.bench import builds, instructions, runner
 from loadtest.bench.contest import ContestantError
 from loadtest.bench.crowd import HELLO, Crowd
-from loadtest.bench.instructions import BENCHMARKS, CASES, Case, Instructions
+from loadtest.bench.instructions import Case, Instructions
 
-BENCHMARK = BENCHMARKS["instructions"]
+BENCHMARK = runner.load("instructions")
 OURS = builds.INSTALLED if COMPILED else builds.PURE
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -97,6 +97,8 @@ def test_callgrind_counts_the_instructions_of_a_request(monkeypatch: pytest.Monk
             assert os.environ.get("DEADLINED_REQUIRE_TOOLS") != "1", f"{program} is required, and not there"
             pytest.skip(f"{program} is not installed")
     monkeypatch.setattr(instructions, "KEPT", tmp_path)
-    monkeypatch.setattr(instructions, "CASES", {**CASES, "here": Case("hello", "h11", 4)})
-    found = Instructions(runs=(16, 8, 24), cases=["here"]).measure(OURS, "here")
+    monkeypatch.setattr(Instructions, "asked", {"here": Case("hello", "h11", 4)})
+    benchmark = Instructions("instructions")
+    benchmark.stated["runs"] = [16, 8, 24]
+    found = benchmark.measure(OURS, "here")
     assert 10_000 < found["instructions"] < 10_000_000

@@ -85,7 +85,7 @@ def test_a_driver_that_fails_fails_the_run_and_its_output_is_kept(
 @pytest.mark.parametrize("way", ["", ", TimerThread", ", precise", "trio sleep_until"])
 @pytest.mark.timed
 def test_no_timer_comes_early(way: str) -> None:
-    benchmark = Lateness("lateness", "quick")
+    benchmark = Lateness("lateness", quick=True)
     idle, _ = benchmark.cases()
     found = benchmark.measure(way if way.startswith("trio") else builds.INSTALLED + way, idle)
     assert found["early"] == 0

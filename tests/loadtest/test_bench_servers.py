@@ -364,6 +364,10 @@ def test_a_quick_duel_is_between_real_servers(ours: str, theirs: str) -> None:
     assert quick.saturates(theirs)
 
 
+def test_a_quick_duel_is_with_everybody() -> None:
+    assert DUEL.quick().cases() == [case for case in DUEL.cases() if case.startswith(f"{MAIN}; ")]
+
+
 def test_a_duel_with_one_client_saturates_no_server() -> None:
     assert not DUEL.saturates("Starlette JSON, one connection; granian st")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -46,6 +47,9 @@ class Server(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         return self._figures[contestant]
+
+    def quick(self) -> Self:
+        return self
 
 
 def judged(figures: Mapping[str, Sequence[Mapping[str, float]]], case: str = "many") -> dict[tuple[str, str], str]:

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest import document
-from loadtest.bench import MODULES, runner
+from loadtest.bench import runner
 from loadtest.bench.builds import INSTALLED, PURE
+from loadtest.bench.contest import STATED
 from loadtest.command import main
 from loadtest.servers import ToolMissingError
 
@@ -269,7 +270,7 @@ def test_the_document_asks_for_what_there_is() -> None:
     assert {kind for kind, _ in asked} == {"table", "targets", "setup"}
     for kind, what in asked:
         if kind != "table":
-            assert set(what.split()) <= set(MODULES)
+            assert set(what.split()) <= set(STATED)
             continue
         name, case, columns = (part.strip() for part in what.split("|"))
         benchmark = runner.load(name)

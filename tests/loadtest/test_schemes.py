@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,13 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 
 from deadlined.timers import SCHEMES, Timer, Timers
 from loadtest.bench import runner
+from loadtest.bench.contest import STATED
 from loadtest.schemes.baseline import Alarm, LazyHeapq
-from loadtest.schemes.benchmark import CASES, Schemes
 from loadtest.schemes.child import ENOUGH, affordable, expected, slope, step
 from loadtest.schemes.operations import OPERATIONS, SUBJECTS, WORKLOADS
 
 ROOT = Path(__file__).parents[2]
+CASES = [*OPERATIONS, *WORKLOADS]
 
 # matplotlib keeps its fonts open
 draws = pytest.mark.leaks_fds
@@ -183,7 +185,7 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "bench-schemes.json").read_text())
     assert written["failures"] == []
-    assert written["cases"] == list(CASES)
+    assert written["cases"] == CASES
     found = {(one["contestant"], one["case"], one["metric"]): one["median"] for one in written["figures"]}
     metrics = ("10", "100", "1000", "slope", "left out")
     assert found.keys() == {(name, case, metric) for name in SUBJECTS for case in CASES for metric in metrics}
@@ -193,10 +195,13 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     assert "slope" in done.stdout
 
 
-def quick_run(directory: Path, *only: str, add: bool = False, most: int = 1000, patience: float = 15.0) -> bool:
-    """One repetition of some queues in one case."""
+def quick_run(directory: Path, *only: str, add: bool = False, **stated: Any) -> bool:
+    """One repetition of some queues in one case; `stated` takes the place of what benchmarks.toml states."""
     plan = runner.Plan(repetitions=1, quick=True, only=only, add=add, cases=["START", "keep-alive"])
-    return runner.run([Schemes(most, patience)], plan, directory)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in stated.items():
+            patch.setitem(STATED["schemes"]["quick"], name, value)
+        return runner.run([runner.load("schemes")], plan, directory)
 
 
 @draws
@@ -213,8 +218,8 @@ def test_what_was_not_measured_is_told(tmp_path: Path, capsys: pytest.CaptureFix
 def test_nothing_is_added_to_figures_of_other_sizes(tmp_path: Path) -> None:
     assert quick_run(tmp_path, "heap4")
     with pytest.raises(RuntimeError, match="quick run"):
-        quick_run(tmp_path, "heap4", add=True, most=100)
+        quick_run(tmp_path, "heap4", add=True, sizes=[10, 100])
     file = tmp_path / "bench-schemes.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "quick": False}))
     with pytest.raises(RuntimeError, match="other sizes"):
-        quick_run(tmp_path, "heap4", add=True, most=100)
+        quick_run(tmp_path, "heap4", add=True, sizes=[10, 100])
