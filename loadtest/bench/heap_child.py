@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..schemes.baseline import Alarm, LazyHeapq
+from .lazy_heapq import Alarm, LazyHeapq
 from .measured import Timings, finish, resident, spread_times
 
 # added to a timeout when a timer is started, as programs do: the sum is an object of its own and takes memory

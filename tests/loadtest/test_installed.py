@@ -74,7 +74,7 @@ def test_what_the_tools_read_is_installed() -> None:
 
 
 def test_the_benchmarks_are_not_installed() -> None:
-    assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "schemes", "clients", "peers"})
+    assert {name.partition(".")[0] for name in shipped()}.isdisjoint({"bench", "clients", "peers"})
     assert "bench.runner" in set(relative_imports("command", LOADTEST / "command.py")), "the finder finds"
 
 

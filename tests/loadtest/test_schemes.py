@@ -19,9 +19,9 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 from deadlined.timers import SCHEMES, Timer, Timers
 from loadtest.bench import runner
 from loadtest.bench.contest import STATED
-from loadtest.schemes.baseline import Alarm, LazyHeapq
-from loadtest.schemes.child import ENOUGH, affordable, expected, slope, step
-from loadtest.schemes.operations import OPERATIONS, SUBJECTS, WORKLOADS
+from loadtest.bench.lazy_heapq import Alarm, LazyHeapq
+from loadtest.bench.schemes_child import ENOUGH, affordable, expected, slope, step
+from loadtest.bench.schemes_operations import OPERATIONS, SUBJECTS, WORKLOADS
 
 ROOT = Path(__file__).parents[2]
 CASES = [*OPERATIONS, *WORKLOADS]
@@ -166,7 +166,7 @@ def test_what_has_no_more_steps_is_measured_to_its_last_and_not_until_it_is_free
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("loadtest.schemes.child.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("loadtest.bench.schemes_child.time.perf_counter", lambda: now[0])
 
     def turns() -> Iterator[int]:
         now[0] += 50.0

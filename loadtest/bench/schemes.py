@@ -1,7 +1,4 @@
-"""The benchmark `schemes`: each timer queue in each operation and workload, a metric per number of timers.
-
-A size that would take too long is left out. Two further metrics are how many were, and the slope of the costs.
-"""
+"""The benchmark `schemes`: each timer queue in each operation and workload, a metric per number of timers."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from pathlib import Path
 
 from deadlined.timers import COMPILED
 
-from ..bench import builds, processes
-from ..bench.contest import Benchmark, Contestant, Metric
-from ..bench.results import Results
-from .operations import OPERATIONS, SUBJECTS, WORKLOADS, Measured
+from . import builds, processes
+from .contest import Benchmark, Contestant, Metric
+from .results import Results
+from .schemes_operations import OPERATIONS, SUBJECTS, WORKLOADS, Measured
 
 
 class Schemes(Benchmark):
@@ -32,12 +29,12 @@ class Schemes(Benchmark):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         settings = (contestant, case, self.stated["patience"], self.stated["values"], *self.stated["sizes"])
-        command = [sys.executable, "-m", f"{__package__}.child", *map(str, settings)]
+        command = [sys.executable, "-m", f"{__package__}.schemes_child", *map(str, settings)]
         return processes.run(command, builds.environment(builds.INSTALLED))
 
     def plot(self, results: Results, path: Path) -> None:
         """Draw a panel for each case."""
-        from ..bench.plots import growths  # matplotlib takes a second to import
+        from .plots import growths  # matplotlib takes a second to import
 
         costs = {
             case: {name: found for name in SUBJECTS if (found := self._costs(results, name, case))}

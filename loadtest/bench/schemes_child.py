@@ -1,6 +1,6 @@
-"""The measured process: one queue in one case, at all sizes.
+"""The measured process of the benchmark `schemes`: one queue in one case, at all sizes.
 
-    python -m loadtest.schemes.child SUBJECT CASE PATIENCE VALUES SIZE...
+    python -m loadtest.bench.schemes_child SUBJECT CASE PATIENCE VALUES SIZE...
 
 The last line of output is one JSON object: nanoseconds of a step by size, their "slope", and how many sizes were "left
 out", because they would take longer than PATIENCE seconds, judged by the sizes before. pyperf measures small sizes
@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import linear_regression
 
-from ..bench.measured import Timings, finish
-from .operations import LEAST_STEPS, OPERATIONS, SUBJECTS, WORKLOADS
+from .measured import Timings, finish
+from .schemes_operations import LEAST_STEPS, OPERATIONS, SUBJECTS, WORKLOADS
 
 # timers of all values of a size together
 ENOUGH = 100_000

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from deadlined.timers import SCHEMES, Timer, Timers
 
-from .baseline import INF, Alarm, Callback, LazyHeapq
+from .lazy_heapq import INF, Alarm, Callback, LazyHeapq
 
 # seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
 BEGIN: Final = 1000.0
