@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ..peers.hosts import loop_factory
+from ..peers.hosts import runner_of
 from .measured import HOUR, SLICE, Expiry, Timings, finish, spread_times
 
 # `timeout`: entered and left; `call_later`: armed and cancelled; `lazy`: a deadline is stored, and its `call_at` armed
@@ -151,7 +151,7 @@ async def expired(way: str, number: int) -> float:
 def main(host: str, way: str, kind: str, number: str, loops: str, values: str) -> None:
     """Run on the named loop."""
     timings = Timings(int(loops), int(values))
-    with asyncio.Runner(loop_factory=loop_factory(host)) as runner:
+    with runner_of(host) as runner:
         if kind == "live":
             live(runner, way, int(number), timings)
         timings.past_expiry(lambda count: runner.run(expired(way, count)), int(number))

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from contextlib import suppress
 
-from .hosts import announce, loop_factory
+from .hosts import announce, runner_of
 
 SECONDS = 5.0
 # bytes; as in the other servers
@@ -52,5 +52,5 @@ async def main(mode: str) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory(sys.argv[1])) as runner:
+    with runner_of(sys.argv[1]) as runner:
         runner.run(main(sys.argv[2]))

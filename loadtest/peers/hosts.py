@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from importlib import import_module
 
 
-def loop_factory(host: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes the event loop of `host`: "asyncio" or "uvloop"."""
-    if host == "uvloop":
-        import uvloop  # absent where uvloop is not a contestant
-
-        return uvloop.new_event_loop
-    return asyncio.new_event_loop
+def runner_of(host: str) -> asyncio.Runner:
+    """Return what runs coroutines in an event loop of `host`: "asyncio" or "uvloop"."""
+    return asyncio.Runner(loop_factory=import_module(host).new_event_loop)
 
 
 def announce(port: int) -> None:

@@ -241,7 +241,7 @@ class TestChurn:
 
     def test_a_server_that_does_not_start_is_told_with_its_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("loadtest.bench.programs.sys.executable", "/bin/echo")
-        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn_trio"):
+        with pytest.raises(RuntimeError, match=r"does not listen:\n-m loadtest\.peers\.churn"):
             CHURN.quick().measure(builds.PURE, "steady")
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.bench import builds, processes, runner
 from loadtest.bench.contest import Contestant
 from loadtest.bench.programs import Lateness, busy_core
-from loadtest.peers import lateness_report
+from loadtest.peers import lateness
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,8 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch, contestant: str, program: str) -> Late
 def late(*seconds: float) -> str:
     """A program whose timers came so late."""
     return (
-        "from loadtest.peers import lateness_report as report;"
-        f"report.main(lambda variant, count, spread: {list(seconds)!r})"
+        f"from loadtest.peers import lateness as report;report.main(lambda variant, count, spread: {list(seconds)!r})"
     )
 
 
@@ -107,44 +106,44 @@ def test_the_busy_loop_runs_until_it_is_not_needed_any_more() -> None:
 
 
 def test_what_came_before_it_was_due_is_early() -> None:
-    found = lateness_report.figures([0.001, -0.001, 0.002, 0.0])
+    found = lateness.figures([0.001, -0.001, 0.002, 0.0])
     assert found["early"] == 25.0
     assert found["max"] == pytest.approx(2.0, rel=0.002)
 
 
 def test_a_quantile_keeps_three_digits() -> None:
-    found = lateness_report.figures([place / 1000 for place in range(1, 1001)])
+    found = lateness.figures([place / 1000 for place in range(1, 1001)])
     assert found["p50"] == pytest.approx(500, rel=0.002)
     assert found["p99.9"] == pytest.approx(999, rel=0.002)
 
 
 def test_one_nanosecond_early_is_early_and_on_time_is_not() -> None:
-    assert lateness_report.figures([0.0, 1e-9])["early"] == 0
-    assert lateness_report.figures([0.0, -1e-9])["early"] == 50.0
+    assert lateness.figures([0.0, 1e-9])["early"] == 0
+    assert lateness.figures([0.0, -1e-9])["early"] == 50.0
 
 
 def test_timers_that_were_made_too_late_are_refused() -> None:
-    due = lateness_report.due_times(100, 1.0, 50.0)
-    lateness_report.require_lead(due, 50.0 + lateness_report.LEAD)
+    due = lateness.due_times(100, 1.0, 50.0)
+    lateness.require_lead(due, 50.0 + lateness.LEAD)
     with pytest.raises(RuntimeError, match="too long"):
-        lateness_report.require_lead(due, 52.0)
+        lateness.require_lead(due, 52.0)
 
 
 def test_timers_are_the_same_in_every_process() -> None:
-    assert lateness_report.due_times(10, 1.0, 0.0) == lateness_report.due_times(10, 1.0, 0.0)
+    assert lateness.due_times(10, 1.0, 0.0) == lateness.due_times(10, 1.0, 0.0)
 
 
 def test_each_timer_is_armed_for_its_time_and_the_last_one_ends_the_wait() -> None:
     now, armed, done = [50.0], [], []
-    lateness = lateness_report.armed(
+    found = lateness.armed(
         3, 1.0, lambda: now[0], lambda when, fire: armed.append((when, fire)), lambda: done.append(True)
     )
-    assert [when for when, _ in armed] == lateness_report.due_times(3, 1.0, 50.0)
+    assert [when for when, _ in armed] == lateness.due_times(3, 1.0, 50.0)
     for when, fire in armed:
         assert not done
         now[0] = when + 0.25
         fire(when)
-    assert lateness == pytest.approx([0.25] * 3)
+    assert found == pytest.approx([0.25] * 3)
     assert done == [True]
 
 

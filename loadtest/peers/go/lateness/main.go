@@ -1,4 +1,4 @@
-// The lateness of time.AfterFunc: lateness COUNT SPREAD; output as in lateness_report.py.
+// The lateness of time.AfterFunc: lateness COUNT SPREAD; output as in lateness.py.
 package main
 
 import (

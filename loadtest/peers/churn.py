@@ -1,15 +1,16 @@
-"""The servers of the benchmark `churn` on trio: `python -m loadtest.peers.churn_trio deadlined|trio`.
+"""The servers of the benchmark `churn` in Python: `python -m loadtest.peers.churn deadlined|trio|asyncio`.
 
 deadlined: on `deadlined.Conn`, where deadlines are fields of the connection. trio: on `trio.SocketStream`, with a
-cancel scope for every operation.
+cancel scope for every operation. asyncio: on its streams, with a timeout for every read and every drain.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any
 
 import trio
@@ -47,8 +48,8 @@ async def answer(stream: Any, deadlines: Deadlines, scope: Scope, move: Callable
             await stream.send_all(deadlines.passed(trio.current_time(), which))
 
 
-async def main(host: str) -> None:
-    """Serve on a free port until the process is terminated."""
+async def serve(host: str) -> None:
+    """Serve in trio, on a free port, until the process is terminated."""
     offset = monotonic_offset(trio.current_time)
 
     async def handle(stream: Any) -> None:
@@ -64,6 +65,45 @@ async def main(host: str) -> None:
     await trio.serve_listeners(handle, listeners)
 
 
+async def answer_streams(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadlines: Deadlines) -> None:
+    """Serve a connection of asyncio until either side closes it."""
+    clock = asyncio.get_running_loop().time
+    while True:
+        try:
+            async with _limit(deadlines):
+                request = await reader.readexactly(REQUEST.size)
+            reply = deadlines.take(request)
+            if reply is None:
+                return
+            async with _limit(deadlines):
+                writer.write(reply)
+                await writer.drain()
+        except TimeoutError:
+            writer.write(deadlines.passed(clock()))
+            await writer.drain()
+
+
+def _limit(deadlines: Deadlines) -> asyncio.Timeout:
+    return asyncio.timeout_at(None if deadlines.due == math.inf else deadlines.due)
+
+
+async def serve_streams() -> None:
+    """Serve in asyncio, on a free port, until the process is terminated."""
+    offset = monotonic_offset(asyncio.get_running_loop().time)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
+            await answer_streams(reader, writer, Deadlines(offset))
+
+    # the same backlog as the other servers (the kernel limits it)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=65535)
+    announce(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
 if __name__ == "__main__":
     tune_gc()
-    trio.run(main, sys.argv[1])
+    if sys.argv[1] == "asyncio":
+        asyncio.run(serve_streams())
+    else:
+        trio.run(serve, sys.argv[1])
