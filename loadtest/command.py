@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -81,18 +82,7 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
     NAMES are benchmarks. Without any, all except `instructions` and `schemes` are measured, which takes hours.
 
     \b
-      reset         moving a deadline
-      heap          a million timers: start, move, stop, fire
-      echo          messages over TCP, with and without deadlines
-      http          requests per second, and CPU time per request (needs wrk)
-      duel          two HTTP servers at once, in turn (needs wrk)
-      proxied       CPU time of a proxy per request (needs wrk, nginx)
-      idle          15,000 silent connections: memory, wake-ups
-      churn         15,000 connections whose deadlines move all the time
-      wakes         what a tick costs a program that sleeps between two
-      lateness      how late timers fire
-      instructions  instructions per request by callgrind (needs valgrind)
-      schemes       the timer queues, from ten timers to a million
+    {benchmarks}
 
     \b
       python -m loadtest bench reset heap
@@ -118,6 +108,10 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
         _refuse_what_there_is_not(chosen, plan)
         good = runner.run(chosen, plan, results)
     sys.exit(0 if good else 1)
+
+
+_LISTED = "\n".join(f"  {name:12}  {stated['short']}" for name, stated in contest.STATED.items())
+bench_command.help = inspect.cleandoc(bench_command.help or "").replace("{benchmarks}", _LISTED)
 
 
 def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:

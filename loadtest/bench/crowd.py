@@ -1,15 +1,4 @@
-"""Many idle connections: what they cost a server while nothing happens.
-
-Facts      The server advertises its idle timeout and closes a second later, so that a client's last request wins the
-           race. Each connection has one timer in the heap.
-Hazard     A timer per request that wakes the process in vain, or a scan over all connections, would use CPU time
-           between the deadlines. Memory that is resident at the start belongs to no connection.
-Answer     CPU time, wake-ups and memory are the kernel's counts of the server process, taken while every connection is
-           idle and none is due. Memory is the growth after the first hundred connections.
-Cost       As many descriptors as connections, here and in the server.
-
-The benchmark `idle` measures this cost beside other servers.
-"""
+"""Client connections that are answered and then silent, and what they cost a server: for `idle` and `instructions`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Instructions that a request costs, counted by callgrind: the same figure on a busy machine and on an idle one.
-
-Facts      Callgrind counts every instruction of a process and makes it about fifty times as slow. The system calls
-           themselves are not counted, only what leads to them.
-Hazard     Start-up costs as much as thousands of requests and varies by more than one. What a server does by the clock
-           it would do too often. How many requests it finds ready depends on when they arrive.
-Answer     The application marks the counters from inside, and the difference of two runs of unequal length is divided
-           by the difference of their requests. A preloaded clock runs as slowly as the server. A request is sent when
-           the server sleeps; a burst is sent while it is stopped, so that one poll finds all of it.
-Cost       A figure takes about 20 seconds. Instructions are not time: cache misses and system calls are missing.
-
-Two counts of one build differ by less than 0.3 %, so those of two checkouts, each counted by its own run, can be
-compared. What callgrind wrote is kept beside the results, for `callgrind_annotate`.
-"""
+"""The benchmark `instructions`: requests to a server that callgrind counts."""
 
 from __future__ import annotations
 

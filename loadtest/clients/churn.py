@@ -2,10 +2,6 @@
 
     python -m loadtest.clients.churn PORT PID PROFILE CONNECTIONS PERIOD SECONDS
 
-Each request sets a deadline PERIOD seconds, or a little more, after the time at which it was due. A profile of the
-tool's churn decides when a connection speaks again, closes or resets, or that it waits for its deadline. Besides, some
-deadlines are cleared, and some connections closed by the server.
-
 PID is the server's, whose use of the machine is measured while connections are few, all open, and loaded. The last line
 of output is one JSON object: the metrics of the benchmark, and counts of what is "wrong" and "broken".
 
