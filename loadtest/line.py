@@ -3,10 +3,9 @@
 Facts      A kernel has about 28,000 ports for each pair of addresses, and keeps those of closed connections for a
            minute. All of 127.0.0.0/8 is this machine. A socket that does not block opens in steps: TCP, then TLS. Each
            step, and each read, may show its end.
-Answer     Every thousand connections have a source address of their own. `begin` starts to open a connection, and
-           `proceed` takes the next step whenever the kernel says that it can be taken. Line is what every client's
-           connection in a loop does. What it says, and what an answer or an end means, is for the class that derives
-           from it.
+Answer     Every thousand connections have a source address of their own. Line is what every client's connection in a
+           loop does: it takes the next step whenever the kernel says that it can be taken. What it says, and what an
+           answer or an end means, is for the class that derives from it.
 """
 
 from __future__ import annotations
@@ -41,52 +40,6 @@ def source(number: int) -> str:
     """Return the address from which connection `number` comes, from 0 on."""
     place = number // PER_ADDRESS
     return f"127.{1 + place // _ADDRESSES}.{place % _ADDRESSES}.1"
-
-
-def begin(target: Target, address: str = "", *, narrow: bool = False) -> socket.socket:
-    """Return a socket that does not block and begins to connect; wait for EPOLLOUT, and `proceed`. OSError if it fails.
-
-    It comes from `address`, if one is given. `narrow`: so small a segment and receive buffer that a server's kernel
-    buffers 100 kB for it, and not megabytes.
-    """
-    endpoint = socket.socket(target.family, socket.SOCK_STREAM)
-    try:
-        endpoint.setblocking(False)
-        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if narrow:
-            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
-            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        if address:
-            # the port is chosen when it connects: it must be free for that pair of addresses only
-            endpoint.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
-            endpoint.bind((address, 0))
-        _require(endpoint.connect_ex(target.address), (0, errno.EINPROGRESS))
-    except OSError:
-        endpoint.close()
-        raise
-    return endpoint
-
-
-def proceed(endpoint: socket.socket, target: Target, context: ssl.SSLContext | None) -> tuple[socket.socket, int]:
-    """Take the next step to an open connection, with TLS if there is a context.
-
-    Return the socket, which is another one with TLS, and the event to wait for before the next step; 0 if it is open.
-    OSError if it cannot be opened.
-    """
-    _require(endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), (0,))
-    if context is not None:
-        if not isinstance(endpoint, ssl.SSLSocket):
-            # a step of its own: the caller must have this socket before the handshake can fail
-            wrapped = context.wrap_socket(endpoint, server_hostname=target.host, do_handshake_on_connect=False)
-            return wrapped, EPOLLOUT
-        try:
-            endpoint.do_handshake()
-        except ssl.SSLWantReadError:
-            return endpoint, EPOLLIN
-        except ssl.SSLWantWriteError:
-            return endpoint, EPOLLOUT
-    return endpoint, 0
 
 
 def _require(code: int, good: tuple[int, ...]) -> None:
@@ -141,7 +94,7 @@ class Line(ABC):
 
     @abstractmethod
     def on_trouble(self, kind: str, now: float) -> None:
-        """Give up: it could not be opened, or has failed."""
+        """Close it: it could not be opened, or has failed."""
 
     def on_data(self, data: bytes, now: float) -> None:
         """Take what was read. httptools.HttpParserError if it is no HTTP."""
@@ -150,14 +103,24 @@ class Line(ABC):
     def connect(self, address: str = "", *, narrow: bool = False) -> None:
         """Begin to connect, from this address if one is given; `on_trouble` may be called at once.
 
-        `narrow`: let the server's kernel buffer little for this client.
+        `narrow`: so small a segment and receive buffer that a server's kernel buffers 100 kB for it, and not megabytes.
         """
         try:
-            self._socket = begin(self._target, address, narrow=narrow)
+            endpoint = self._socket = socket.socket(self._target.family, socket.SOCK_STREAM)
+            self.watch(EPOLLOUT)  # first, so that `close` frees the socket if the rest fails
+            endpoint.setblocking(False)
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if narrow:
+                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+                endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
+                endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            if address:
+                # the port is chosen when it connects: it must be free for that pair of addresses only
+                endpoint.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+                endpoint.bind((address, 0))
+            _require(endpoint.connect_ex(self._target.address), (0, errno.EINPROGRESS))
         except OSError as error:
             self.on_trouble(trouble(error), monotonic())
-        else:
-            self.watch(EPOLLOUT)
 
     def watch(self, mask: int) -> None:
         """Let the loop watch for these events, in place of any before."""
@@ -205,8 +168,21 @@ class Line(ABC):
             self.on_trouble(trouble(error), now)
 
     def _proceed(self, now: float) -> None:
-        self._socket, wanted = proceed(self._socket, self._target, self._context)
-        self.watch(wanted or _READ)
-        if not wanted:
-            self._is_open = True
-            self.on_open(now)
+        """Take the next step to an open connection, with TLS if there is a context."""
+        _require(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), (0,))
+        if self._context is not None:
+            if not isinstance(self._socket, ssl.SSLSocket):
+                self._socket = self._context.wrap_socket(
+                    self._socket, server_hostname=self._target.host, do_handshake_on_connect=False
+                )
+            try:
+                self._socket.do_handshake()
+            except ssl.SSLWantReadError:
+                self.watch(EPOLLIN)
+                return
+            except ssl.SSLWantWriteError:
+                self.watch(EPOLLOUT)
+                return
+        self.watch(_READ)
+        self._is_open = True
+        self.on_open(now)

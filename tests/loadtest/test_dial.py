@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import errno
-import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[loadtest]")
 
 from loadtest import line
+from loadtest.line import Line
+from loadtest.loop import Loop
 from loadtest.target import Target
 from tests.support.net import certificates
 
@@ -40,27 +42,43 @@ def accepting(serve: Callable[[socket.socket], object]) -> Iterator[Target]:
             thread.join()
 
 
-def opened(target: Target, context: ssl.SSLContext | None, address: str = "") -> socket.socket:
-    """Open a connection as the clients do; it is closed if that fails."""
-    endpoint = line.begin(target, address)
-    try:
-        wanted = select.EPOLLOUT
-        while wanted:
-            with select.epoll() as poll:
-                poll.register(endpoint.fileno(), wanted)
-                assert poll.poll(10.0)
-            endpoint, wanted = line.proceed(endpoint, target, context)
-    except OSError:
-        line.close(endpoint)
-        raise
-    return endpoint
+class Dialled(Line):
+    """A connection that opens, and then does nothing. `trouble`: why it does not."""
+
+    def __init__(self, target: Target, address: str = "") -> None:
+        self.loop = Loop()
+        self.trouble = ""
+        super().__init__(target, target.context(), self.loop)
+        self.connect(address)
+        until = monotonic() + 10.0
+        while not self._is_open and not self.trouble:
+            assert monotonic() < until
+            self.loop.turn(until)
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._socket
+
+    def on_open(self, now: float) -> None:
+        """Nothing is said."""
+
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Nothing is read."""
+
+    def on_trouble(self, kind: str, now: float) -> None:
+        self.trouble = kind
+        self.close()
+
+    def close(self, *, reset: bool = False) -> None:
+        super().close(reset=reset)
+        self.loop.close()
 
 
 def test_a_connection_opens_from_the_address_that_was_asked_for() -> None:
     with accepting(lambda connection: connection.sendall(b"x")) as target:
-        endpoint = opened(target, None, line.source(300_000))
-        assert endpoint.getsockname()[0] == line.source(300_000) != "127.0.0.1"
-        line.close(endpoint)
+        dialled = Dialled(target, line.source(300_000))
+        assert dialled.socket.getsockname()[0] == line.source(300_000) != "127.0.0.1"
+        dialled.close()
 
 
 def test_tls_opens_in_steps() -> None:
@@ -71,12 +89,11 @@ def test_tls_opens_in_steps() -> None:
             assert wrapped.recv(1) == b"x"
 
     with accepting(serve) as plain:
-        target = replace(plain, tls=True)
-        endpoint = opened(target, target.context())
-        assert isinstance(endpoint, ssl.SSLSocket)
-        endpoint.setblocking(True)
-        endpoint.sendall(b"x")
-        line.close(endpoint)
+        dialled = Dialled(replace(plain, tls=True))
+        assert isinstance(dialled.socket, ssl.SSLSocket)
+        dialled.socket.setblocking(True)
+        dialled.socket.sendall(b"x")
+        dialled.close()
 
 
 def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
@@ -86,20 +103,19 @@ def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
 
     # the leak check sees what is not closed
     with accepting(serve) as plain:
-        target = replace(plain, tls=True)
-        with pytest.raises(ssl.SSLError) as refused:
-            opened(target, target.context())
-    assert line.trouble(refused.value).startswith("TLS: ")
+        assert Dialled(replace(plain, tls=True)).trouble.startswith("TLS: ")
 
 
 def test_a_port_at_which_nobody_listens_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = replace(TARGET, address=listener.getsockname()[:2])
-    with pytest.raises(ConnectionRefusedError) as refused:
-        opened(nobody, None)
-    assert line.trouble(refused.value) == "Connection refused"
+    assert Dialled(nobody).trouble == "Connection refused"
     with pytest.raises(ConnectionRefusedError):
         nobody.connect(1.0)
+
+
+def test_an_address_that_is_not_of_this_machine_is_told() -> None:
+    assert Dialled(TARGET, "192.0.2.1").trouble == "Cannot assign requested address"
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -113,7 +129,7 @@ def test_a_connection_is_closed_with_a_reset_or_without(reset: bool) -> None:
             ends.append(line.how(error))
 
     with accepting(serve) as target:
-        line.close(opened(target, None), reset=reset)
+        Dialled(target).close(reset=reset)
     assert ends == ["rst" if reset else "fin"]
 
 
