@@ -1,8 +1,8 @@
 """The clients of the benchmarks of servers: `echo.c`, `websocket.c` and wrk, each on a core of its own.
 
 A client in Python would be slower than the servers and limit their rates. Those in C are of `loadtest/clients/` and
-compiled when they are first needed. A binary's name has the digest of its source, so an edited source is compiled
-again.
+compiled when they are first needed. A binary's name has the digest of its source and of the headers beside it, so an
+edited one is compiled again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def compiled(source: Path = SOURCES / "echo.c", directory: Path = BINARIES, flag
 
     ToolMissingError if there is no C compiler; ContestantError with the compiler's output if it fails.
     """
-    binary = directory / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+    binary = directory / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}"
     if not binary.exists():
         compiler = tool("cc", "gcc")
         directory.mkdir(parents=True, exist_ok=True)

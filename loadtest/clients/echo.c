@@ -12,25 +12,14 @@
  * Prints one line of JSON after WARM seconds that are not counted: the messages, the seconds, and the CPU seconds that
  * the server used. Exit codes: 0 measured, 1 failed, 2 wrong arguments, 3 the server is at fault.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
+#include "polling.h"
+
 #include <dirent.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { SIZE = 64, WORDS = SIZE / 8, BATCH = 256, FAILED = 1, USAGE = 2, AT_FAULT = 3 };
+enum { SIZE = 64, WORDS = SIZE / 8 };
 
-/* seconds without any answer after which a server counts as dead */
-static const double PATIENCE = 5.0;
+/* seconds between an answer and the next message */
+static double pause_seconds;
 
 struct peer {
     int fd;
@@ -38,23 +27,6 @@ struct peer {
     uint64_t seed;        /* differs for each connection and each message */
     uint64_t sent[WORDS];
 };
-
-static void fail(int code, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(code);
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* seconds that all threads of a process have run so far */
 static double cpu_of(const char *pid)
@@ -110,21 +82,6 @@ static int receive(struct peer *peer)
     return peer->got == SIZE;
 }
 
-static void open_peer(struct peer *peer, int number, int port, int poller)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
-    int yes = 1;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    peer->seed = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
-    peer->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (peer->fd < 0 || connect(peer->fd, (struct sockaddr *)&address, sizeof address))
-        fail(FAILED, "cannot connect to port %d: %s", port, strerror(errno));
-    setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (epoll_ctl(poller, EPOLL_CTL_ADD, peer->fd, &event))
-        fail(FAILED, "epoll: %s", strerror(errno));
-}
-
 /* let some seconds pass without sleeping */
 static void spin(double seconds)
 {
@@ -132,30 +89,16 @@ static void spin(double seconds)
         ;
 }
 
-/* exchange messages for some seconds; return how many came back */
-static uint64_t exchange(int poller, double seconds, double pause)
+/* receive, and send the next message if this one is complete; 1 if it is */
+static int go_on(void *of)
 {
-    struct epoll_event events[BATCH];
-    uint64_t messages = 0;
-    double time = now(), end = time + seconds, heard = time;
-    while (time < end) {
-        int ready = epoll_wait(poller, events, BATCH, 0);
-        for (int event = 0; event < ready; event++) {
-            struct peer *peer = events[event].data.ptr;
-            if (receive(peer)) {
-                messages++;
-                if (pause > 0)
-                    spin(pause);
-                send_next(peer);
-            }
-        }
-        time = now();
-        if (ready > 0)
-            heard = time;
-        else if (time - heard > PATIENCE)
-            fail(AT_FAULT, "the server sent nothing for %.0f s", PATIENCE);
-    }
-    return messages;
+    struct peer *peer = of;
+    if (!receive(peer))
+        return 0;
+    if (pause_seconds > 0)
+        spin(pause_seconds);
+    send_next(peer);
+    return 1;
 }
 
 int main(int count, char **arguments)
@@ -163,17 +106,20 @@ int main(int count, char **arguments)
     if (count != 7)
         fail(USAGE, "usage: %s PORT CONNECTIONS WARM SECONDS PAUSE PID", arguments[0]);
     int port = atoi(arguments[1]), connections = atoi(arguments[2]), poller = epoll_create1(0);
-    double warm = atof(arguments[3]), seconds = atof(arguments[4]), pause = atof(arguments[5]);
+    double warm = atof(arguments[3]), seconds = atof(arguments[4]);
+    pause_seconds = atof(arguments[5]);
     struct peer *peers = connections > 0 ? calloc((size_t)connections, sizeof *peers) : NULL;
     if (!peers || poller < 0 || seconds <= 0)
         fail(USAGE, "cannot measure %s connections for %s s", arguments[2], arguments[4]);
-    for (int number = 0; number < connections; number++)
-        open_peer(&peers[number], number, port, poller);
+    for (int number = 0; number < connections; number++) {
+        peers[number] = (struct peer){.fd = connected(port), .seed = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1)};
+        watch(poller, EPOLL_CTL_ADD, peers[number].fd, &peers[number], EPOLLIN);
+    }
     for (int number = 0; number < connections; number++)
         send_next(&peers[number]);
-    exchange(poller, warm, pause);
+    exchange(poller, warm, go_on);
     double cpu = cpu_of(arguments[6]), began = now();
-    uint64_t messages = exchange(poller, seconds, pause);
+    uint64_t messages = exchange(poller, seconds, go_on);
     double ended = now();
     printf("{\"messages\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n", (unsigned long long)messages, ended - began,
            cpu_of(arguments[6]) - cpu);

@@ -12,29 +12,17 @@
  * Prints one line of JSON after WARM seconds that are not counted: the messages and the seconds. Exit codes: 0
  * measured, 1 failed, 2 wrong arguments, 3 the server is at fault.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
+#include "polling.h"
+
 #include <fcntl.h>
-#include <netinet/tcp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { BATCH = 256, HEAD = 10, KEY = 4, FAILED = 1, USAGE = 2, AT_FAULT = 3 };
-
-/* seconds without any answer after which a server counts as dead */
-static const double PATIENCE = 5.0;
+enum { HEAD = 10, KEY = 4 };
 
 static const char HANDSHAKE[] =
     "GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
     "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+static int poller;
 
 struct peer {
     int fd;
@@ -42,23 +30,6 @@ struct peer {
     size_t length, wanted; /* of the frame and of its echo */
     unsigned char *frame, *echo, *received;
 };
-
-static void fail(int code, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(code);
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* write the head of a whole message without its key; return its length */
 static size_t write_head(unsigned char *frame, unsigned char opcode, unsigned char masks, uint64_t size)
@@ -91,15 +62,8 @@ static void make_message(struct peer *peer, int number, unsigned char opcode, si
     peer->wanted = echoed + size;
 }
 
-static void watch(int poller, int operation, struct peer *peer, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = peer};
-    if (epoll_ctl(poller, operation, peer->fd, &event))
-        fail(FAILED, "epoll: %s", strerror(errno));
-}
-
 /* send what the kernel takes of the message */
-static void send_on(int poller, struct peer *peer)
+static void send_on(struct peer *peer)
 {
     int waited = peer->sent > 0;
     ssize_t size = send(peer->fd, peer->frame + peer->sent, peer->length - peer->sent, MSG_NOSIGNAL);
@@ -107,13 +71,13 @@ static void send_on(int poller, struct peer *peer)
         fail(AT_FAULT, "sending failed: %s", strerror(errno));
     peer->sent += size < 0 ? 0 : (size_t)size;
     if (waited || peer->sent < peer->length)
-        watch(poller, EPOLL_CTL_MOD, peer, peer->sent < peer->length ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        watch(poller, EPOLL_CTL_MOD, peer->fd, peer, peer->sent < peer->length ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static void send_next(int poller, struct peer *peer)
+static void send_next(struct peer *peer)
 {
     peer->sent = peer->got = 0;
-    send_on(poller, peer);
+    send_on(peer);
 }
 
 /* receive; 1 if the echo is complete */
@@ -133,18 +97,12 @@ static int receive(struct peer *peer)
     return 1;
 }
 
-static void open_peer(struct peer *peer, int port, int poller)
+static void open_peer(struct peer *peer, int port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     struct timeval patience = {.tv_sec = (time_t)PATIENCE};
     char answer[4096];
     size_t got = 0;
-    int yes = 1;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    peer->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (peer->fd < 0 || connect(peer->fd, (struct sockaddr *)&address, sizeof address))
-        fail(FAILED, "cannot connect to port %d: %s", port, strerror(errno));
-    setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    peer->fd = connected(port);
     setsockopt(peer->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (send(peer->fd, HANDSHAKE, sizeof HANDSHAKE - 1, MSG_NOSIGNAL) < 0)
         fail(AT_FAULT, "sending failed: %s", strerror(errno));
@@ -158,55 +116,44 @@ static void open_peer(struct peer *peer, int port, int poller)
     if (strncmp(answer, "HTTP/1.1 101 ", 13))
         fail(AT_FAULT, "no websocket: %s", answer);
     fcntl(peer->fd, F_SETFL, O_NONBLOCK);
-    watch(poller, EPOLL_CTL_ADD, peer, EPOLLIN);
+    watch(poller, EPOLL_CTL_ADD, peer->fd, peer, EPOLLIN);
 }
 
-/* exchange messages for some seconds; return how many came back */
-static uint64_t exchange(int poller, double seconds)
+/* send the rest of a message, or receive, and send it again if its echo is complete; 1 if it is */
+static int go_on(void *of)
 {
-    struct epoll_event events[BATCH];
-    uint64_t messages = 0;
-    double time = now(), end = time + seconds, heard = time;
-    while (time < end) {
-        int ready = epoll_wait(poller, events, BATCH, 0);
-        for (int event = 0; event < ready; event++) {
-            struct peer *peer = events[event].data.ptr;
-            if (peer->sent < peer->length)
-                send_on(poller, peer);
-            else if (receive(peer)) {
-                messages++;
-                send_next(poller, peer);
-            }
-        }
-        time = now();
-        if (ready > 0)
-            heard = time;
-        else if (time - heard > PATIENCE)
-            fail(AT_FAULT, "the server sent nothing for %.0f s", PATIENCE);
+    struct peer *peer = of;
+    if (peer->sent < peer->length) {
+        send_on(peer);
+        return 0;
     }
-    return messages;
+    if (!receive(peer))
+        return 0;
+    send_next(peer);
+    return 1;
 }
 
 int main(int count, char **arguments)
 {
     if (count != 7 || (strcmp(arguments[4], "text") && strcmp(arguments[4], "binary")))
         fail(USAGE, "usage: %s PORT CONNECTIONS BYTES text|binary WARM SECONDS", arguments[0]);
-    int port = atoi(arguments[1]), connections = atoi(arguments[2]), poller = epoll_create1(0);
+    int port = atoi(arguments[1]), connections = atoi(arguments[2]);
     size_t size = strtoul(arguments[3], NULL, 10);
     unsigned char opcode = strcmp(arguments[4], "text") ? 2 : 1;
     double warm = atof(arguments[5]), seconds = atof(arguments[6]);
+    poller = epoll_create1(0);
     struct peer *peers = connections > 0 ? calloc((size_t)connections, sizeof *peers) : NULL;
     if (!peers || poller < 0 || seconds <= 0)
         fail(USAGE, "cannot measure %s connections for %s s", arguments[2], arguments[6]);
     for (int number = 0; number < connections; number++) {
         make_message(&peers[number], number, opcode, size);
-        open_peer(&peers[number], port, poller);
+        open_peer(&peers[number], port);
     }
     for (int number = 0; number < connections; number++)
-        send_next(poller, &peers[number]);
-    exchange(poller, warm);
+        send_next(&peers[number]);
+    exchange(poller, warm, go_on);
     double began = now();
-    uint64_t messages = exchange(poller, seconds);
+    uint64_t messages = exchange(poller, seconds, go_on);
     printf("{\"messages\": %llu, \"seconds\": %.6f}\n", (unsigned long long)messages, now() - began);
     return 0;
 }
