@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # seconds; importing a framework takes one or two on a busy machine
 START = 30.0
 STOP = 15.0
+# seconds between two looks if a server listens
+_LOOK = 0.01
 # bytes of a log that are read at once
 BLOCK = 65536
 
@@ -114,9 +116,9 @@ class Usage:
 class Server:
     """A server process whose output is read as it comes.
 
-    `port` is known once it has said where it listens. `records` are its JSON lines in order, `output` its other lines,
-    `ended` is True after the last line. `heeds_logs=False`: what comes after the port is not kept, and reading it costs
-    little; `dropped` says how many bytes that were.
+    `port` is known once it has said where it listens. `records` are its JSON lines in order, `output` its other lines.
+    `heeds_logs=False`: what comes after the port is not kept, and reading it costs little; `dropped` says how many
+    bytes that were.
     """
 
     def __init__(self, process: subprocess.Popen[str], heeds_logs: bool = True) -> None:
@@ -125,10 +127,8 @@ class Server:
         self.output: list[str] = []
         self.port = 0
         self.dropped = 0
-        self.ended = False
         self._heeds_logs = heeds_logs
         self._process = process
-        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -137,10 +137,10 @@ class Server:
         """The server's URL without a trailing slash."""
         return f"http://127.0.0.1:{self.port}"
 
-    def wait_for(self, ready: Callable[[Self], bool], seconds: float) -> bool:
-        """Wait until `ready(self)`, which is called after each line of output. False after `seconds`."""
-        with self._changed:
-            return self._changed.wait_for(lambda: ready(self), seconds)
+    @property
+    def ended(self) -> bool:
+        """True after its last line of output."""
+        return not self._reader.is_alive()
 
     def connections(self) -> list[Record]:
         """Return the log records of connections that have ended."""
@@ -160,23 +160,15 @@ class Server:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._changed:
-                self._add_line(line)
-                self._changed.notify_all()
+            if line.startswith("{"):
+                self.records.append(json.loads(line))
+            else:
+                self.output.append(line)
+            if not self.port and (found := _URL.search(line)):
+                self.port = int(found[1])
             if self.port and not self._heeds_logs:
                 while block := os.read(self._process.stdout.fileno(), BLOCK):
                     self.dropped += len(block)
-        with self._changed:
-            self.ended = True
-            self._changed.notify_all()
-
-    def _add_line(self, line: str) -> None:
-        if line.startswith("{"):
-            self.records.append(json.loads(line))
-        else:
-            self.output.append(line)
-        if not self.port and (found := _URL.search(line)):
-            self.port = int(found[1])
 
 
 @contextmanager
@@ -198,7 +190,9 @@ def running(
                                    stderr=subprocess.STDOUT, text=True, encoding="utf-8")  # fmt: skip
     server = Server(process, heeds_logs)
     try:
-        server.wait_for(lambda self: self.port > 0 or self.ended, patience)
+        for _ in attempts(patience, _LOOK):
+            if server.port or server.ended:
+                break
         if not server.port:
             raise RuntimeError(f"{' '.join(command)} does not listen:\n{''.join(server.output)}")
         yield server

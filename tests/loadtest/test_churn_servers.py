@@ -21,7 +21,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.churn import run as churn_run
 from loadtest.churn.audit import Audited
 from loadtest.command import main
-from loadtest.servers import deadlined_command, running
+from loadtest.servers import attempts, deadlined_command, running
 from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -49,7 +49,7 @@ def served() -> Iterator[tuple[str, str]]:
     """A server of ours, which closes idle connections a second after the advertised time, and its admin listener."""
     flags = ("--idle", "200ms", "--admin", "127.0.0.1:0", "--no-access-log", "--log-format", "json")
     with running(deadlined_command("loadtest.apps:hello", *flags)) as server:
-        assert server.wait_for(lambda self: any(one["event"] == "listening" for one in self.records), 30)
+        assert any("listening" in {one["event"] for one in server.records} for _ in attempts(30.0, 0.01))
         urls = {record["event"]: record["url"] for record in server.records if "url" in record}
         yield urls["listening"], urls["admin listening"]
 
