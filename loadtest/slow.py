@@ -43,10 +43,7 @@ _BY_PEER = frozenset({"client_closed", "client_reset", "done"})
 
 
 class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One attack: slowhttptest's flags, the server's flags against it, and the expected reason and deadline (seconds).
-
-    `rate` in bytes per second extends the deadline by what was received.
-    """
+    """One attack, as slow.toml describes it."""
 
     name: str
     attack: tuple[str, ...]

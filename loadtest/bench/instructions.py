@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
 from ..report import RESULTS
-from ..servers import Server, attempts, running
+from ..servers import Server, attempts, deadlined_command, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, table
 from .crowd import HELLO, Crowd
@@ -54,10 +53,8 @@ class Case:
     @property
     def command(self) -> list[str]:
         """The command that serves it."""
-        options = f"--no-access-log --http {self.http} --loop {self.loop} --host 127.0.0.1 --port 0"
-        app = f"loadtest.peers.counted.counted:{self.app}"
-        off = "" if self.deadlines else WORDS["off"]
-        return [sys.executable, "-m", "deadlined", "serve", app, *options.split(), *off.split()]
+        options = f"--no-access-log --http {self.http} --loop {self.loop} {'' if self.deadlines else WORDS['off']}"
+        return deadlined_command(f"loadtest.peers.counted.counted:{self.app}", *options.split())
 
 
 CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("instructions.toml").items()}

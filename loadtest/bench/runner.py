@@ -17,6 +17,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
@@ -26,25 +27,18 @@ from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
 from . import golang, tables
 from .contest import STATED, Benchmark, ContestantError
-from .results import Results, judge
+from .results import Pair, Results, judge
 from .spread import CONFIDENCE
 
 SEED = 20_190_904
 PRECISE = 0.05
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One measurement: a contestant in a case. `repetition` counts from 0."""
 
     repetition: int
-    contestant: str
-    case: str
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Contestant and case."""
-        return self.contestant, self.case
+    pair: Pair
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Rule:
         return f"{self.least} starts each, up to {self.most} until the interval is within {PRECISE:.0%} of the median"
 
 
-def turns(pairs: Sequence[tuple[str, str]], repetitions: int, first: int = 0) -> list[Turn]:
+def turns(pairs: Sequence[Pair], repetitions: int, first: int = 0) -> list[Turn]:
     """Return the turns of `repetitions` from the `first` on. `pairs` are of contestant and case; cases keep their
     order, contestants are shuffled."""
     found: list[Turn] = []
@@ -71,7 +65,7 @@ def turns(pairs: Sequence[tuple[str, str]], repetitions: int, first: int = 0) ->
         for case in dict.fromkeys(case for _, case in pairs):
             names = [name for name, where in pairs if where == case]
             shuffle(names)
-            found += [Turn(repetition, name, case) for name in names]
+            found += [Turn(repetition, (name, case)) for name in names]
     return found
 
 
@@ -124,14 +118,15 @@ def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
         for due in _due(results, rule):
             total += len(due)
             for turn in due:
-                place = f"{benchmark.name}, {turn.repetition + 1} of {rule.most}: {turn.case}, {turn.contestant}"
+                contestant, case = turn.pair
+                place = f"{benchmark.name}, {turn.repetition + 1} of {rule.most}: {case}, {contestant}"
                 on_progress(escape(place), done, total)
                 if not console.is_terminal and turn.repetition > repetition:
                     # a log file shows no moving bar
                     console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions")
                 repetition = turn.repetition
                 if trouble := _measure(benchmark, results, turn):
-                    console.print(f"failed: {turn.contestant}, {turn.case}", style="red", markup=False)
+                    console.print(f"failed: {contestant}, {case}", style="red", markup=False)
                     console.print(trouble, markup=False, highlight=False)
                 done += 1
 
@@ -158,7 +153,7 @@ def _measure(benchmark: Benchmark, results: Results, turn: Turn) -> str:
     if turn.pair in results.failures:
         return ""
     try:
-        results.add(turn.contestant, turn.case, benchmark.measure(turn.contestant, turn.case))
+        results.add(*turn.pair, benchmark.measure(*turn.pair))
     except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
         # the failure of one contestant must not lose the figures of the others
         results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()

@@ -30,24 +30,18 @@ from .lazy_heapq import INF, Alarm, Callback, LazyHeapq
 
 # seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
 BEGIN: Final = 1000.0
-
 # seconds; timeouts are within the range of the simple wheel and after the ticks of the idle checks
 SHORTEST: Final = 1.0
 LONGEST: Final = 3.5
-
 # the idle checks
 TICKS: Final = 256
 TICK: Final = 1 / 1024
-
 # the least number of timers in all queues together
 CROWD: Final = 1000
-
 # checks between two looks at the clock, while extracting
 LOOK: Final = 16
-
 # the least number of steps, however few timers there are
 LEAST_STEPS: Final = 2000
-
 # the most steps between two checks
 TURN: Final = 64
 

@@ -56,11 +56,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server. `command` and `config`, a file's text, are templates.
-
-    `needs` tells how `package` is looked for: a distribution of Python, a program, or Go's toolchain. `debian` has the
-    program's package. `proxy`: it needs an application behind it. `best` are its best settings; `note` is a remark.
-    """
+    """A server of contestants.toml, which says what each of these is."""
 
     name: str
     command: str

@@ -204,8 +204,8 @@ def test_every_pair_has_its_turn_once_in_every_repetition() -> None:
 
 def test_contestants_alternate_case_by_case_in_an_order_that_changes() -> None:
     found = turns(PAIRS, 4)
-    assert [turn.case for turn in found] == (["few"] * 6 + ["many"] * 6) * 4
-    orders = {tuple(turn.contestant for turn in found[start : start + 6]) for start in range(0, len(found), 6)}
+    assert [turn.pair[1] for turn in found] == (["few"] * 6 + ["many"] * 6) * 4
+    orders = {tuple(turn.pair[0] for turn in found[start : start + 6]) for start in range(0, len(found), 6)}
     assert len(orders) > 4
 
 
