@@ -14,9 +14,9 @@ from ..servers import Server, raise_file_limit, tool
 from ..target import unverified
 from . import builds, processes
 from .client import Requests
-from .contest import Benchmark, Contestant, Target, table
-from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, Greeting
-from .web_servers import CASES, ECHO, ENTRIES, MAIN, PAGES, Case, answering, filled, free_port, load, serving
+from .contest import STATED, Benchmark, Contestant, Target, table
+from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd
+from .web_servers import CASES, ENTRIES, MAIN, PAGES, Case, answering, filled, free_port, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
 RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
@@ -30,15 +30,6 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
 
 # descriptors beside those of the connections
 _OTHERS: Final = 500
-# memory under the allocator's defaults
-_WEBSOCKETS: Final = Case(ECHO, connections=1_000, neutral=False, speaks="websocket")
-# how the silent are served, and what they have said before
-_SILENT: Final[Mapping[str, tuple[Case, Greeting]]] = {
-    "idle": (Case(connections=15_000, neutral=False), HELLO),
-    "idle, TLS": (Case(connections=1_000, neutral=False, speaks="tls"), HELLO),
-    "idle websockets": (_WEBSOCKETS, WEBSOCKET),
-    "idle websockets, compressed": (_WEBSOCKETS, COMPRESSED),
-}
 
 _PROXIES: Final = table("proxies.toml")
 # the commands of ours, with {upstream} and {app}
@@ -117,13 +108,16 @@ class Duel(Served):
 class Idle(Served):
     """The benchmark `idle`."""
 
-    asked: Mapping[str, Case] = {case: asked for case, (asked, _) in _SILENT.items()}
+    # memory under the allocator's defaults
+    asked: Mapping[str, Case] = {name: Case(**case, neutral=False) for name, case in STATED["idle"]["cases"].items()}
 
     def contestants(self) -> Sequence[Contestant]:
         return [entry.contestant() for entry in ENTRIES.values() if entry.idle]
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
-        asked, greeting = _SILENT[case]
+        asked = self.asked[case]
+        websocket = COMPRESSED if case.endswith("compressed") else WEBSOCKET
+        greeting = websocket if asked.speaks == "websocket" else HELLO
         # fewer if the machine does not allow as many
         connections = min(asked.connections, self.stated["most"])
         connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
