@@ -169,18 +169,41 @@ def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> 
     fails honest requests, and another URL must be named by the user, not by the server. `proper`: nor are any others of
     400 and above.
     """
-    answers = _exchange(target, patience)
-    if 300 <= answers.status < 400:
-        where = answers.fields.get("location", "elsewhere")
-        raise UnusableTargetError(f"{target.url} redirects ({answers.status}) to {where}: give the URL that answers")
-    if answers.status == 400:
-        hint = "is it https, or does it want a client certificate?"
-        raise UnusableTargetError(f"{target.url} answers 400 to an honest request: {hint}")
-    if answers.status >= 500:
-        raise UnusableTargetError(f"{target.url} answers {answers.status}: it fails honest requests")
-    if proper and answers.status >= 400:
-        raise UnusableTargetError(f"{target.url} answers {answers.status}: every request would be an error")
+    answers = Answers()
+    try:
+        _exchange(target, target.get(), patience, answers)
+    except TimeoutError:
+        wrong = f" accepts and does not answer within {patience:g} s"
+    except ssl.SSLError as error:
+        wrong = f": {_tls_trouble(error)}"
+    except httptools.HttpParserError as error:
+        wrong = f" speaks no HTTP/1.1: {error}"
+    except OSError as error:
+        # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
+        hint = "; perhaps it wants a client certificate" if target.tls else ""
+        wrong = f" ends the connection without an answer: {error}{hint}"
+    else:
+        wrong = _wrong(target, answers, proper=proper)
+    if wrong:
+        raise UnusableTargetError(target.url + wrong)
     return answers
+
+
+def _wrong(target: Target, answers: Answers, *, proper: bool) -> str:
+    """Say what is wrong with an answer; "" if nothing is."""
+    status = answers.status
+    if not answers.complete:
+        if answers.size >= MOST:
+            return f": the response is larger than {MOST >> 20} MiB: give a URL with a smaller one"
+        guess = "perhaps it wants a client certificate" if target.tls else "is it https?"
+        return " closes the connection without a complete answer" + ("" if answers.size else f"; {guess}")
+    if 300 <= status < 400:
+        return f" redirects ({status}) to {answers.fields.get('location', 'elsewhere')}: give the URL that answers"
+    if status == 400:
+        return " answers 400 to an honest request: is it https, or does it want a client certificate?"
+    if status >= 500:
+        return f" answers {status}: it fails honest requests"
+    return f" answers {status}: every request would be an error" if proper and status > 400 else ""
 
 
 def refusal(target: Target, patience: float = PATIENCE) -> bytes:
@@ -202,32 +225,9 @@ def _receive(connection: socket.socket, until: float) -> bytes:
     return connection.recv(65536)
 
 
-def _exchange(target: Target, patience: float) -> Answers:
-    try:
-        answers = _answer(target, target.get(), patience)
-    except TimeoutError as error:
-        raise UnusableTargetError(f"{target.url} accepts and does not answer within {patience:g} s") from error
-    except ssl.SSLError as error:
-        raise UnusableTargetError(f"{target.url}: {_tls_trouble(error)}") from error
-    except httptools.HttpParserError as error:
-        raise UnusableTargetError(f"{target.url} speaks no HTTP/1.1: {error}") from error
-    except OSError as error:
-        # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
-        hint = "; perhaps it wants a client certificate" if target.tls else ""
-        raise UnusableTargetError(f"{target.url} ends the connection without an answer: {error}{hint}") from error
-    if not answers.complete:
-        if answers.size >= MOST:
-            larger = f"the response is larger than {MOST >> 20} MiB: give a URL with a smaller one"
-            raise UnusableTargetError(f"{target.url}: {larger}")
-        guess = "perhaps it wants a client certificate" if target.tls else "is it https?"
-        hint = "" if answers.size else f"; {guess}"
-        raise UnusableTargetError(f"{target.url} closes the connection without a complete answer{hint}")
-    return answers
-
-
-def _answer(target: Target, request: bytes, patience: float) -> Answers:
-    """Return what the server answers to a request."""
-    answers, until = Answers(), monotonic() + patience
+def _exchange(target: Target, request: bytes, patience: float, answers: Answers) -> None:
+    """Make a request, and take what the server answers, as far as it comes in time."""
+    until = monotonic() + patience
     with target.connect(patience) as connection:
         connection.sendall(request)
         while not answers.complete and answers.size < MOST:
@@ -236,7 +236,6 @@ def _answer(target: Target, request: bytes, patience: float) -> Answers:
                 answers.end()
                 break
             answers.feed(data, 0.0)
-    return answers
 
 
 def _tls_trouble(error: ssl.SSLError) -> str:
@@ -252,10 +251,10 @@ def _tls_trouble(error: ssl.SSLError) -> str:
 
 def speaks_websocket(target: Target) -> bool:
     """Ask for a websocket. False if the answer is anything but 101."""
-    try:
-        return _answer(target, upgrade(target), PATIENCE).status == 101
-    except (OSError, httptools.HttpParserError):
-        return False
+    answers = Answers()
+    with suppress(OSError, httptools.HttpParserError):
+        _exchange(target, upgrade(target), PATIENCE, answers)
+    return answers.complete and answers.status == 101
 
 
 def upgrade(target: Target) -> bytes:
