@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .lazy_heapq import Alarm, LazyHeapq
-from .measured import Timings, finish, resident, spread_times
+from .measured import Timings, finish, nothing, resident, spread_times
 
 # added to a timeout when a timer is started, as programs do: the sum is an object of its own and takes memory
 NOW = 0.0
@@ -21,16 +21,12 @@ NOW = 0.0
 LATE = 1e5
 
 
-def _nothing(*_: object) -> None:
-    """Do nothing: the timers' callback."""
-
-
 def start(queue: Any, make: Callable[[Callable[..., object]], Any], times: Sequence[float]) -> list[Any]:
     """Start a new timer, which `make` makes of a callback, for each time."""
     modify = queue.modify
     timers = []
     for when in times:
-        timer = make(_nothing)
+        timer = make(nothing)
         modify(timer, NOW + when)
         timers.append(timer)
     return timers

@@ -88,6 +88,10 @@ class Expiry:
         return time.process_time() - self._spent
 
 
+def nothing(*_: object) -> None:
+    """Do nothing: the callback of timers."""
+
+
 def spread_times(number: int, least: float, most: float) -> list[float]:
     """Return random seconds between `least` and `most`; the same in every process."""
     draw = random.Random(number).uniform

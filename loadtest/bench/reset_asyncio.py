@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ..peers.hosts import runner_of
-from .measured import HOUR, SLICE, Expiry, Timings, finish, spread_times
+from .measured import HOUR, SLICE, Expiry, Timings, finish, nothing, spread_times
 
 # `timeout`: entered and left; `call_later`: armed and cancelled; `lazy`: a deadline is stored, and its `call_at` armed
 # anew when it comes; `settimeout` of a socket
@@ -87,17 +87,13 @@ class Lazy:
             self._arm()
 
 
-def _nothing() -> None:
-    """Do nothing: the callback of timers that never fire."""
-
-
 def _names(endpoint: socket.socket) -> dict[str, Any]:
     """Return what the statements use."""
     loop = asyncio.get_running_loop()
     return {
         "HOUR": HOUR, "Lazy": Lazy, "SLICE": SLICE, "asyncio": asyncio, "call_at": loop.call_at,
         "call_later": loop.call_later, "inf": math.inf, "lazy": Lazy(loop, loop.time() + 5), "loop": loop,
-        "nothing": _nothing, "now": loop.time, "settimeout": endpoint.settimeout,
+        "nothing": nothing, "now": loop.time, "settimeout": endpoint.settimeout,
     }  # fmt: skip
 
 
@@ -115,7 +111,7 @@ def live(runner: asyncio.Runner, way: str, number: int, timings: Timings) -> Non
     """Measure one way, print the figures and exit."""
     loop = runner.get_loop()
     # the measured timer is one of `number`
-    held = [loop.call_later(offset, _nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
+    held = [loop.call_later(offset, nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
     for name, statement in WAYS[way].items():
         timings.function(name, partial(_seconds, runner, statement))
     if way in ("timeout", "call_later"):

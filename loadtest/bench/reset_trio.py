@@ -28,7 +28,7 @@ from deadlined.poll import Clock, FakePort, Poller
 from deadlined.runtime import current_host
 from deadlined.timers import Timer
 
-from .measured import HOUR, Expiry, Timings, finish, spread_times
+from .measured import HOUR, Expiry, Timings, finish, nothing, spread_times
 
 # `deadline`: the caller reads the clock; `timeout`: the method does. `scope`: entered and left; `moved_scope`: moved
 WAYS: Mapping[str, Mapping[str, str]] = {
@@ -47,10 +47,6 @@ WAYS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _nothing(arg: object, seq: int, lateness: float) -> None:
-    """Do nothing: the callback of timers that never fire."""
-
-
 async def live(way: str, number: int, timings: Timings) -> None:
     """Measure one way with `number` deadlines armed, of which the measured one is one; print the figures and exit."""
     now = trio.current_time()
@@ -66,7 +62,7 @@ async def live(way: str, number: int, timings: Timings) -> None:
             stack.enter_context(far)
             names |= {"conn": Conn.from_socket(near), "unconnected": _unconnected}
             for when in others:
-                current_host().set_timer(Timer(_nothing), when)
+                current_host().set_timer(Timer(nothing), when)
             # a new connection: an entry that is already filed at an earlier time would not have to move
             setup = "seconds = 3 * HOUR; fresh = unconnected()"
         for name, statement in WAYS[way].items():
