@@ -1,13 +1,5 @@
 """What is measured of a queue of timers: each of the paper's four operations, and three workloads.
 
-Facts      START and STOP may defer work: a wheel gives new timers their slots at the next check, and stopped timers are
-           swept when they are a quarter of all.
-Hazard     Timed alone, both seem cheaper than they are.
-Answer     START is measured as half of the timers and the check that files them, STOP as half of the timers and the
-           check that sweeps. Check is a tick at which nothing is due. Extract goes from wake time to wake time, as a
-           poller does.
-Cost       Ten timers are too few for a clock, so several queues hold a thousand timers together.
-
 A step of a workload includes everything. Its times are simulated: it takes no time but moves the clock of the queue. A
 turn is up to 64 steps and one check, like a poll that returns up to 64 events. The loop costs every queue the same,
 some tens of nanoseconds per step. Workloads go on until their consumer has enough.

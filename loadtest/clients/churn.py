@@ -4,12 +4,6 @@
 
 PID is the server's, whose use of the machine is measured while connections are few, all open, and loaded. The last line
 of output is one JSON object: the metrics of the benchmark, and counts of what is "wrong" and "broken".
-
-Facts      Most deadlines are moved before they pass, some at the last moment. A closed descriptor's number is used
-           again at once.
-Hazard     A client that cannot keep up measures itself.
-Answer     Deadlines count from the time at which a request was due. The share of requests that were due and answered is
-           reported, and so is the client's own use of its core.
 """
 
 from __future__ import annotations
