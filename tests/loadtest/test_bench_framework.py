@@ -511,8 +511,11 @@ def test_a_quick_run_judges_no_targets(offered: Fake, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", contest.STATED)
-def test_a_benchmark_is_found_by_its_name(name: str) -> None:
-    assert runner.load(name).name == name
+def test_a_benchmark_is_found_by_its_name_and_has_the_cases_of_its_targets(name: str) -> None:
+    benchmark = runner.load(name)
+    assert benchmark.name == name
+    cases = {*benchmark.cases(), *benchmark.quick().cases()}
+    assert cases.issuperset(case for target in benchmark.stated.get("targets", ()) for case in target["cases"])
 
 
 @pytest.mark.parametrize("name", ["reset", "heap", "echo", "wakes", "lateness", "churn"])
