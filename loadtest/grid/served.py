@@ -1,4 +1,4 @@
-"""What every contestant in Python serves: it reads the whole body, and answers 256 KiB. Websockets are accepted.
+"""What every contestant in Python serves: it reads the whole body, and answers 256 KiB. Websockets are echoed.
 
 `python -m loadtest.grid.served SERVER PORT [NAME=VALUE ...]` runs those that have no command for their options.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from ..apps import Message, Receive, Send, answer, lifespan
+from ..apps import Message, Receive, Send, answer, echo, uploaded
 
 # bytes; more than the kernel and a server's own buffers take for a client that does not read
 BODY = b"x" * 262_144
@@ -21,17 +21,11 @@ _TEXT = "text/plain"
 
 async def asgi(scope: Message, receive: Receive, send: Send) -> None:
     """Serve it as ASGI."""
-    if scope["type"] == "lifespan":
-        await lifespan(receive, send)
-    elif scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (await receive())["type"] != "websocket.disconnect":
-            continue
-    else:
-        while (await receive()).get("more_body", False):
-            continue
+    if scope["type"] == "http":
+        await uploaded(receive)
         await answer(send, BODY)
+    else:
+        await echo(scope, receive, send)
 
 
 def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
