@@ -4,8 +4,10 @@ Facts      ASGI passes dictionaries: a scope, and messages through `receive` and
 Hazard     An application may receive and send from different tasks, receive for ever to learn of a disconnect, send
            after the peer has gone, or send messages in the wrong order.
 Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the
-           application does wrong is raised in the application. Without `cancel_on_disconnect` the scope is that of
-           HTTP 2.3, in which a send after the disconnect does nothing.
+           application does wrong is raised in the application. A send that waits when the peer leaves returns, and the
+           application is cancelled in its next wait: an async generator at a `yield` would see neither an error of the
+           send nor a cancellation. Without `cancel_on_disconnect` the scope is that of HTTP 2.3, in which a send after
+           the disconnect does nothing.
 Cost       An object, a bound method and a scope per request; no task.
 """
 
@@ -190,6 +192,7 @@ class AsgiHandler:
             channel = _PatientChannel(exchange)
         # ASGI has nothing but a disconnect to receive after the response
         exchange.ends_receives = True
+        exchange.quiet_sends = True
         return self._app(scope, channel.receive, channel)
 
     def before_wait(self, exchange: Exchange) -> None:
@@ -282,14 +285,20 @@ class _Channel(Sender):
 
     async def _next_message(self) -> Message:
         exchange = self._exchange
+        body = None
         if exchange.writer.complete or (exchange.body_done and self._request_given):
             await exchange.wait_disconnected()
-            return {"type": "http.disconnect"}
-        try:
-            body = exchange.try_receive()
-            if body is None:
-                body = await exchange.receive()
-        except Disconnected:
+        else:
+            try:
+                body = exchange.try_receive()
+                if body is None:
+                    body = await exchange.receive()
+            except Disconnected:
+                body = None
+        if body is None:
+            if exchange.sends:
+                # frameworks cancel the task that sends: let its send return first
+                await checkpoint()
             return {"type": "http.disconnect"}
         self._request_given = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}
@@ -321,19 +330,9 @@ class _PatientChannel(_Channel):
 
     def send(self, message: Message) -> Awaitable[None]:
         try:
-            sent = _Channel.send(self, message)
+            return _Channel.send(self, message)
         except Disconnected:
             return checkpoint()
-        return sent if sent is DONE else _unless_gone(sent)
-
-
-async def _unless_gone(sent: Awaitable[None]) -> None:
-    """Wait for a send. End without an error if the peer is gone."""
-    try:
-        await sent
-    except Disconnected:
-        # a checkpoint has passed already
-        return
 
 
 def check_root_path(path: str) -> str:

@@ -52,8 +52,9 @@ class Sender:
         """Send a message, and return an awaitable for the part of it that must wait: often nothing.
 
         The awaitable raises ResponseError if the message is wrong or out of order, Disconnected if the peer is gone:
-        who calls for many peers at once, and gathers, loses none of them for another's sake. In another thread than the
-        event loop's nothing is sent before it is awaited, which the event loop must do: this is how
+        who calls for many peers at once, and gathers, loses none of them for another's sake. For a peer of HTTP that
+        leaves while it waits it returns, and the application is cancelled. In another thread than the event loop's
+        nothing is sent before it is awaited, which the event loop must do: this is how
         `asyncio.run_coroutine_threadsafe(send(message), loop)` calls. RuntimeError if another event loop does.
         """
         if get_ident() != self._home_thread:
@@ -89,8 +90,13 @@ class Sender:
         return None
 
 
-async def _failed(error: Exception) -> None:
-    raise error
+async def _failed(error: Exception | None) -> None:
+    assert error is not None
+    try:
+        raise error
+    finally:
+        # its traceback refers to this frame
+        error = None
 
 
 # compiled functions have no code object of their own

@@ -212,7 +212,7 @@ class ConnectionBase(ExchangeHost):
             came = self.reader.buffered > 0
             action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=self.draining)
         else:
-            dead, spares = exchange.link == DEAD, not self.cancel_on_disconnect
+            dead, spares = exchange.link == DEAD, exchange.answered or not self.cancel_on_disconnect
             action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=dead, spares=spares)
         cut = action.reason is rule.reason
         if cut and self.reason is None:

@@ -149,7 +149,7 @@ class Exchange(ReceivingExchange):
             self._mark_if_sent()
             return False
         host.output.append(before, large, after)
-        # if the peer is gone, this send or a later one says so: do not cancel the handler for it
+        # if the peer is gone, this send or a later one says so: do not cancel the handler for it, unless it wants that
         self._sending += 1
         need_not_wait = host.flush_soon(more)
         self._sending -= 1
@@ -157,13 +157,15 @@ class Exchange(ReceivingExchange):
         return need_not_wait or (ends and self._link == DEAD)
 
     async def finish_send(self) -> None:
-        """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone."""
+        """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone; with
+        `quiet_sends` return at once, so that the handler is cancelled in a wait of its own."""
         output = self._host.output
         if output.size > LIMIT:
             self._sending += 1
             interrupted = True
             try:
-                await output.wait(LIMIT)
+                while output.size > LIMIT and self._link != DEAD:
+                    await output.wait_for_room()
                 interrupted = False
             finally:
                 self._sending -= 1
@@ -171,9 +173,9 @@ class Exchange(ReceivingExchange):
             if self._link == LIVE and not (self._watching or self._receiving):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
-        else:
+        elif not (self.quiet_sends and self._link == DEAD):
             await checkpoint()
-        if self._link == DEAD:
+        if self._link == DEAD and not self.quiet_sends:
             # a cancellation that has come as well is raised here, in place of Disconnected
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")

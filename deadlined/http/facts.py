@@ -39,6 +39,7 @@ class ExchangeFacts:
         "ends_receives",
         "forwarded_client",
         "head_done",
+        "quiet_sends",
         "request",
         "start_time",
         "task",
@@ -81,6 +82,9 @@ class ExchangeFacts:
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
+        # set by who wants it: a send that waits when the peer is lost returns, and the handler is cancelled as one that
+        # waits for something else
+        self.quiet_sends: bool = False
         # tasks that wait in a send; a send that waited was cancelled
         self._sending = 0
         self._interrupted = False
@@ -95,9 +99,9 @@ class ExchangeFacts:
 
     @property
     def answered(self) -> bool:
-        """True once the handler has given the whole response, and no send waits or was cancelled while it waited. Some
-        of the response may still be in the output."""
-        return self.writer.complete and not (self._sending or self._interrupted)
+        """True once the handler has given the whole response, no send was cancelled while it waited, and none waits
+        that could raise. Some of the response may still be in the output."""
+        return self.writer.complete and not (self._interrupted or self._send_will_tell)
 
     @property
     def body(self) -> int:
@@ -182,4 +186,14 @@ class ExchangeFacts:
     def will_notice(self) -> bool:
         """True while a task of the handler waits in a receive, a send or `wait_disconnected`, and so will learn that
         the peer is gone."""
-        return self._watching or self._receiving or self._sending > 0
+        return self._watching or self._receiving or self._send_will_tell
+
+    @property
+    def sends(self) -> bool:
+        """True while a task of the handler waits in a send."""
+        return self._sending > 0
+
+    @property
+    def _send_will_tell(self) -> bool:
+        """True while a send waits that will raise if the peer is lost."""
+        return self._sending > 0 and not self.quiet_sends

@@ -149,9 +149,19 @@ class Output(ReadyCallback):
     async def wait(self, most: int) -> None:
         """Sleep until at most `most` bytes are pending, or the output is discarded. Flush first."""
         while self.size > most:
-            if self._room is None:
-                self._room = Event()
-            await self._room.wait()
+            await self.wait_for_room()
+
+    async def wait_for_room(self) -> None:
+        """Sleep until at most LIMIT bytes are pending, or `wake_senders` is called, perhaps for somebody else."""
+        if self._room is None:
+            self._room = Event()
+        await self._room.wait()
+
+    def wake_senders(self) -> None:
+        """Wake the tasks that wait."""
+        if self._room is not None:
+            self._room.set()
+            self._room = None
 
     def send_by(self, deadline: float) -> None:
         """Let `deadline` hold for all that is pending, beside the deadline of each piece."""
@@ -168,7 +178,7 @@ class Output(ReadyCallback):
         if self.blocked:
             self.blocked = False
             self._owner.transport.conn.cancel_writable_call()
-        self._wake_senders()
+        self.wake_senders()
 
     def close(self) -> None:
         """Discard, and forget the owner, which refers to this object."""
@@ -318,9 +328,4 @@ class Output(ReadyCallback):
             del pieces[:whole]
         self._taken = taken
         if self._room is not None and self.size <= LIMIT:
-            self._wake_senders()
-
-    def _wake_senders(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+            self.wake_senders()

@@ -173,6 +173,8 @@ class ReceivingExchange(ExchangeFacts):
         detached. `status`: what the server answers instead of the handler, 0 if nothing."""
         if self._link == LIVE:
             self._link = DEAD
+            if self._sending:
+                self._host.output.wake_senders()
         self._server_status = status or self._server_status
         if self._answered is not None:
             self._answered.set()

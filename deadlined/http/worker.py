@@ -102,7 +102,8 @@ class Worker(PoolWorker):
     def cancel(self) -> None:
         self._cancelled = True
         self._usable = False
-        self._task.cancel()
+        # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
+        self._pool.tasks.call_soon(self._task.cancel)
 
     def arm(self, when: float) -> None:
         if self._timer is None:

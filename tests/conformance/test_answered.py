@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -113,6 +114,17 @@ async def test_a_client_that_resets_before_it_has_read_all_ends_no_background_wo
         client.reset()
         assert await site.reason() is Reason.CLIENT_RESET
         assert ends == []
+        await site.until(lambda: ends)
+
+
+@on_each_loop
+async def test_a_client_that_does_not_read_ends_no_background_work(loop: Loop) -> None:
+    ends: list[str] = []
+    grace: dict[str, Any] = {"write_grace": 2.0, "write_min_rate": math.inf}
+    async with site_of(loop, answering(loop, work, ends), send_buffer=NARROW, **grace) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        assert await site.reason() is Reason.WRITE_TIMEOUT
         await site.until(lambda: ends)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
-from deadlined.http import Exchange
+from deadlined.asgi import AsgiHandler
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.http import Disconnected, Exchange
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import Site, cancel_own_task, site_of
 from tests.support.garbage import assert_leaves_no_garbage
@@ -63,4 +66,29 @@ async def test_a_handler_that_is_cut_leaves_no_cycle(loop: Loop, act: Act) -> No
         await loop.settle()
 
     async with site_of(loop, handler, handler=1) as (site, _):
+        await assert_leaves_no_garbage(lambda: ask(site))
+
+
+@on_each_loop
+async def test_a_send_to_nobody_leaves_no_cycle(loop: Loop) -> None:
+    """Its error would keep what the application has sent from, an async generator for example."""
+    told: list[None] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        with suppress(Disconnected):
+            await send({"type": "http.response.start", "status": 200})
+        told.append(None)
+
+    async def ask(site: Site) -> None:
+        before = len(told)
+        client = await site.connect()
+        await client.send(GET)
+        client.conn.close()
+        site.hang_up()
+        await site.until(lambda: len(told) > before and not site.server.open_connections)
+        await loop.settle()
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
         await assert_leaves_no_garbage(lambda: ask(site))

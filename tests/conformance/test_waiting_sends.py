@@ -1,0 +1,235 @@
+"""An ASGI application whose client leaves, or does not read, while `send` waits: what it sends from is not broken off
+at a `yield`, and nothing is logged as an error."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from deadlined.asgi import App, AsgiHandler
+from deadlined.asgi.handler import Message, Receive, Scope, Send
+from deadlined.http import Disconnected, Phase
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance_http import Site, site_of
+from tests.support.http import GET, Client
+
+# trio warns of a generator behind a middleware, which it must close itself
+pytestmark = pytest.mark.filterwarnings("ignore:.*was garbage collected before it had been exhausted:ResourceWarning")
+
+# bytes that the kernel takes of the server, and for a client that does not read, about
+NARROW = 2048
+
+# seconds for which a client may not read
+GRACE = 5.0
+
+BIG = bytes(1024 * 1024)
+
+START: Message = {"type": "http.response.start", "status": 200}
+PIECE: Message = {"type": "http.response.body", "body": bytes(100_000), "more_body": True}
+LAST: Message = {"type": "http.response.body", "body": BIG}
+
+Leave = Callable[[Client], object]
+
+
+def reset(client: Client) -> None:
+    client.reset()
+
+
+def close(client: Client) -> None:
+    client.conn.close()
+
+
+def stall(client: Client) -> None:
+    """Stay, and do not read."""
+
+
+each_way = pytest.mark.parametrize("leave", [reset, close, stall])
+in_each_mode = pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "left_alone"])
+
+
+class PassesOn(BaseHTTPMiddleware):
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+
+def serving(endpoint: Callable[[Request], Awaitable[Response]], *middleware: Middleware) -> App:
+    return cast(App, Starlette(routes=[Route("/", endpoint)], middleware=middleware))
+
+
+class Stream:
+    """How the pieces that are sent have ended: by what, where, and in which task."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        task = anyio.get_current_task().id
+        where = "before"
+        try:
+            with anyio.fail_after(3600):
+                while True:
+                    where = "in its own wait"
+                    await anyio.sleep(0.001)
+                    where = "in a send"
+                    yield bytes(100_000)
+        except BaseException as error:
+            cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+            elsewhere = "" if anyio.get_current_task().id == task else " of another task"
+            self.ends.append(f"{'cancelled' if cancelled else type(error).__name__} {where}{elsewhere}")
+            raise
+
+
+async def left(loop: Loop, app: App, leave: Leave, *, cancels: bool = True) -> None:
+    """Ask, leave while a send waits, and wait until the application has ended."""
+    grace: dict[str, Any] = {"write_grace": GRACE, "write_min_rate": math.inf}
+    handler = AsgiHandler(app)
+    async with site_of(loop, handler, send_buffer=NARROW, cancel_on_disconnect=cancels, **grace) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        if leave is not stall:
+            await site.until(lambda: [info.phase for info in site.server.connections()] == [Phase.WRITE])
+        leave(client)
+        await site.reason()
+        await site.until(lambda: not runs(site))
+
+
+def runs(site: Site) -> bool:
+    return bool(site.server.open_connections or site.server.statistics().background)
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@on_each_loop
+@in_each_mode
+@each_way
+async def test_a_generator_is_cancelled_in_a_wait_of_its_own(
+    loop: Loop, leave: Leave, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream()
+
+    async def endpoint(_: Request) -> Response:
+        return StreamingResponse(stream.pieces())
+
+    await left(loop, serving(endpoint), leave, cancels=cancels)
+    assert (stream.ends, errors(caplog)) == (["cancelled in its own wait"], [])
+
+
+@on_each_loop
+@in_each_mode
+@each_way
+async def test_behind_a_middleware_nothing_fails(
+    loop: Loop, leave: Leave, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            await anyio.sleep(0.001)
+            yield bytes(100_000)
+
+    async def endpoint(_: Request) -> Response:
+        return StreamingResponse(pieces())
+
+    await left(loop, serving(endpoint, Middleware(PassesOn)), leave, cancels=cancels)
+    assert errors(caplog) == []
+
+
+@on_each_loop
+@each_way
+async def test_a_child_task_is_cancelled_in_a_wait_of_its_own(
+    loop: Loop, leave: Leave, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream()
+
+    async def send_all(send: Send) -> None:
+        await send(START)
+        async for _ in stream.pieces():
+            await send(PIECE)
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(send_all, send)
+
+    await left(loop, app, leave)
+    assert (stream.ends, errors(caplog)) == (["cancelled in its own wait"], [])
+
+
+@on_each_loop
+@each_way
+async def test_one_that_does_not_wait_is_told_by_its_next_send(
+    loop: Loop, leave: Leave, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await send(START)
+        try:
+            while True:
+                await send(PIECE)
+                told.append(None)
+        except OSError as error:
+            told.append(type(error))
+            raise
+
+    await left(loop, app, leave)
+    # the send that waits returns
+    assert (told[-2:], errors(caplog)) == ([None, Disconnected], [])
+
+
+@on_each_loop
+@in_each_mode
+@each_way
+async def test_one_that_has_given_its_last_piece_runs_to_its_end(
+    loop: Loop, leave: Leave, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[None] = []
+
+    async def work() -> None:
+        await loop.sleep(20)
+        ended.append(None)
+
+    async def endpoint(_: Request) -> Response:
+        return Response(BIG, background=BackgroundTask(work))
+
+    await left(loop, serving(endpoint), leave, cancels=cancels)
+    assert (len(ended), errors(caplog)) == (1, [])
+
+
+@on_each_loop
+@pytest.mark.parametrize("more", [True, False], ids=["more", "last"])
+async def test_a_client_whose_leaving_is_found_by_a_send_is_not_told_by_it(
+    loop: Loop, more: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    clients: list[Client] = []
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await send(START)
+        # the server cannot know of it yet
+        clients[0].reset()
+        try:
+            await send(PIECE if more else LAST)
+            told.append("returned")
+            await loop.sleep(20)
+            told.append("ran on")
+        except anyio.get_cancelled_exc_class():
+            told.append("cancelled")
+            raise
+
+    async with site_of(loop, AsgiHandler(app), send_buffer=NARROW) as (site, _):
+        clients.append(await site.connect())
+        await clients[0].send(GET)
+        await site.until(lambda: told and not runs(site))
+    assert (told, errors(caplog)) == (["returned", "cancelled" if more else "ran on"], [])
