@@ -22,13 +22,22 @@ from .upstream import Upstream
 
 
 class Ticket:
-    """A place in the queue. `upstream` is set with the event when the request has its turn."""
+    """A place in the queue. `upstream` is set when the request has its turn."""
 
-    __slots__ = ("event", "upstream")
+    __slots__ = ("_wake", "upstream")
 
     def __init__(self) -> None:
-        self.event: Final = Event()
+        self._wake = Event()
         self.upstream: Upstream | None = None
+
+    async def sleep(self, until: float) -> None:
+        """Sleep until `wake` is called, or until `until`, absolute seconds."""
+        await self._wake.wait_until(until)
+
+    def wake(self) -> None:
+        """Wake the request, which looks whether it has its turn, and until when it is to sleep."""
+        wake, self._wake = self._wake, Event()
+        wake.set()
 
 
 class Balancer:
@@ -42,6 +51,8 @@ class Balancer:
         self._waiting: dict[Ticket, None] = {}
         # where the search for the fewest begins, so that equals take turns
         self._turn = 0
+        for upstream in upstreams:
+            upstream.on_ejection = self._look_again
 
     @property
     def waiting(self) -> int:
@@ -103,16 +114,20 @@ class Balancer:
 
     async def _wait(self, ticket: Ticket, deadline: float) -> None:
         """Sleep until `ticket`, which is in the queue, has its turn, or until `deadline`."""
-        has_turn = False
-        while not has_turn and self._clock.now() < deadline:
+        while ticket.upstream is None and (now := self._clock.now()) < deadline:
+            await ticket.sleep(min(deadline, self._next_return(now)))
             # an ejection may have ended
             self._grant()
-            has_turn = await ticket.event.wait_until(min(deadline, self._next_return()))
 
-    def _next_return(self) -> float:
-        """Return when the next ejection ends, inf if none does."""
-        now = self._clock.now()
+    def _next_return(self, now: float) -> float:
+        """Return when the next ejection ends that has not ended at `now`, inf if none does."""
         return min([each.ejected_until for each in self._upstreams if each.ejected_until > now], default=INF)
+
+    def _look_again(self) -> None:
+        """Note that an ejection has begun, or has ended before its time."""
+        self._grant()
+        for ticket in self._waiting:
+            ticket.wake()
 
     def _grant(self) -> None:
         """Hand free slots over to those who wait."""
@@ -124,7 +139,7 @@ class Balancer:
             del self._waiting[ticket]
             upstream.active += 1
             ticket.upstream = upstream
-            ticket.event.set()
+            ticket.wake()
 
     def _choose(self, tried: Container[Upstream]) -> Upstream | None:
         """Return the upstream with the fewest requests of those that may get one, None if there is none. One that is in

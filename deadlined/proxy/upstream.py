@@ -28,6 +28,7 @@ from ..poll import Clock
 from .address import Address
 from .connection import UpstreamConnection
 from .errors import Failure, Overloaded, UpstreamError
+from .options import INF
 
 _log: Final = logging.getLogger("deadlined.proxy")
 
@@ -67,15 +68,17 @@ class UpstreamStatistics:
 
 class Upstream:
     """An upstream at `address`. `active`: requests and tunnels that it has now. `available`: False while it is known
-    that it does not accept connections. `on_refusal` is called whenever a connect finds nobody who listens."""
+    that it does not accept connections. `on_refusal` is called whenever a connect finds nobody who listens,
+    `on_ejection` whenever an ejection begins, or ends before its time."""
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address: Final = address
         self.active: int = 0
         self.available: bool = True
         self.on_refusal: Callable[[], object] | None = None
+        self.on_ejection: Callable[[], object] | None = None
         # when an ejection ends, absolute; -inf if there is none
-        self.ejected_until: float = float("-inf")
+        self.ejected_until: float = -INF
         # until when no connection is kept, absolute, and for how many seconds the next time
         self._distrusted_until: float = 0.0
         self._next_distrust: float = DISTRUST
@@ -138,7 +141,8 @@ class Upstream:
     def succeeded(self) -> None:
         """Note that the upstream has answered a request to the end."""
         self._in_a_row = self._ejections = 0
-        self.ejected_until = float("-inf")
+        if self.ejected_until > -INF:
+            self._eject_until(-INF)
 
     def broke_off(self, failure: Failure) -> None:
         """Count that a tunnel to the upstream has broken off. Its client may have brought that about, so it ejects
@@ -150,9 +154,10 @@ class Upstream:
         self._failures[failure] += 1
         self._in_a_row += 1
         if self._in_a_row >= TOLERATED and not self.ejected:
-            self.ejected_until = self._clock.now() + min(EJECTION * 2.0**self._ejections, LONGEST_EJECTION)
+            seconds = min(EJECTION * 2.0**self._ejections, LONGEST_EJECTION)
             # one more failure after the end ejects it again
             self._ejections = min(self._ejections + 1, 10)
+            self._eject_until(self._clock.now() + seconds)
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -173,6 +178,11 @@ class Upstream:
             available=self.available,
             ejected=self.ejected,
         )
+
+    def _eject_until(self, when: float) -> None:
+        self.ejected_until = when
+        if self.on_ejection is not None:
+            self.on_ejection()
 
     def _remove(self, connection: UpstreamConnection) -> None:
         self._idle.remove(connection)

@@ -202,3 +202,37 @@ async def test_who_waits_does_not_get_the_place_of_the_failure_that_ejects(loop:
         await guarded.site.until(lambda: bad.ejected)
         await loop.settle()
         assert (bad.active, good.active, guarded.proxy.statistics().waiting) == (0, 1, 1)
+
+
+@on_each_loop
+async def test_who_waits_gets_an_upstream_when_an_ejection_ends_that_began_meanwhile(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadlined.proxy.upstream.EJECTION", loop.seconds(5))
+    async with guarding(loop, 2, most=1) as guarded:
+        balancer = guarded.proxy._shared.balancer
+        bad, good = [await balancer.acquire((), INF) for _ in range(2)]
+        waiting = guarded.tasks.start(balancer.acquire, (), INF)
+        await loop.settle()
+        for _ in range(TOLERATED):
+            bad.failed(Failure.RESET)
+        due = bad.ejected_until
+        balancer.release(bad)
+        await loop.settle()
+        assert waiting.pending
+        assert await waiting.succeeds() is bad
+        assert loop.is_at(due)
+        assert good.active == 1
+
+
+@on_each_loop
+async def test_who_waits_gets_an_upstream_whose_success_ends_its_ejection(loop: Loop) -> None:
+    async with guarding(loop, 2, most=1) as guarded:
+        balancer, one, other = balanced(guarded)
+        assert await balancer.acquire((), INF) is one
+        waiting = guarded.tasks.start(balancer.acquire, (), INF)
+        await loop.settle()
+        assert waiting.pending
+        # as when a tunnel has begun that was opened before
+        other.succeeded()
+        assert await waiting.succeeds() is other
