@@ -196,6 +196,19 @@ async def test_empty_lines_after_a_request_extend_nothing_and_begin_no_request(a
         assert await site.reason() is Reason.IDLE_TIMEOUT
 
 
+async def test_a_client_that_sends_nothing_but_empty_lines_is_refused(autojump_clock: MockClock) -> None:
+    """However they come: the idle time is not what ends this."""
+    async with serving(timeouts=only(idle=20)) as site:
+        at_once, one_by_one = await idle_clients(site, 2)
+        await at_once.send(b"\r\n" * 30_000)
+        assert (await at_once.response()).status == 400
+        for _ in range(9):
+            await one_by_one.send(b"\r\n")
+            await wait_all_tasks_blocked()
+        assert (await one_by_one.response()).status == 400
+        assert [await site.reason(number) for number in (1, 2)] == [Reason.PROTOCOL_ERROR] * 2
+
+
 async def test_a_request_after_an_empty_line_has_all_its_time(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(idle=20, read_header=3)) as site:
         client = await site.connect()

@@ -108,9 +108,23 @@ def test_empty_lines_before_a_request_are_ignored() -> None:
 
 def test_nothing_but_empty_lines_is_no_request() -> None:
     parser = RequestParser(Limits())
-    parser.feed(b"\r\n" * 100_000)
+    parser.feed(b"\r\n" * 8)
     assert parser.next_request() is None
     assert parser.buffered == 0
+
+
+def test_each_request_may_follow_a_few_empty_lines() -> None:
+    lines = b"\r\n" * 8
+    assert len(parse(lines + GET + lines + post(1) + b"a" + lines + GET)) == 3
+    assert len(parse(*by_byte(lines + GET + lines + GET))) == 2
+
+
+@pytest.mark.parametrize("pieces", [[b"\r\n" * 100_000], [b"\r\n"] * 9, [*by_byte(b"\r\n" * 9)], [b"\r\n" * 9 + GET]])
+@pytest.mark.parametrize("before", [b"", GET], ids=["first", "later"])
+def test_more_empty_lines_are_refused(before: bytes, pieces: list[bytes]) -> None:
+    with pytest.raises(BadRequest, match="empty lines") as raised:
+        parse(before, *pieces)
+    assert raised.value.status == 400
 
 
 def test_a_body_ends_after_its_content_length() -> None:

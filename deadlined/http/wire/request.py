@@ -20,6 +20,9 @@ from .with_h11 import parse_with_h11
 
 _CR: Final = 0x0D
 
+# empty lines before a request: RFC 9112, 2.2 asks for one at least. Without a bound they would be work for nothing
+_MOST_EMPTY_LINES: Final = 8
+
 # bytes; most of a longer buffer is a body, and only its head becomes text
 _LONG: Final = 4096
 
@@ -34,6 +37,7 @@ class RequestParser:
     __slots__ = (
         "_buffer",
         "_chunks",
+        "_empty_lines",
         "_left",
         "_limits",
         "_parse_head",
@@ -57,6 +61,8 @@ class RequestParser:
         self._start: int = 0
         # the buffer as latin-1, once it is searched: compiled code searches text in a third of the time
         self._text: str | None = None
+        # empty lines that were dropped before the next request
+        self._empty_lines: int = 0
         # an incomplete head was checked up to `_scanned`, an offset from `_start`, where the grammar is in `_state`
         self._scanned: int = 0
         self._state: int = METHOD_START
@@ -99,8 +105,9 @@ class RequestParser:
 
     def drop_empty_lines(self) -> None:
         """Drop the empty lines before a request line, which are no part of it (RFC 9112, 2.2): some clients end a body
-        with one."""
-        while self._begins_with_cr() and self._buffer.startswith(b"\r\n", self._start):
+        with one. Those beyond _MOST_EMPTY_LINES stay, and `next_request` refuses them."""
+        while self._begins_with_cr() and self._empty_lines < _MOST_EMPTY_LINES and self._begins_with_empty_line():
+            self._empty_lines += 1
             self._skip(2)
 
     def next_request(self) -> Request | None:
@@ -169,6 +176,7 @@ class RequestParser:
         if length > limits.max_body:
             raise BadRequest(413, f"the body is longer than the {limits.max_body:g} bytes that are allowed")
         self._left = length
+        self._empty_lines = 0
         self.received = 0
 
     def _next_of_chunks(self, chunks: ChunkDecoder) -> bytes | None:
@@ -187,6 +195,8 @@ class RequestParser:
         size = len(self._buffer) - start
         if not size:
             return -1
+        if self._empty_lines == _MOST_EMPTY_LINES and self._begins_with_empty_line():
+            raise BadRequest(400, f"more than {_MOST_EMPTY_LINES} empty lines before a request")
         end = self._find_empty_line(start + max(self._scanned - 3, 0))
         if end < 0:
             self._check_incomplete(size)
@@ -205,6 +215,9 @@ class RequestParser:
     def _begins_with_cr(self) -> bool:
         """Almost never true; comparing one byte is faster than comparing two."""
         return self._start < len(self._buffer) and self._buffer[self._start] == _CR
+
+    def _begins_with_empty_line(self) -> bool:
+        return self._buffer.startswith(b"\r\n", self._start)
 
     def _check_incomplete(self, size: int) -> None:
         """Check the `size` bytes at the beginning of the buffer, which are an incomplete head or too long a one."""
