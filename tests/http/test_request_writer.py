@@ -37,14 +37,15 @@ def test_a_name_is_a_token(name: bytes) -> None:
         request_head("GET", b"/", [(name, b"x")])
 
 
-@pytest.mark.parametrize("value", [b"a\r\nb: c", b"a\nb", b"a\rb", b"a\x00", b"\n"])
-def test_a_value_has_no_line_end(value: bytes) -> None:
-    with pytest.raises(ValueError, match="line end"):
-        request_head("GET", b"/", [(b"a", b"x"), (b"a", value)])
+@pytest.mark.parametrize("code", [*range(9), *range(10, 32), 127])
+def test_a_value_has_no_control_character(code: int) -> None:
+    for value in (bytes([code]), b"a%cb" % code):
+        with pytest.raises(ValueError, match="field b'b' of the request has a line end or other control character"):
+            request_head("GET", b"/", [(b"a", b"x"), (b"b", value)])
 
 
-def test_any_other_byte_may_be_in_a_value() -> None:
-    value = bytes(set(range(256)) - {0, 10, 13})
+def test_a_tab_and_any_other_byte_may_be_in_a_value() -> None:
+    value = bytes({9, *range(32, 127), *range(128, 256)})
     assert b"a: " + value + b"\r\n" in request_head("GET", b"/", [(b"a", value)])
 
 

@@ -20,6 +20,9 @@ from .remembered import remember
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
 
+# the same as bytes: what the writers may send as a value
+VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*+")
+
 # texts of a head that is split at its line ends: those behind the fields are the empty line, and an empty text for what
 # follows it; before the fields there is one line
 AFTER_FIELDS: Final = 2

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from .field_lines import VALUE
 from .remembered import remember
 
 # RFC 9110, 5.6.2
@@ -39,7 +40,7 @@ def request_head(method: str, target: bytes, headers: Iterable[tuple[bytes, byte
 
 def field_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the lines of fields, each with the end of the line before it. ValueError for a name that is no token, and
-    a value with CR, LF or NUL in it."""
+    a value with a control character in it, except tabs (RFC 9110, 5.5)."""
     # not typed: compiled code would take each tuple apart and make it again
     fields: Iterable[Any] = headers
     return b"".join([_lines.get(field) or _line(field[0], field[1]) for field in fields])
@@ -63,8 +64,8 @@ def _line(name: bytes, value: bytes) -> bytes:
     """Return the line of a field, and remember it."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header field of the request has the invalid name {name!r}")
-    if b"\n" in value or b"\r" in value or b"\0" in value:
-        raise ValueError("a header field of the request has a line end or NUL in its value")
+    if not VALUE.fullmatch(value):
+        raise ValueError(f"the header field {name!r} of the request has a line end or other control character")
     line = b"\r\n%b: %b" % (name, value)
     remember(_lines, (name, value), line, name.lower(), len(line))
     return line

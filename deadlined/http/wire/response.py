@@ -1,8 +1,8 @@
 """Writing responses: a status, header fields and pieces of body in, bytes out. No I/O.
 
 Facts      The head of a response is a few lines; h11 spends more time on writing it than on reading the request.
-Hazard     A header value with a line end in it is a second header (response splitting); a body that is longer or
-           shorter than announced shifts every response after it.
+Hazard     A header value with a line end in it is a second header (response splitting), and proxies refuse one with
+           any other control character; a body that is longer or shorter than announced shifts every response after it.
 Answer     Each field is checked, and remembered with its line. The body is counted against what was announced.
            The head leaves with the first piece of body, which may be empty.
            A large piece of body is handed on as it is.
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ..errors import ResponseError
 from .digits import digits_of
+from .field_lines import VALUE
 from .remembered import remember
 
 # pairs of a name and a value: tuples, lists or any other sequence of two
@@ -271,8 +272,8 @@ def _line_of(pair: Any) -> _Line:
     name, value = (bytes(memoryview(part)) for part in pair)
     if not _NAME.fullmatch(name):
         raise ResponseError(f"a header field of the response has the invalid name {name!r}")
-    if b"\n" in value or b"\r" in value or b"\0" in value:
-        raise ResponseError("a header field of the response has a line end or NUL in its value")
+    if not VALUE.fullmatch(value):
+        raise ResponseError(f"the header field {name!r} of the response has a line end or other control character")
     lower = name.lower()
     line = _Line(name, value, lower)
     remember(_lines, (name, value), line, lower, len(line.text))
