@@ -8,6 +8,8 @@ Answer     One small object per request keeps the order. What the peer does beco
            application is cancelled in its next wait: an async generator at a `yield` would see neither an error of the
            send nor a cancellation. Without `cancel_on_disconnect` the scope is that of HTTP 2.3, in which a send after
            the disconnect does nothing.
+           ASGI has methods in capitals. `head` would be HEAD to an application, which sends no body, and another method
+           to a proxy, which waits for one: it is answered with 501.
 Cost       An object, a bound method and a scope per request; no task.
 """
 
@@ -17,7 +19,7 @@ from collections.abc import Awaitable, ItemsView, Iterator, KeysView, Mapping, V
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
-from ..http import Disconnected, Draining, Exchange, ResponseError
+from ..http import Disconnected, Draining, Exchange, Reason, ResponseError, answer_problem
 from ..runtime import Event, checkpoint
 from .budget import time_budget
 from .messages import DONE, App, Message, Receive, Scope, Send, Sender, copied, start
@@ -43,6 +45,8 @@ _VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
 
 # of a server that leaves handlers alone when their clients leave: from 2.4 on a send after that must raise OSError
 _WITHOUT_ERRORS: Final = {"version": "3.0", "spec_version": "2.3"}
+
+_NOT_HEAD: Final = "the method HEAD is written in capitals: written otherwise it is another method (RFC 9110, 9.1)"
 
 # what of a path need not be escaped (RFC 3986, 3.3)
 _PATH: Final = "/!$&'()*+,;=:@~"
@@ -186,6 +190,8 @@ class AsgiHandler:
         if self._trust_deadline_headers:
             _shorten(exchange)
         scope = self._scope(exchange)
+        if scope["method"] == "HEAD" and exchange.request.method != "HEAD":
+            return answer_problem(exchange, 501, Reason.PROTOCOL_ERROR, _NOT_HEAD)
         channel = _Channel(exchange)
         if not exchange.cancel_on_disconnect:
             scope["asgi"] = _WITHOUT_ERRORS.copy()

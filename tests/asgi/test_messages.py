@@ -303,6 +303,16 @@ async def test_head_is_answered_without_the_body_and_the_connection_goes_on() ->
         assert (await client.ask(GET)).body == b"hello"
 
 
+@pytest.mark.parametrize("method", [b"head", b"Head", b"HEAd"])
+async def test_head_in_small_letters_is_refused_and_the_connection_goes_on(method: bytes) -> None:
+    """An application would be told HEAD, and send no body, which a proxy in front would wait for."""
+    async with serving(hello) as served, served.client() as client:
+        answer = await client.ask(method + b" / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (answer.status, answer.headers[b"content-type"]) == (501, b"application/problem+json")
+        assert b"HEAD is written in capitals" in answer.body
+        assert (await client.ask(GET)).body == b"hello"
+
+
 async def test_headers_may_be_any_iterable_and_may_be_left_out() -> None:
     async def app(scope: Scope, __: Receive, send: Send) -> None:
         message: Message = {"type": "http.response.start", "status": 202}
