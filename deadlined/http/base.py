@@ -6,6 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
@@ -130,7 +131,9 @@ class ConnectionBase(ExchangeHost):
             self.conn.set_read_deadline(self.deadline)
         if self._exchange is not None and settings.routes is not None:
             request = self._exchange.request
-            self._use_choice(settings.routes.choose(request.method, request.path_and_query))
+            # a request that the routes of its time have let in is not refused by these
+            with suppress(BadRequest):
+                self._use_choice(settings.routes.choose(request.method, request.path_and_query))
 
     def _use(self, settings: Settings) -> None:
         self.settings = settings

@@ -2,21 +2,28 @@
 
 Facts      An upload takes minutes where everything else takes seconds. A request's path is known with its head.
 Hazard     One bound for all requests must fit the slowest. An application reads `/%75pload` as `/upload` and `post` as
-           POST, so a route that compares other bytes than the application can be evaded.
+           POST, so a route that compares other bytes than the application can be evaded. Some upstreams read `//upload`
+           and `/a/../upload` as `/upload`, too, and others do not, as most ASGI applications.
 Answer     The longest prefix that a path has, in whole segments and percent-decoded as an application sees it, decides.
            So does the method in capitals, though HTTP itself tells `post` and POST apart (RFC 9110, 9.1).
+           A path whose route depends on how dot segments and repeated slashes are read is refused.
            What ends before the path is known, or is for more than one request, cannot be overridden.
-Cost       Without routes one comparison per request. With them one for each route, until one matches.
+Cost       Without routes one comparison per request. With them one for each route, until one matches; four times as
+           many for a path with `//` or `/.` in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 from urllib.parse import unquote
 
+from .errors import BadRequest
 from .timeouts import INF, Limits, Timeouts, keep_alive_line
+
+_SLASHES: Final = re.compile("//+")
 
 # why a field cannot be overridden
 NOT_PER_ROUTE: Final = {
@@ -103,17 +110,43 @@ class Routes:
         ]
 
     def choose(self, method: str, path_and_query: bytes) -> Choice | None:
-        """Return what holds for a request, None if no route matches it."""
+        """Return what holds for a request, None if no route matches it. BadRequest if that depends on whether dot
+        segments are removed from the path, or slashes merged."""
         path = path_and_query.partition(b"?")[0].decode("ascii")
         if "%" in path:
             path = unquote(path, errors="replace")
         method = method.upper()
+        choice = self._find(method, path)
+        if "//" in path or "/." in path:
+            for other in _readings(path):
+                if self._find(method, other) is not choice:
+                    raise BadRequest(400, "the path can be read in several ways, for which different limits hold")
+        return choice
+
+    def _find(self, method: str, path: str) -> Choice | None:
         for prefix, methods, choice in self._choices:
             if path.startswith(prefix) and (not methods or method in methods):
                 end = len(prefix)
                 if len(path) == end or path[end] == "/":
                     return choice
         return None
+
+
+def _readings(path: str) -> tuple[str, str, str]:
+    """Return what servers make of a path: with slashes merged, without dot segments, and both."""
+    merged = _SLASHES.sub("/", path)
+    return merged, _without_dots(path), _without_dots(merged)
+
+
+def _without_dots(path: str) -> str:
+    """Return a path without its segments `.` and `..` (RFC 3986, 5.2.4)."""
+    kept: list[str] = []
+    for segment in path.split("/")[1:]:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    return "/" + "/".join(kept)
 
 
 def _require_distinct(routes: list[Route]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from deadlined.http import Exchange, Limits, Reason, Route, Timeouts
+from deadlined.http import BadRequest, Exchange, Limits, Reason, Route, Timeouts
 from deadlined.http.routes import NOT_PER_ROUTE, PER_ROUTE, Routes
 from tests.support.examples import examples
 from tests.support.http import answer, chunk, echo, hello, only, serving
@@ -54,13 +54,45 @@ def chosen(routes: list[Route], method: str, path: str) -> float | None:
         ("/Upload", False),
         ("/a/upload", False),
         ("/?/upload", False),
-        ("//upload", False),
+        ("/upload/.a", True),
+        ("/upload/./a", True),
+        ("/upload//a", True),
+        ("/upload/a/../b", True),
+        ("/a//b/../.c", False),
+        ("/?//upload", False),
         ("*", False),
     ],
 )
 def test_a_route_is_for_its_path_and_what_lies_below(path: str, matches: bool) -> None:
     for written in ("/upload", "/upload/"):
         assert (chosen([route(written, handler=1)], "GET", path) == 1) == matches
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//upload",
+        "/./upload",
+        "/a/../upload",
+        "/../upload",
+        "/%2e/upload",
+        "/a/%2E%2e/upload",
+        "/%2Fupload",
+        "/a/..//upload",
+        "/./upload//..",
+        "//upload/../a",
+        "/upload/..",
+        "/upload/../a",
+        "/upload/a//../..",
+    ],
+)
+def test_a_path_whose_route_depends_on_the_reader_is_refused(path: str) -> None:
+    with pytest.raises(BadRequest, match="several ways") as raised:
+        chosen([route("/upload", handler=1)], "GET", path)
+    assert raised.value.status == 400
+    # not if it makes no difference
+    assert chosen([route("/upload", "POST", handler=1)], "GET", path) is None
+    assert chosen([route("/", handler=1)], "GET", path) == 1
 
 
 def test_the_root_is_above_all_paths() -> None:
@@ -317,3 +349,23 @@ async def test_a_reload_can_hide_a_request_that_runs(autojump_clock: MockClock) 
         assert (await client.get(request("/healthz", last=True))).status == 200
         assert (await site.ended()).requests == 2
         assert len(site.records.requests) == 1
+
+
+async def test_a_path_whose_route_depends_on_the_reader_is_answered_with_400(autojump_clock: MockClock) -> None:
+    async with serving(hello, only(), routes=[route("/login", max_body=5)]) as site:
+        client = await site.connect()
+        assert (await client.get(request("//other"))).status == 200
+        assert (await client.get(request("/a/../login"))).status == 400
+        assert await client.end() == "eof"
+        assert await site.reason() is Reason.PROTOCOL_ERROR
+
+
+async def test_a_reload_leaves_a_request_whose_route_would_depend_on_the_reader(autojump_clock: MockClock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        site.server.configure(routes=[route("/login", handler=1)])
+        await trio.sleep(5)
+        await answer(exchange)
+
+    async with serving(handler, only(handler=10), routes=[]) as site:
+        client = await site.connect()
+        assert (await client.get(request("//login"))).status == 200
