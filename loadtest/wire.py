@@ -18,7 +18,8 @@ class Answers:
         self.count = self.size = self.status = 0
         self.fields: dict[str, str] = {}
         self.began = 0.0
-        self.complete = False
+        # `_has_head`: that of the response that is unfinished, unless it is an interim one
+        self.complete = self._has_head = False
         self.keeps_alive = True
         self.upgraded = False
         self.rest = b""
@@ -40,14 +41,14 @@ class Answers:
     def end(self) -> None:
         """Take the end of the connection, which is also the end of a response without a length."""
         unbounded = not {"content-length", "transfer-encoding"} & self.fields.keys()
-        if self.status and not self.complete and unbounded:
+        if self._has_head and not self.complete and unbounded:
             self.complete = True
             self.keeps_alive = False
             self.count += 1
 
     def on_message_begin(self) -> None:
         """Called by the parser."""
-        self.complete = False
+        self.complete = self._has_head = False
         self.fields = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -57,6 +58,7 @@ class Answers:
     def on_headers_complete(self) -> None:
         """Called by the parser."""
         self.status = self._parser.get_status_code()
+        self._has_head = self.status >= 200
         self.began = self._now
         self.keeps_alive = self._parser.should_keep_alive()
 

@@ -52,6 +52,22 @@ def test_a_response_that_is_cut_short_is_not_complete() -> None:
     assert (answers.complete, answers.count) == (False, 0)
 
 
+@pytest.mark.parametrize(
+    ("before", "cut"),
+    [
+        (OK, b"HTTP/1.1 500 Internal"),
+        (OK, b"HTTP/1.1 500 Internal Server Error\r\nX-Half"),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n", b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Half"),
+    ],
+)
+def test_a_head_that_is_cut_short_is_no_response(before: bytes, cut: bytes) -> None:
+    answers = fed(before, cut)
+    count = answers.count
+    answers.end()
+    assert (answers.complete, answers.count) == (False, count)
+
+
 def test_a_connection_that_is_to_be_closed_is_told() -> None:
     assert not fed(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).keeps_alive
 
