@@ -30,6 +30,9 @@ PATIENCE = 10.0
 MOST = 64 * 1024 * 1024
 # bytes of a refusal that are read at most
 _REFUSAL = 4096
+# Requests that are sent at once, and not before those that were sent are answered: so few that the kernel takes them
+# while the server writes, and that a server which ends the connection has read them, so that it ends it without an RST
+_BATCH = 50
 
 
 class UnusableTargetError(Exception):
@@ -236,6 +239,22 @@ def _exchange(target: Target, request: bytes, patience: float, answers: Answers)
                 answers.end()
                 break
             answers.feed(data, 0.0)
+
+
+def answered(target: Target, request: bytes, number: int) -> int:
+    """Return how many of so many requests the server answers on one connection, before it ends it and in time: one at
+    least, because it has answered before."""
+    answers, asked, until = Answers(), 0, monotonic() + PATIENCE
+    with suppress(OSError, httptools.HttpParserError), target.connect() as connection:
+        while answers.count < number and answers.size < MOST:
+            if answers.count == asked:
+                asked = min(number, asked + _BATCH)
+                connection.sendall(request * (asked - answers.count))
+            if not (data := _receive(connection, until)):
+                answers.end()
+                break
+            answers.feed(data, 0.0)
+    return max(1, answers.count)
 
 
 def _tls_trouble(error: ssl.SSLError) -> str:

@@ -28,7 +28,7 @@ from locust.user.task import LOCUST_STATE_STOPPING
 from .check.attacker import PASSING, Watch, follow
 from .check.attacks import ATTACKS, NAMES
 from .check.script import Script, Seen
-from .check.scripts import Facts, crowd, scripts
+from .check.scripts import REQUESTS, Facts, crowd, scripts
 from .churn.connection import Crowd, Rules
 from .churn.connection import Tally as Churned
 from .churn.profiles import PROFILES
@@ -74,7 +74,7 @@ class Setup:
             raise ForbiddenTargetError("--rate and --limit must be above 0, and --deadline at least 0")
         self.target: Target = resolve(host, [name for name in options.i_own_this_target.split(",") if name])
         first = ask(self.target)
-        self.facts = Facts(self.target, max(first.size, 1), True, options.limit, first.keeps_alive)
+        self.facts = Facts(self.target, max(first.size, 1), True, options.limit, REQUESTS if first.keeps_alive else 1)
         self.attacks = cycle(names)
         # the histograms of these are large, and nobody reads them: one for all users
         self.asked, self.churned = Asked(), Churned()

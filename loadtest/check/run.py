@@ -23,14 +23,14 @@ from ..commands import OnProgress, now
 from ..crew import Child, need_descriptors, need_ports
 from ..openloop.client import Client, Load, Schedule
 from ..servers import attempts
-from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal, speaks_websocket
+from ..target import ForbiddenTargetError, Target, UnusableTargetError, answered, ask, refusal, speaks_websocket
 from ..wire import Answers
 from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
 from .script import Script, Seen
-from .scripts import Facts, closer, crowd, crowd_size, fills, scripts
+from .scripts import Facts, closer, crowd, crowd_size, filler, fills, longest, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
 HONEST_RATE = 50.0
@@ -117,7 +117,10 @@ class Check(ExitStack):
         self._server = known(self._first.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
         websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
-        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit, self._first.keeps_alive)
+        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit)
+        if "slow-read" in plan.names:
+            most = answered(plan.target, filler(self._facts), longest(self._facts))
+            self._facts = replace(self._facts, most=max(most, 1))
         self._plan = plan
         self._progress = progress
         self._calm = Honest(0, 0, None)
@@ -156,7 +159,7 @@ class Check(ExitStack):
         if attack.name == "websocket-silent" and not self._facts.websocket:
             return "the URL does not speak websocket"
         if attack.name == "slow-read" and not fills(self._facts):
-            return "the response is too small to fill a server's buffers: give a URL with a larger one"
+            return "the responses on one connection do not fill a server's buffers: give a URL with a larger one"
         return ""
 
     def _possible(self) -> list[Attack]:

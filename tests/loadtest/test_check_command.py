@@ -309,6 +309,14 @@ def test_a_response_that_fits_the_buffers_does_not_make_a_server_pass_that_close
     assert ("give a URL with a larger one" in " ".join(done.output.split())) is (verdict != "fail")
 
 
+@pytest.mark.parametrize(("large", "verdict"), [(300, "not applicable"), (10_000, "fail")])
+def test_the_last_request_that_a_connection_may_make_is_no_deadline(large: int, verdict: str) -> None:
+    with slow_server(Rule("none", drops=101, large=large)) as server:
+        done = run(server.url, "--only", "slow-read", "--limit", "0.6", "--connections", "0")
+    assert done.exit_code == 0, done.output
+    assert f"│ {verdict} " in done.output
+
+
 def test_what_could_not_be_measured_gets_no_advice_and_counts_with_what_was_felt() -> None:
     with slow_server(Rule()) as server:
         plan = check_run.Plan(resolve(server.url), frozenset({"silent"}), 0.5, 8)
