@@ -4,9 +4,10 @@ Facts      A measurement must not share an interpreter with what draws the progr
            latency is measured. A terminal sends Ctrl-C to every process of its group, at any moment.
 Hazard     A child that dies of Ctrl-C takes its figures with it; one that outlives its parent attacks for ever. An
            exception in the middle of a message would tear it, and lose what that client has counted.
-Answer     A child has a session of its own, so that Ctrl-C reaches the parent only. While the clients are waited for,
-           it only sets a flag; then each that still runs is told to stop, and all give what they have. A second Ctrl-C
-           raises as usual. The child's function sees the end of the connection when the parent is gone, and returns.
+Answer     A child has a session of its own, so that Ctrl-C reaches the parent only. From the start of the clients until
+           all have ended it only sets a flag; each that still runs is then told to stop, and all give what they have. A
+           second Ctrl-C raises as usual. The child's function sees the end of the connection when the parent is gone,
+           and returns.
 Cost       A third of a second to start.
 """
 
@@ -76,6 +77,10 @@ class Child:
             raise RuntimeError("a process of the load test has ended; its error is above") from error
 
 
+# called with a child and what it has said
+OnMessage = Callable[[Child, Any], object]
+
+
 def need_descriptors(connections: int, less: str = "fewer --connections") -> None:
     """Raise the limit of descriptors, if so many connections of one process need that.
 
@@ -113,26 +118,26 @@ class Crew:
                 child.connection.send(message)
         return len(self._running)
 
-    def collect(self, on_turn: Callable[[], object], on_message: Callable[[Child, Any], object]) -> list[Any]:
+    def collect(self, interrupt: Event, on_turn: Callable[[], object], on_message: OnMessage) -> list[Any]:
         """Return the counts of all. `on_turn` is called a few times a second, `on_message` with all other messages.
 
-        Upon Ctrl-C tell those that still run "enough".
+        Once `interrupt` is set, tell those that still run "enough".
         """
         counted: list[Any] = []
-        with _noted() as interrupt:
-            while self._running:
-                for child in list(self._running):
-                    while child in self._running and child.connection.poll(0.05):
-                        message = child.receive()
-                        if isinstance(message, Tally):
-                            counted.append(message)
-                            self._running.remove(child)
-                        else:
-                            on_message(child, message)
-                on_turn()
-                if interrupt.is_set():
-                    interrupt.clear()
-                    self.tell("enough")
+        stopped = False
+        while self._running:
+            for child in list(self._running):
+                while child in self._running and child.connection.poll(0.05):
+                    message = child.receive()
+                    if isinstance(message, Tally):
+                        counted.append(message)
+                        self._running.remove(child)
+                    else:
+                        on_message(child, message)
+            on_turn()
+            if interrupt.is_set() and not stopped:
+                stopped = True
+                self.tell("enough")
         return counted
 
 
@@ -144,17 +149,17 @@ def crew(function: Function, number: int) -> Iterator[Crew]:
 
 
 @contextmanager
-def _noted() -> Iterator[Event]:
+def noted() -> Iterator[Event]:
     """Let Ctrl-C set an event while the block runs; a second one raises as usual."""
-    noted = Event()
+    event = Event()
 
     def note(*_: object) -> None:
-        noted.set()
+        event.set()
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield noted
+        yield event
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event
 from time import monotonic
 
 import msgspec
@@ -106,7 +107,7 @@ def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
             if len(_cut(server, mode)) >= connections:
                 break
         honest.tell("enough")
-        (felt,) = honest.collect(lambda: None, lambda *_: None)
+        (felt,) = honest.collect(Event(), lambda: None, lambda *_: None)
     # the server has ended: its log is complete
     cut = _cut(server, mode)
     others = Counter(record["reason"] for record in server.connections() if record["reason"] != mode.reason)

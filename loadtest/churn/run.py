@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..check.attacks import deadlines, known
 from ..check.kinds import Deadline
 from ..check.scripts import Facts, scripts
 from ..commands import OnProgress, now
-from ..crew import LEAD, Child, crew, need_descriptors
+from ..crew import LEAD, Child, crew, need_descriptors, noted
 from ..histogram import milliseconds, together
 from ..line import PER_ADDRESS
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask
@@ -139,7 +140,9 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     audit = Audit(plan.admin, rules) if plan.admin else None
     if audit:
         audit.begin()
-    tally = _churned(plan, rules, audit, progress)
+    with noted() as interrupt:
+        tally = _churned(plan, rules, audit, progress, interrupt)
+    tally.interrupted |= interrupt.is_set()
     try:
         if audit:
             audit.end(tally)
@@ -196,7 +199,7 @@ def _rules(plan: Plan, deadline: Deadline) -> Rules:
     return Rules(plan.target, plan.profile, seconds, tolerance, overdue, _spreads(plan.target), plan.limit)
 
 
-def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress) -> Tally:
+def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress, interrupt: Event) -> Tally:
     """Let the client processes churn, and ask the server for its connections meanwhile."""
     with crew(client.main, plan.clients) as clients:
         start = monotonic() + LEAD
@@ -219,5 +222,5 @@ def _churned(plan: Plan, rules: Rules, audit: Audit | None, progress: OnProgress
             elif audit:
                 audit.answer(message)
 
-        tallies: list[Tally] = clients.collect(on_turn, on_message)
+        tallies: list[Tally] = clients.collect(interrupt, on_turn, on_message)
     return together(tallies)

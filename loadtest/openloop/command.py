@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from threading import Event
 from typing import Any
 
 import click
 from rich.markup import escape
 
 from ..commands import File, Names, Numbers, as_text, conclude, explained, file_option, of_target, progress
+from ..crew import noted
 from ..histogram import shown
 from ..report import console
 from ..target import ask, resolve
@@ -79,13 +81,14 @@ def command(
         first = Plan(target, **plan)
         if not len(first.share(0).schedule):
             raise click.UsageError("no request is due within the --duration at this --rate")
-        results = search(first, conditions, _run) if searching else [_run(first)]
+        with noted() as stop:  # for a search as a whole: between two runs it ends the next one
+            results = search(first, conditions, lambda one: _run(one, stop)) if searching else [_run(first, stop)]
     sys.exit(_finish(results, conditions, searching, json_file))
 
 
-def _run(plan: Plan) -> Result:
+def _run(plan: Plan, interrupt: Event) -> Result:
     with progress(console) as on_progress:
-        result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration))
+        result = run_plan(plan, lambda seconds: on_progress("asking", seconds, plan.duration), interrupt)
     console.print("\n  ".join(_lines(result)), highlight=False, soft_wrap=True)
     return result
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from operator import ge, gt, le, lt
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -154,8 +155,8 @@ def main(channel: Connection[Any, Any]) -> None:
     channel.send(Client(load).run(start, channel.poll))
 
 
-def run(plan: Plan, progress: Callable[[float], object]) -> Result:
-    """Run the plan; `progress` is called with the seconds so far. Ctrl-C ends it early, and the result says so.
+def run(plan: Plan, progress: Callable[[float], object], interrupt: Event) -> Result:
+    """Run the plan; `progress` is called with the seconds so far. `interrupt` ends it early, and the result says so.
 
     ForbiddenTargetError if there are too few descriptors.
     """
@@ -163,8 +164,9 @@ def run(plan: Plan, progress: Callable[[float], object]) -> Result:
     with crew(main, plan.clients) as clients:
         start = monotonic() + LEAD
         clients.order((plan.share(part), start) for part in range(plan.clients))
-        tallies = clients.collect(lambda: progress(monotonic() - start), lambda *_: None)
-    return Result(plan, together(tallies))
+        tally = together(clients.collect(interrupt, lambda: progress(monotonic() - start), lambda *_: None))
+    tally.interrupted |= interrupt.is_set()
+    return Result(plan, tally)
 
 
 def holds(result: Result, conditions: Sequence[Condition]) -> bool:

@@ -22,7 +22,7 @@ from loadtest.churn import run as churn_run
 from loadtest.churn.audit import Audited
 from loadtest.command import main
 from loadtest.servers import attempts, deadlined_command, running
-from tests.support.load_command import measuring
+from tests.support.load_command import interrupt_exit, measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -264,6 +264,17 @@ def test_ctrl_c_while_the_server_counts_keeps_what_was_measured(
     with slow_server(Rule(idle=0.5)) as server:
         file = tmp_path / "churn.json"
         done = command(server.url, *SMALL, "--deadline", "0.5", "--admin", server.url, "--json", str(file))
+    assert done.exit_code == 130, done.output
+    found = json.loads(file.read_text())
+    assert found["interrupted"] is True
+    assert found["opened"] >= 30
+
+
+def test_ctrl_c_while_the_clients_end_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_exit(monkeypatch)
+    file = tmp_path / "churn.json"
+    with slow_server(Rule(idle=0.5)) as server:
+        done = command(server.url, *SMALL, "--deadline", "0.5", "--json", str(file))
     assert done.exit_code == 130, done.output
     found = json.loads(file.read_text())
     assert found["interrupted"] is True

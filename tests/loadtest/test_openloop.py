@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import click
@@ -279,7 +280,7 @@ def test_an_interrupted_search_tells_the_best_so_far(
 
 def test_a_line_of_figures_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("loadtest.openloop.command.run_plan", lambda *_: result(tally(1.0, errors={"x " * 100: 1})))
-    _run(Plan(TARGET, 10.0, 1.0, 4, 1.0))
+    _run(Plan(TARGET, 10.0, 1.0, 4, 1.0), Event())
     assert "x " * 100 in capsys.readouterr().out
 
 

@@ -19,9 +19,10 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest import line
 from loadtest.command import main
+from loadtest.openloop import run as openloop_run
 from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
 from loadtest.target import resolve
-from tests.support.load_command import measuring
+from tests.support.load_command import interrupt_exit, measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
@@ -288,3 +289,32 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert written["interrupted"] is True
     assert 29 <= written["ok"] < 4000
     assert "Interrupted" in output
+
+
+@pytest.mark.parametrize("more", [(), ("--search", "--fail-if", "p99>5s")])
+def test_ctrl_c_while_the_clients_end_keeps_what_was_measured(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_exit(monkeypatch)
+    file = tmp_path / "figures.json"
+    with slow_server(Rule()) as server:
+        done = command(server.url, "--rate", "50", "--duration", "0.2", "--json", str(file), *more)
+    assert done.exit_code == 130, done.output
+    written = json.loads(file.read_text())
+    assert (written["ok"], written["interrupted"], len(written.get("search", [0]))) == (10, True, 1)
+
+
+def test_ctrl_c_between_two_runs_of_a_search_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(result: openloop_run.Result) -> list[str]:
+        if result.plan.rate == 100:
+            signal.raise_signal(signal.SIGINT)
+        return []
+
+    monkeypatch.setattr("loadtest.openloop.command._lines", lines)
+    file = tmp_path / "figures.json"
+    with slow_server(Rule()) as server:
+        done = command(server.url, "--rate", "50", "--duration", "0.2", "--search", "--fail-if", "p99>5s",
+                       "--json", str(file))  # fmt: skip
+    assert done.exit_code == 130, done.output
+    written = json.loads(file.read_text())
+    assert (written["found"], [run["interrupted"] for run in written["search"]]) == (100, [False, False, True])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from loadtest.crew import Child
 from loadtest.servers import ROOT
 
 
@@ -25,3 +29,15 @@ def measuring(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
+
+
+def interrupt_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ctrl-C come while the first process of a crew is ended, when all has been measured."""
+    leave = Child.__exit__
+
+    def interrupted(child: Child, *error: object) -> None:
+        monkeypatch.setattr(Child, "__exit__", leave)
+        signal.raise_signal(signal.SIGINT)
+        leave(child, *error)
+
+    monkeypatch.setattr(Child, "__exit__", interrupted)
