@@ -20,7 +20,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from ..commands import OnProgress, now
-from ..crew import Child, need_descriptors, need_ports
+from ..crew import Child, need_descriptors, need_ports, noted
 from ..openloop.client import Client, Load, Schedule
 from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, answered, ask, refusal, speaks_websocket
@@ -67,21 +67,27 @@ def check(plan: Plan, progress: OnProgress) -> Report:
             whole.prepare()
             collect([whole])
             whole.attack()
+            return whole.report()
         except (KeyboardInterrupt, ForbiddenTargetError) as error:
             whole.interrupt(str(error))
-        return whole.report()
+            return whole.report()
 
 
 def collect(checks: Iterable[Check]) -> None:
     """Follow the few connections of several prepared checks side by side, and then those by which some look closer.
-    RuntimeError if a measuring process ends."""
+
+    RuntimeError if a measuring process ends. KeyboardInterrupt comes between two messages only.
+    """
     together = list(checks)
-    for order in (Check.watch, Check.look_closer):
-        waiting = {found: one for one in together if (found := order(one)) is not None}
-        while waiting:
-            for ready in wait(list(waiting)):
-                if isinstance(ready, Connection) and waiting[ready].hear():
-                    del waiting[ready]
+    with noted() as interrupt:
+        for order in (Check.watch, Check.look_closer):
+            waiting = {found: one for one in together if not interrupt.is_set() and (found := order(one)) is not None}
+            while waiting and not interrupt.is_set():
+                for ready in wait(list(waiting), attacker.REPORT):
+                    if isinstance(ready, Connection) and waiting[ready].hear():
+                        del waiting[ready]
+    if interrupt.is_set():
+        raise KeyboardInterrupt
 
 
 def _gone(target: Target, paralysed: str) -> str:
@@ -120,7 +126,7 @@ class Check(ExitStack):
         self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit)
         if "slow-read" in plan.names:
             most = answered(plan.target, filler(self._facts), longest(self._facts))
-            self._facts = replace(self._facts, most=max(most, 1))
+            self._facts = replace(self._facts, most=most)
         self._plan = plan
         self._progress = progress
         self._calm = Honest(0, 0, None)

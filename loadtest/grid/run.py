@@ -86,7 +86,8 @@ class _Group:
                 while self._entries:
                     self._say(f"crowds attack {self._entries[0].contestant.name}")
                     self._entries[0].check.attack()
-                    self._end(self._entries.pop(0))
+                    self._end(self._entries[0])
+                    self._entries.pop(0)
             except (KeyboardInterrupt, ForbiddenTargetError) as error:
                 for entry in self._entries:
                     entry.check.interrupt(str(error))

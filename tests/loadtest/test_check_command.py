@@ -22,6 +22,7 @@ from loadtest.check import run as check_run
 from loadtest.check.grade import Honest
 from loadtest.check.script import Seen
 from loadtest.command import main
+from loadtest.crew import Child
 from loadtest.target import ForbiddenTargetError, resolve
 from tests.support.load_command import measuring
 from tests.support.net import certificates
@@ -264,6 +265,43 @@ def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:
     assert (report["interrupted"], report["grade"]) == (True, "-")
     assert report["attacks"][0]["verdict"] == "unfinished"
     assert "Interrupted" in output
+
+
+@pytest.mark.parametrize("kind", [int, list], ids=["progress", "last"])
+def test_ctrl_c_while_a_message_is_taken_keeps_it(
+    kind: type[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    receive = Child.receive
+
+    def interrupted(child: Child) -> object:
+        message = receive(child)
+        if isinstance(message, kind):
+            monkeypatch.setattr(Child, "receive", receive)
+            signal.raise_signal(signal.SIGINT)
+        return message
+
+    monkeypatch.setattr(Child, "receive", interrupted)
+    with slow_server(Rule("none")) as server:
+        done = run(server.url, *QUICK[:-1], "silent", "--json", str(file))
+    assert done.exit_code == 130, done.output
+    report = json.loads(file.read_text())
+    assert (report["interrupted"], report["grade"]) == (True, "-")
+
+
+def test_ctrl_c_during_the_last_honest_request_reports_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check_run, "_gone", interrupted)
+    file = tmp_path / "report.json"
+    with slow_server(Rule("absolute", 0.3)) as server:
+        done = run(server.url, *QUICK, "--json", str(file))
+    assert done.exit_code == 130, done.output
+    report = json.loads(file.read_text())
+    assert (report["interrupted"], report["attacks"][0]["seconds"] is not None) == (True, True)
 
 
 def test_a_server_that_dies_is_reported_not_raised() -> None:

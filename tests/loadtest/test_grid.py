@@ -154,6 +154,20 @@ def test_a_proxy_has_the_application_behind_it(monkeypatch: pytest.MonkeyPatch) 
         pytest.fail("it has started")
 
 
+def test_ctrl_c_during_the_last_honest_request_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loadtest.check.run._gone", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, scripted("first"))
+    _, after = measured(tmp_path)
+    assert after["first"]["report"]["interrupted"]
+    assert after["first"]["died"] == ""
+
+
 def test_a_half_done_result_never_replaces_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: Check) -> None:
         raise KeyboardInterrupt
