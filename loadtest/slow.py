@@ -89,9 +89,10 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """True if every attacker was cut for the right reason in time and every honest request was answered."""
+        """True if every attacker was cut for the right reason in time and every honest request was answered, but for
+        the last ones, which have not waited longer than a cut may be late."""
         cut_rightly = len(self.cut) == self.connections and not (self.early or self.late)
-        served = self.honest.ok > 0 and not self.honest.errors
+        served = self.honest.ok >= max(1, self.honest.due - HONEST.rate * TOLERANCE) and not self.honest.errors
         return cut_rightly and self.others.keys() <= _BY_PEER and served
 
 

@@ -73,8 +73,8 @@ class Load:
 class Tally(histogram.Tally):
     """The counts of one process, complete when its run is over.
 
-    `latency`: of all requests that were answered, or waited until the patience was over; `late`: how late the process
-    noticed that a request was due. `last`: seconds from the start to the last proper response.
+    `latency`: of all requests that were answered, or waited until the patience or the run was over; `late`: how late
+    the process noticed that a request was due. `last`: seconds from the start to the last proper response.
     """
 
     largest: ClassVar = histogram.Tally.largest | {"last"}
@@ -144,7 +144,10 @@ class Client:
         self._start = 0.0
 
     def run(self, start: float, stopped: Callable[[], bool] = lambda: False) -> Tally:
-        """Ask from `start` on, on the clock of `time.monotonic`, until all is answered or `stopped` says so."""
+        """Ask from `start` on, on the clock of `time.monotonic`, until all is answered or `stopped` says so.
+
+        What still waits then has the latency that it has had until then, and is no error.
+        """
         worked = self.loop.worked()
         self._start = start
         try:
@@ -152,6 +155,8 @@ class Client:
         except KeyboardInterrupt:
             self.tally.interrupted = True
         finally:
+            for due in (*self._backlog, *(one.due for one in self._connections if one.due is not None)):
+                record(self.tally.latency, monotonic() - due)
             for connection in list(self._connections):
                 self._drop(connection)
             self.tally.ended(start, self.loop.worked() - worked)

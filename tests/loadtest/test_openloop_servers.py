@@ -82,6 +82,18 @@ def test_what_is_never_answered_counts_with_the_time_that_it_waited() -> None:
     assert tally.latency.get_min_value() / 1000 >= 399
 
 
+@pytest.mark.parametrize("connections", [100, 1], ids=["sent", "queued"])
+def test_what_waits_when_a_run_is_stopped_counts_with_the_time_that_it_waited(connections: int) -> None:
+    with slow_server(Rule(delay=30.0)) as server:
+        client = Client(Load(resolve(server.url), Schedule(50, 60.0), connections, 30.0))
+        tally = client.run(monotonic(), lambda: client.tally.due >= 40)
+    assert tally.interrupted
+    assert (tally.ok, dict(tally.errors), tally.latency.get_total_count()) == (0, {}, tally.due)
+    # evenly from nothing to the time since the first was due
+    assert milliseconds(tally, 100) > 700
+    assert milliseconds(tally, 75) > 500
+
+
 def test_a_server_that_closes_each_connection_is_asked_on_new_ones() -> None:
     with slow_server(Rule(closes=True)) as server:
         tally = asked(server.url, 50, 0.6)
