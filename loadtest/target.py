@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
@@ -49,7 +50,7 @@ class Target:
 
     url: str
     family: int
-    address: tuple[str, int]
+    address: tuple[Any, ...]
     host: str
     authority: str
     path: str
@@ -124,7 +125,7 @@ def resolve(url: str, owned: Sequence[str] = ()) -> Target:
         raise UnusableTargetError(f"{host} does not resolve: {error}") from error
     for _, _, _, _, address in found:
         _permit(host, str(address[0]), {name.lower() for name in owned})
-    family, address = _first_that_listens([(entry[0], (str(entry[4][0]), port)) for entry in found])
+    family, address = _first_that_listens([(entry[0], entry[4]) for entry in found])
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(url, family, address, host, parts.netloc.rpartition("@")[2], path, parts.scheme == "https")
 
@@ -146,18 +147,17 @@ def _permit(host: str, address: str, owned: set[str]) -> None:
         raise ForbiddenTargetError(f"{shown} is not loopback. If it is yours: --i-own-this-target {host}")
 
 
-def _first_that_listens(addresses: list[tuple[int, tuple[str, int]]]) -> tuple[int, tuple[str, int]]:
+def _first_that_listens(addresses: list[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
     """Return the first address that accepts a connection. UnusableTargetError if none does."""
     reason: OSError | None = None
     for family, address in addresses:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.settimeout(PATIENCE)
-            try:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.settimeout(PATIENCE)
                 probe.connect(address)
-            except OSError as error:
-                reason = error
-                continue
             return family, address
+        except OSError as error:  # of the socket, too: a kernel may have no IPv6
+            reason = error
     text = "does not answer" if isinstance(reason, TimeoutError) else os.strerror(reason.errno or 0) if reason else "?"
     where = ", ".join(f"{address[0]} port {address[1]}" for _, address in addresses)
     raise UnusableTargetError(f"{where}: {text}")

@@ -58,9 +58,10 @@ class Admin:
             raise UnusableTargetError(f"{self.target.url} shows no connections: {error!r}") from error
 
     def _get(self, path: str) -> bytes:
-        connection = HTTPConnection(*self.target.address, timeout=_PATIENCE)
+        connection = HTTPConnection(self.target.address[0], self.target.address[1], timeout=_PATIENCE)
         fields = {"Host": self.target.authority} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
         try:
+            connection.sock = self.target.connect(_PATIENCE)  # with the scope of its address, if it has one
             connection.request("GET", path, headers=fields)
             response = connection.getresponse()
             body = response.read()

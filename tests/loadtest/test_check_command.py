@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import socket
 import ssl
@@ -130,6 +132,33 @@ def test_the_owner_names_a_private_host_and_a_public_address(monkeypatch: pytest
     assert resolve("http://backend:8000/x", ["Backend"]).address == ("10.1.2.3", 8000)
     answers(monkeypatch, "93.184.215.14")
     assert resolve("http://backend:8000/x", ["93.184.215.14"]).address == ("93.184.215.14", 8000)
+
+
+def test_a_link_local_address_keeps_its_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ("fe80::1", 8000, 0, 7)
+    monkeypatch.setattr(target, "_first_that_listens", lambda addresses: addresses[0])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET6, 1, 6, "", whole)])
+    assert resolve("http://[fe80::1%eth0]:8000/", ["fe80::1"]).address == whole
+
+
+def test_an_address_of_a_family_that_the_kernel_does_not_have_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutIPv6(socket.socket):
+        def __init__(self, family: int = -1, *more: Any, **options: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+            super().__init__(family, *more, **options)
+
+    with slow_server(Rule()) as server:
+        six = (socket.AF_INET6, 1, 6, "", ("::1", server.port, 0, 0))
+        four = (socket.AF_INET, 1, 6, "", ("127.0.0.1", server.port))
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [six, four])
+        with monkeypatch.context() as kernel:
+            kernel.setattr(socket, "socket", WithoutIPv6)
+            assert resolve("http://localhost/").address == four[-1]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [six])
+        monkeypatch.setattr(socket, "socket", WithoutIPv6)
+        with pytest.raises(target.UnusableTargetError, match=os.strerror(errno.EAFNOSUPPORT)):
+            resolve("http://localhost/")
 
 
 def test_a_name_is_resolved_once_and_everything_goes_to_what_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
