@@ -41,8 +41,9 @@ class Admin:
     def metrics(self) -> Metrics:
         """Return every sample by its name and its label; of several labels the code counts, or the first."""
         found: Metrics = {}
+        text = self._get("/metrics").decode(errors="replace")
         with suppress(ValueError):  # no metrics at all
-            for family in text_string_to_metric_families(self._get("/metrics").decode()):
+            for family in text_string_to_metric_families(text):
                 for sample in family.samples:
                     label = sample.labels.get("code") or next(iter(sample.labels.values()), "")
                     found[sample.name, label] = found.get((sample.name, label), 0.0) + sample.value

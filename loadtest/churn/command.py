@@ -37,7 +37,7 @@ _PAGE = 110  # the page's width in letters
               help="Measure the deadline for so long before saying that there is none.")  # fmt: skip
 @click.option("--admin", "admin_url", metavar="URL", default="",
               help="The server's admin listener: compare with what it says.")  # fmt: skip
-@click.option("--admin-token-file", "token_file", metavar="FILE", type=click.File(encoding="utf-8"),
+@click.option("--admin-token-file", "token_file", metavar="FILE", type=click.File(encoding="utf-8", errors="replace"),
               help="A file whose first line is the admin listener's token.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(0, 64), default=0,
               help="Client processes.  [default: one per 12,000 connections]")  # fmt: skip
@@ -83,7 +83,10 @@ def _admin(url: str, token_file: TextIO | None, owned: Names) -> Admin | None:
     target = resolve(url if "://" in url else f"http://{url}/", owned)
     if target.tls:
         raise click.UsageError("--admin is an http:// URL: the admin listener speaks plain HTTP")
-    return Admin(target, token_file.readline().strip() if token_file else "")
+    token = token_file.readline().strip() if token_file else ""
+    if not (token.isascii() and token.isprintable()):
+        raise click.UsageError("the first line of --admin-token-file is no token: it is not plain ASCII")
+    return Admin(target, token)
 
 
 def page(result: Result) -> str:

@@ -184,6 +184,16 @@ def test_bad_input_is_one_clear_line(arguments: list[str], code: int, text: str)
     assert text in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize("token", [b"\xff\xfe\n", "tok\u20acn\n".encode(), b"a\x01b\n"])
+def test_a_token_that_cannot_be_sent_is_one_clear_line(token: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(token)
+    with slow_server(Rule()) as server:
+        done = command(server.url, *SMALL, "--deadline", "1", "--admin", server.url, "--admin-token-file", str(file))
+    assert done.exit_code == 2, done.output
+    assert "the first line of --admin-token-file is no token" in " ".join(done.output.split())
+
+
 def test_an_admin_listener_that_is_none() -> None:
     with slow_server(Rule()) as server:
         done = command(server.url, *SMALL, "--deadline", "1", "--admin", server.url)
