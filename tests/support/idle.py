@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from loadtest.bench.crowd import STALLED, Crowd
 from loadtest.histogram import histogram, milliseconds, record
-from loadtest.servers import deadlined_command, raise_file_limit, running
+from loadtest.servers import attempts, deadlined_command, raise_file_limit, running
 
 APP = "loadtest.apps:hello"
 
@@ -50,7 +50,9 @@ def measure(connections: int = 10_000, idle: float = 8.0, quiet: float = 3.0) ->
     with running(deadlined_command(APP, "--idle", f"{idle}s")) as server, Crowd(server.port) as crowd:
         cost = crowd.cost(server, connections, quiet)
         cut_after = list(cuts(crowd, idle))
-        server.wait_for(lambda self: len(self.connections()) >= connections, STALLED)
+        for _ in attempts(STALLED, 0.1):
+            if len(server.connections()) >= connections:
+                break
     records = server.connections()
     return Outcome(
         connections=connections,
