@@ -219,7 +219,7 @@ def complete(generated: Path) -> None:
 
     text = generated.read_text(encoding="utf-8")
     text = METHOD.sub(after_signature, text)
-    text = METHOD_WITHOUT_SIGNATURE.sub(with_signature, text)
+    text = UNSIGNED.sub(with_signature, text)
     text = CLASS.sub(after_signature, text)
     text = PROPERTY.sub(of_property, text)
     wrapper = "#include <function_wrapper.c>\n"
@@ -238,9 +238,7 @@ COLD = ["CPy_AddTraceback", "CPy_TypeErrorTraceback", "CPy_TypeError", "CPyError
 
 # where a docstring belongs in mypyc's C
 METHOD = re.compile(r'\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\("[^"\n]*\)\\n--\\n\\n(?="\))')
-METHOD_WITHOUT_SIGNATURE = re.compile(
-    r"(?P<before>\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\()NULL(?=\))"
-)
+UNSIGNED = re.compile(r"(?P<before>\(PyCFunction\)CPyPy_(?P<symbol>\w+),\s+METH_[\w |]+, PyDoc_STR\()NULL(?=\))")
 CLASS = re.compile(r'sizeof\((?P<symbol>\w+)Object\)[^;]*\.tp_doc = PyDoc_STR\("[^"\n]*\)\\n--\\n\\n(?="\))')
 PROPERTY = re.compile(
     r'(?P<before>\{"(?P<name>\w+)",\s+\(getter\)(?P<symbol>\w+)_get_(?P=name),[^}]*?\s)NULL, NULL\}', re.DOTALL
