@@ -9,7 +9,7 @@ import pytest
 from deadlined.proxy.balancer import Balancer
 from deadlined.proxy.errors import Failure, Overloaded
 from deadlined.proxy.upstream import TOLERATED, Upstream
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, Running, on_each_loop
 from tests.support.http import GET
 from tests.support.proxy import INF, OK, POST, Guarded, guarding, problem
 
@@ -169,15 +169,22 @@ async def test_an_ejected_upstream_is_waited_for_no_longer_than_its_ejection(loo
         assert await waiting[2].succeeds() is other
 
 
+async def one_waits(loop: Loop, guarded: Guarded) -> Running:
+    """Return a request that waits: the healthy upstream of `balanced` has as many as it may have."""
+    balancer, one, _ = balanced(guarded)
+    assert await balancer.acquire((), INF) is one
+    waiting = guarded.tasks.start(balancer.acquire, (), INF)
+    await loop.settle()
+    assert waiting.pending
+    return waiting
+
+
 @on_each_loop
 @pytest.mark.parametrize("event", ["ejected", "unavailable"])
 async def test_if_no_healthy_upstream_is_left_those_who_wait_get_an_ejected_one(loop: Loop, event: str) -> None:
     async with guarding(loop, 2, most=1) as guarded:
         balancer, one, other = balanced(guarded)
-        assert await balancer.acquire((), INF) is one
-        waiting = guarded.tasks.start(balancer.acquire, (), INF)
-        await loop.settle()
-        assert waiting.pending
+        waiting = await one_waits(loop, guarded)
         if event == "ejected":
             one.ejected_until = INF
             balancer.release(one)
@@ -205,10 +212,7 @@ async def test_who_waits_does_not_get_the_place_of_the_failure_that_ejects(loop:
 
 
 @on_each_loop
-async def test_who_waits_gets_an_upstream_when_an_ejection_ends_that_began_meanwhile(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deadlined.proxy.upstream.EJECTION", loop.seconds(5))
+async def test_who_waits_gets_an_upstream_when_an_ejection_ends_that_began_meanwhile(loop: Loop) -> None:
     async with guarding(loop, 2, most=1) as guarded:
         balancer = guarded.proxy._shared.balancer
         bad, good = [await balancer.acquire((), INF) for _ in range(2)]
@@ -216,7 +220,7 @@ async def test_who_waits_gets_an_upstream_when_an_ejection_ends_that_began_meanw
         await loop.settle()
         for _ in range(TOLERATED):
             bad.failed(Failure.RESET)
-        due = bad.ejected_until
+        due = bad.ejected_until = loop.after(5)
         balancer.release(bad)
         await loop.settle()
         assert waiting.pending
@@ -228,11 +232,8 @@ async def test_who_waits_gets_an_upstream_when_an_ejection_ends_that_began_meanw
 @on_each_loop
 async def test_who_waits_gets_an_upstream_whose_success_ends_its_ejection(loop: Loop) -> None:
     async with guarding(loop, 2, most=1) as guarded:
-        balancer, one, other = balanced(guarded)
-        assert await balancer.acquire((), INF) is one
-        waiting = guarded.tasks.start(balancer.acquire, (), INF)
-        await loop.settle()
-        assert waiting.pending
+        waiting = await one_waits(loop, guarded)
+        _, _, other = balanced(guarded)
         # as when a tunnel has begun that was opened before
         other.succeeded()
         assert await waiting.succeeds() is other

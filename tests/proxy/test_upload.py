@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from deadlined.http import Reason
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import CHUNKED_POST, chunk, post
-from tests.support.proxy import OK, guarding, problem
+from tests.support.proxy import INF, OK, guarding, problem
 
 
 @on_each_loop
@@ -96,14 +98,17 @@ async def test_an_upstream_that_reads_no_body_may_still_answer_slowly(loop: Loop
 
 
 @on_each_loop
-async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop) -> None:
-    async with guarding(loop, upstream_idle=10) as guarded:
+@pytest.mark.parametrize("per_try", [INF, 5])
+async def test_an_upstream_that_takes_no_body_has_a_second_to_say_why(loop: Loop, per_try: float) -> None:
+    """The time of a try has not begun."""
+    async with guarding(loop, upstream_idle=10, upstream_per_try=per_try) as guarded:
         client, peer = await guarded.begin(post(50_000_000))
         await peer.head()
         due = loop.after(11)
         guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
         assert await problem(client) == (504, "upstream_idle_timeout")
         assert not loop.is_virtual or loop.is_at(due)
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_idle_timeout": 1}
 
 
 @on_each_loop
@@ -123,18 +128,6 @@ async def test_the_time_of_a_try_begins_when_the_body_is_sent(loop: Loop) -> Non
         assert await problem(client) == (504, "upstream_per_try_timeout")
         assert loop.is_at(due)
         assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_per_try_timeout": 1}
-
-
-@on_each_loop
-async def test_an_upstream_that_takes_no_body_is_bounded_also_before_the_time_of_a_try(loop: Loop) -> None:
-    async with guarding(loop, upstream_idle=10, upstream_per_try=5) as guarded:
-        client, peer = await guarded.begin(post(50_000_000))
-        await peer.head()
-        due = loop.after(11)
-        guarded.tasks.start(client.send_what_is_taken, bytes(50_000_000))
-        assert await problem(client) == (504, "upstream_idle_timeout")
-        assert not loop.is_virtual or loop.is_at(due)
-        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_idle_timeout": 1}
 
 
 @on_each_loop
