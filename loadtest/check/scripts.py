@@ -3,7 +3,7 @@
 Roles of a connection, which `kinds` compares:
 
 stalled    says its part and then nothing: it ends at the deadline, of whichever kind
-dripped    goes on at a given rate, in pieces every tenth of a second: an idle timeout never ends it, an absolute
+dripped    goes on at a given rate, in pieces about every tenth of a second: an idle timeout never ends it, an absolute
            deadline ends it like the stalled one, a minimum rate later the faster it is. All rates are tried at once, in
            steps of two or three, in place of one after another
 closer     the same, in a second round, at rates between two of these: where a minimum rate is known to lie only there
@@ -141,8 +141,9 @@ def _stalled_and_dripped(start: Script, cap: int, rates: Sequence[float]) -> Ite
 
 
 def _dripping(start: Script, cap: int, rate: float = 1 / DRIP) -> Script:
-    """Return one that goes on at a rate: a byte for each piece, if no other is given."""
-    return replace(start, role="dripped", piece=b"a" * round(rate * DRIP), interval=DRIP, rate=rate, cap=cap)
+    """Return one that goes on at a rate, in whole bytes: a byte for each piece, if no other is given."""
+    size = round(rate * DRIP)
+    return replace(start, role="dripped", piece=b"a" * size, interval=size / rate, rate=rate, cap=cap)
 
 
 def _partial_head(target: Target) -> bytes:
@@ -183,14 +184,14 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
     yield from [poke] * 3
     moment = _ONCE_LAST * facts.limit
     while moment >= _ONCE_LEAST:
-        cap = len(start.opening) + 1
-        yield replace(start, role="once", interval=moment, piece=b"G", cap=cap, rate=1 / moment)
+        yield replace(start, role="once", interval=moment, piece=b"G", cap=len(start.opening) + 1, rate=1 / moment)
         moment *= _ONCE_NEXT
     for rate in facts.rates or READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
         if number <= facts.most and number * len(request) <= _LONG_PIPELINE:
-            gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=GULP)
-            yield replace(gulp, gulp=round(rate * GULP), rate=rate, cap=2 * _LONG_PIPELINE)
+            size = round(rate * GULP)
+            gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=size / rate)
+            yield replace(gulp, gulp=size, rate=rate, cap=2 * _LONG_PIPELINE)
 
 
 def filler(facts: Facts) -> bytes:
@@ -239,7 +240,7 @@ def _websocket_silent(facts: Facts) -> Iterable[Script]:
 def crowd(facts: Facts, name: str) -> Script:
     """Return the script of one of many connections of an attack, which hold on to a server and cost the client little.
 
-    They drip once a second; nobody pokes.
+    They drip once a second, or acknowledge ten times a second what they do not read; nobody pokes.
     """
     if name == "stalled-body":
         return next(iter(_slow_body(facts)))
@@ -249,7 +250,7 @@ def crowd(facts: Facts, name: str) -> Script:
     wanted = {"slow-header": "dripped", "slow-body": "dripped"}.get(name)
     found = [one for one in scripts(facts, frozenset({name})) if one.attack == name and wanted in (None, one.role)]
     slow = found[0]
-    return replace(slow, interval=1.0) if slow.piece and slow.role == "dripped" else slow
+    return replace(slow, interval=1.0 if slow.gulp is None else DRIP)
 
 
 def crowd_size(facts: Facts, name: str, connections: int) -> int:
