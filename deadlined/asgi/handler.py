@@ -5,9 +5,9 @@ Hazard     An application may receive and send from different tasks, receive for
            after the peer has gone, or send messages in the wrong order.
 Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the
            application does wrong is raised in the application. A send that waits when the peer leaves returns, and the
-           application is cancelled in its next wait: an async generator at a `yield` would see neither an error of the
-           send nor a cancellation. Without `cancel_on_disconnect` the scope is that of HTTP 2.3, in which a send after
-           the disconnect does nothing.
+           application is cancelled in its next wait: neither an error of the send nor a cancellation in it would reach
+           the async generator whose piece is sent, which stands at its `yield`. Without `cancel_on_disconnect` the
+           scope is that of HTTP 2.3, in which a send after the disconnect does nothing.
            ASGI has methods in capitals. `head` would be HEAD to an application, which sends no body, and another method
            to a proxy, which waits for one: it is answered with 501.
 Cost       An object, a bound method and a scope per request; no task.

@@ -117,16 +117,17 @@ class Exchange(ReceivingExchange):
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
-        more than 64 KiB are pending; after the last piece only if they are more than 256 KiB, or if they are known to
-        wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler is
-        cancelled (not without `cancel_on_disconnect`). The piece of a cancelled send is sent all the same.
+        more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB, or if they are
+        known to wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler
+        is cancelled (not without `cancel_on_disconnect`). The piece of a cancelled send is sent all the same.
         """
         if not self.try_send(data, more):
             await self.finish_send()
 
     def try_send(self, data: bytes, more: bool) -> bool:
-        """Do what `send` does, if that needs no wait. If this returns False, the caller must call `finish_send()` at
-        once and await it. An empty last piece raises nothing if the peer is gone: nothing is lost."""
+        """Send a piece as `send` does. True if nothing is left to do. False if the caller must await `finish_send()` at
+        once, to wait, to let others run, or to have an error raised. An empty last piece raises nothing here if the
+        peer is gone: nothing is lost."""
         ends = not (data or more)
         if self._link == DEAD:
             if ends:
@@ -149,7 +150,8 @@ class Exchange(ReceivingExchange):
             self._mark_if_sent()
             return False
         host.output.append(before, large, after)
-        # if the peer is gone, this send or a later one says so: do not cancel the handler for it, unless it wants that
+        # counts as a send that waits: if the flush finds the peer gone, a send tells the handler, and only with
+        # `quiet_sends` it is cancelled
         self._sending += 1
         need_not_wait = host.flush_soon(more)
         self._sending -= 1

@@ -1,11 +1,11 @@
 """Whether the peer of a websocket is alive: its silence, and the ping that it must answer. Pure: time and bytes are
 arguments.
 
-Facts      A ping comes after all that was sent before it. Megabytes of that may wait in the kernel.
+Facts      A ping reaches the peer only after all that was sent before it, of which megabytes may wait in the kernel.
 Hazard     A peer that reads steadily, but slowly, gets the ping when the time for its answer is over.
 Answer     As long as the peer takes what was sent before the ping, at `write_min_rate` at least, its answer has the
            same time again. What its own system has taken, and it has not read, nobody here can see.
-Cost       The kernel is asked once for each ping, and when an answer is late.
+Cost       The kernel is asked twice for each ping, and when an answer is late.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Liveness:
     __slots__ = ("_ahead", "_pinged", "_place", "heard")
 
     def __init__(self) -> None:
-        # when bytes came last
+        # since when the peer's silence counts
         self.heard: float = -INF
-        # since when the answer to a ping is awaited; INF if it is not
+        # since when the answer to a ping is awaited, or its time was extended; INF if it is not
         self._pinged: float = INF
         # bytes before the ping; and how many of them the peer had not taken at the last look
         self._place: int = 0
         self._ahead: int = 0
 
     def hear(self, now: float) -> None:
-        """Note that bytes have come, which answer a ping, or that the peer cannot be asked now."""
+        """Count the peer's silence from now: bytes have come, any of which answer a ping, or it cannot be asked now."""
         self.heard = now
         self._pinged = INF
 
@@ -40,7 +40,7 @@ class Liveness:
         self._ahead = untaken
 
     def next(self, timeouts: Timeouts) -> tuple[float, Rule | None]:
-        """Return when the answer must have come, and the rule for that; when to ping, and None, if none is awaited."""
+        """Return when the answer must have come and its rule; if none is awaited, when to ping and None."""
         if self._pinged < INF:
             return self._pinged + timeouts.ws_pong, RULES["ws_pong"]
         return self.heard + timeouts.ws_ping, None

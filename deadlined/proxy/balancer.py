@@ -1,12 +1,15 @@
 """Which upstream gets a request, and the queue of requests that none can take now.
 
-Facts      A server that is slow has more requests at once than others, so the one with the fewest is the fastest.
+Facts      A server that is slow has more requests at once than others, so the one with the fewest is probably fast.
 Hazard     Requests that wait without a bound are answered when nobody waits for them any more. A slot that is given to
-           a request which is cancelled meanwhile would be lost. An upstream that is ejected always has free slots.
+           a request which is cancelled meanwhile would be lost. An upstream that is ejected soon has free slots only,
+           and would get all who wait.
 Answer     Least connections. The queue is first in, first out, and each wait in it has a deadline. A slot is handed
-           over when another request leaves it; a request that cannot use it passes it on. One that is ejected gets a
-           request only if all are: otherwise the request waits for another one, or for the end of the ejection.
-Cost       A pass over the upstreams per request; an event per waiting request.
+           over when another request leaves it; a request that cannot use it passes it on. An ejected upstream gets a
+           request only if all that are available are ejected: otherwise the request waits for another one, or for the
+           end of the ejection.
+Cost       A pass over the upstreams per request; an event per waiting request. All who wait look again whenever an
+           ejection begins or ends.
 """
 
 from __future__ import annotations
@@ -69,12 +72,12 @@ class Balancer:
         upstream.available = available
         if not available:
             upstream.close()
-        # also then: those that are ejected may be all that is left
+        # also if it has become unavailable: those that are ejected may be all that is left
         self._grant()
 
     async def acquire(self, tried: Container[Upstream], wait: float) -> Upstream:
         """Return an upstream that is to get a request. `release` must be called with it. Wait in the queue for at most
-        `wait` seconds; raise Overloaded then. If it need not wait, it is one that is not in `tried`, if possible."""
+        `wait` seconds; raise Overloaded then. Without a wait it is one that is not in `tried`, if possible."""
         if not self._waiting:
             upstream = self._choose(tried)
             if upstream is not None:

@@ -7,8 +7,9 @@ Hazard     An application that is broken must not take the place of one that ser
            processes every second.
 Answer     One after another: a new process is started beside the one that it replaces, which leaves once the new one
            serves. If the new one does not start, the others stay as they are. If it does not serve when the next
-           reload comes, it leaves, and another takes its place. While as many processes leave as there should be, a
-           replacement waits.
+           reload comes, it leaves, and another takes its place; but not one whose number nobody else serves, which took
+           the place of a process that has died: it may be about to serve. While as many processes leave as there should
+           be, a replacement waits.
 Cost       Up to twice as many processes as there should be, and one.
 """
 
@@ -19,9 +20,8 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A worker process. `ready`: it serves. `leaving`: it drains, or its start is ended, and another one has its number
-    or will have it.
-    `generation`: how many reloads came before it."""
+    """A worker process. `ready`: it serves. `leaving`: it drains, or its startup is broken off. `generation`: how many
+    reloads came before it, or before it was left in place because its replacement did not start."""
 
     number: int
     generation: int
@@ -46,9 +46,12 @@ def outdated(members: Collection[Member], wanted: int, generation: int) -> int |
 
 
 def superfluous(members: Collection[Member], wanted: int, generation: int) -> list[Member]:
-    """Return the processes that must leave now: another one that serves has their number, and is of a later generation,
-    or they do not serve and are not of this generation; or their number is above `wanted`, and they do not serve, or
-    enough others do."""
+    """Return the processes that must leave now:
+
+    - another one that serves has their number, and is of a later generation;
+    - another one that serves has their number, and they do not serve and are of an earlier generation than this one;
+    - their number is above `wanted`, and they do not serve, or enough others do.
+    """
     staying = [one for one in members if not one.leaving]
     newest = _newest([one for one in staying if one.ready])
     enough = all(number in newest for number in range(1, wanted + 1))

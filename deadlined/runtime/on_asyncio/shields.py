@@ -1,6 +1,6 @@
 """Cancelling a task of asyncio that anyio shields.
 
-Facts      A shield of anyio's is its own: a task of asyncio does not know of it, and `Task.cancel` breaks through it.
+Facts      asyncio knows nothing of anyio's shields: `Task.cancel` breaks through them.
            `anyio.to_thread` shields the wait for its thread; the plain functions of FastAPI and Starlette run there.
 Hazard     A task that is cancelled in that wait cleans up while its thread goes on: it rolls back a database session,
            and the thread commits the rest of its changes in the next transaction. Nor does anyio's limit count the
@@ -33,12 +33,12 @@ def cancel(task: Task[Any]) -> None:
         _cancel_now(task)
     elif task not in _pending:
         _pending.add(task)
-        _look_after_its_step(task)
-        _look_after_a_while(task)
+        _look_at_next_step(task)
+        _look_later(task)
 
 
 def is_shielded(task: Task[Any]) -> bool:
-    """Return True if `task` is in a cancel scope of anyio that is shielded, or around which one is."""
+    """Return True if the cancel scope of anyio in which `task` is, or one around it, is shielded."""
     backend = sys.modules.get("anyio._backends._asyncio")
     state: Any = getattr(backend, "_task_states", {}).get(task)
     scope: Any = getattr(state, "cancel_scope", None)
@@ -49,29 +49,29 @@ def is_shielded(task: Task[Any]) -> bool:
     return False
 
 
-def _look_after_its_step(task: Task[Any]) -> None:
+def _look_at_next_step(task: Task[Any]) -> None:
     """Look at `task` after each of its steps while it is pending."""
     waits_for: Any = getattr(task, "_fut_waiter", None)
     if waits_for is None:
         task.get_loop().call_soon(_on_step, task)
     else:
-        # callbacks run in the order in which they were added, and the first one takes the task's step
+        # callbacks run in the order in which they were added: the task's own, added before, has taken its step then
         waits_for.add_done_callback(lambda _: _on_step(task))
 
 
 def _on_step(task: Task[Any]) -> None:
     if _still_pending(task):
-        _look_after_its_step(task)
+        _look_at_next_step(task)
 
 
-def _look_after_a_while(task: Task[Any]) -> None:
+def _look_later(task: Task[Any]) -> None:
     """Look at `task` from time to time while it is pending."""
     task.get_loop().call_later(_LOOK_AGAIN, _on_timer, task)
 
 
 def _on_timer(task: Task[Any]) -> None:
     if _still_pending(task):
-        _look_after_a_while(task)
+        _look_later(task)
 
 
 def _still_pending(task: Task[Any]) -> bool:
@@ -82,6 +82,6 @@ def _still_pending(task: Task[Any]) -> bool:
 
 
 def _cancel_now(task: Task[Any]) -> None:
-    # a second cancellation, for the same reason, would interrupt what the task does to clean up
+    # a look that is still due must not cancel it again, which would interrupt what it does to clean up
     _pending.discard(task)
     task.cancel()
