@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .state import Reason
+
+# what `Disconnected` says where it may be any of these
+OVER: Final = "the request is over: the peer is gone, the server has ended the request, or the handler has returned"
 
 
 class Disconnected(OSError):  # noqa: N818, ASGI calls it an event, not an error

@@ -6,9 +6,11 @@ received; here is the response. Each send has a deadline, and so has the respons
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..runtime import checkpoint
 from .draining import Draining
-from .errors import Disconnected, ResponseError
+from .errors import OVER, Disconnected, ResponseError
 from .output import LIMIT
 from .policy import RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
@@ -17,6 +19,10 @@ from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
 from .timeouts import INF, Limits, Timeouts
 from .tls_facts import TlsFacts
 from .wire import CONTINUE, Headers
+
+# sends to a peer that is gone that may come before the cancellation of their handler, which takes some steps of the
+# event loop. More are those of a handler that does nothing but send
+_MOST_OVERTAKING: Final = 16
 
 
 class Exchange(ReceivingExchange):
@@ -84,7 +90,7 @@ class Exchange(ReceivingExchange):
         """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been
         suspended for `heads.HOLD`. Raise ResponseError for an invalid head, Disconnected if the peer is gone."""
         if self._link == DEAD:
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
             self.writer.must_close = True
@@ -130,9 +136,9 @@ class Exchange(ReceivingExchange):
         peer is gone: nothing is lost."""
         ends = not (data or more)
         if self._link == DEAD:
-            if ends:
+            if ends or self._overtakes():
                 return True
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         writer = self.writer
         host = self._host
         # the deadline of the whole response counts also while no send has to wait
@@ -157,6 +163,15 @@ class Exchange(ReceivingExchange):
         self._sending -= 1
         self._mark_if_sent()
         return need_not_wait or (ends and self._link == DEAD)
+
+    def _overtakes(self) -> bool:
+        """Return True if this send may come before a cancellation, which is to be met where the handler waits next: the
+        server's, or without `cancel_on_disconnect` one of the handler's own framework."""
+        cancelled = not self.cancel_on_disconnect or (self.task is not None and self.task.is_cancelled)
+        if not (self.quiet_sends and cancelled):
+            return False
+        self._overtaking += 1
+        return self._overtaking <= _MOST_OVERTAKING
 
     async def finish_send(self) -> None:
         """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone; with
@@ -195,7 +210,7 @@ class Exchange(ReceivingExchange):
         the peer is gone.
         """
         if self._link == DEAD:
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         if self._body != DONE:
             raise ResponseError("the request has a body, which must be received before the connection is upgraded")
         await self._end_watch()
@@ -207,7 +222,7 @@ class Exchange(ReceivingExchange):
         Raise ResponseError on any other connection, or the second time, Disconnected if the peer is gone.
         """
         if self._link == DEAD:
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         await self._end_watch()
         self.writer.hand_over()
         self._switch(protocol, b"")
@@ -218,7 +233,7 @@ class Exchange(ReceivingExchange):
             self._host.transport.conn.set_read_deadline(-INF)
             await checkpoint()
         if self._link == DEAD:
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
 
     def _switch(self, protocol: Upgraded, head: bytes) -> None:
         if self._answered is not None:

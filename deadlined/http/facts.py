@@ -24,6 +24,7 @@ class ExchangeFacts:
         "_host",
         "_interrupted",
         "_link",
+        "_overtaking",
         "_own_deadline",
         "_paused",
         "_paused_at",
@@ -85,6 +86,8 @@ class ExchangeFacts:
         # set by who wants it: a send that waits when the peer is lost returns, and the handler is cancelled as one that
         # waits for something else
         self.quiet_sends: bool = False
+        # with `quiet_sends`: sends to a peer that is gone that have returned
+        self._overtaking = 0
         # tasks that wait in a send; a send that waited was cancelled
         self._sending = 0
         self._interrupted = False

@@ -11,7 +11,7 @@ from typing import Final
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
-from .errors import BadRequest, Disconnected
+from .errors import OVER, BadRequest, Disconnected
 from .facts import ExchangeFacts
 from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline
 from .state import (
@@ -90,7 +90,7 @@ class ReceivingExchange(ExchangeFacts):
     def try_receive(self) -> bytes | None:
         """Do what `receive` does, if that needs no wait. Return None if it does."""
         if self._link == DEAD or (self._link == DETACHED and (self._body != DONE or self._discarded)):
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         return b"" if self._body == DONE else self._buffered_piece()
 
     async def wait_disconnected(self) -> None:

@@ -246,7 +246,7 @@ class WebSocket(Upgraded):
                 raise ResponseError("the websocket was not accepted")
             if self._closed_by_handler:
                 raise ResponseError("the websocket was closed by the application")
-            raise Disconnected("the peer of the websocket is gone")
+            raise Disconnected("the peer of the websocket is gone, or the server has ended the websocket")
 
     def _flush_frames(self) -> None:
         """Send what `frames` have made."""

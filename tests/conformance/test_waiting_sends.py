@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -167,8 +168,39 @@ async def test_a_child_task_is_cancelled_in_a_wait_of_its_own(
 
 
 @on_each_loop
+@in_each_mode
+async def test_a_send_may_come_before_the_cancellation(
+    loop: Loop, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A generator that waits for a step only: its next piece may come before it meets the cancellation."""
+    ends: list[str] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
+            with anyio.fail_after(3600):
+                while True:
+                    await anyio.lowlevel.checkpoint()
+                    yield bytes(100)
+        except BaseException as error:
+            ends.append("cancelled" if isinstance(error, anyio.get_cancelled_exc_class()) else repr(error))
+            raise
+
+    async def endpoint(_: Request) -> Response:
+        return StreamingResponse(pieces())
+
+    async with site_of(loop, AsgiHandler(serving(endpoint)), cancel_on_disconnect=cancels) as (site, _):
+        for _ in range(20):
+            client = await site.connect()
+            await client.send(GET)
+            await client.receive()
+            client.reset()
+            await site.until(lambda: not runs(site))
+    assert (ends, errors(caplog)) == (["cancelled"] * 20, [])
+
+
+@on_each_loop
 @each_way
-async def test_one_that_does_not_wait_is_told_by_its_next_send(
+async def test_one_that_waits_in_its_sends_only_is_told_by_a_later_one(
     loop: Loop, leave: Leave, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -209,7 +241,7 @@ async def test_one_that_has_given_its_last_piece_runs_to_its_end(
 
 @on_each_loop
 @pytest.mark.parametrize("more", [True, False], ids=["more", "last"])
-async def test_a_client_whose_leaving_is_found_by_a_send_is_not_told_by_it(
+async def test_a_send_that_finds_the_client_gone_raises_nothing(
     loop: Loop, more: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
