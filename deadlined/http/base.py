@@ -35,6 +35,7 @@ from .state import (
     IDLE,
     NONE,
     QUEUED,
+    STARTED,
     TRANSPORT_CLOSED,
     Phase,
     Reason,
@@ -232,7 +233,13 @@ class ConnectionBase(ExchangeHost):
         self._perform(policy.on_refusal(bad, response), bad.detail)
 
     def lost(self, reason: Reason) -> None:
+        """End because the peer is gone. A response that is incomplete is reset: if the peer has ended its own side
+        only, it could take the part for the whole."""
+        exchange = self._exchange
         self._end(reason)
+        if exchange is not None and exchange.response == STARTED and not exchange.answered:
+            self.output.discard()
+            self.conn.abort()
 
     # its state and its end
 
@@ -319,6 +326,7 @@ class ConnectionBase(ExchangeHost):
             self._unobserved += 1
         elif self.settings.observer is not None:
             notify(self.settings.observer.request, self._request_record(exchange))
+        self.refusal = None
         self._received_before, self._sent_before = self.transport.received, self._sent
 
     # implemented by Connection
@@ -348,9 +356,6 @@ class ConnectionBase(ExchangeHost):
         request = exchange.request
         forwarded = exchange.forwarded_client
         names = self.settings.recorded_fields
-        refused = self.refusal
-        if refused is not None:
-            self.refusal = None
         return RequestRecord(
             peer=self.peer if forwarded is None else peer_name(forwarded),
             method=request.method,
@@ -363,7 +368,7 @@ class ConnectionBase(ExchangeHost):
             handled=self.clock.now() - exchange.head_done,
             reason=self.reason,
             fields=recorded(request.headers, names) if names else (),
-            refused=refused,
+            refused=self.refusal,
         )
 
     def _record(self) -> ConnectionRecord:

@@ -170,7 +170,7 @@ class Connection(UpgradedConnection):
     def _peer_left(self, reason: Reason) -> None:
         exchange = self._exchange
         assert exchange is not None
-        self._end(reason)
+        self.lost(reason)
         if not exchange.answered:
             exchange.kill()
             self._cancel_handler()

@@ -20,9 +20,10 @@ from .timeouts import INF, Limits, Timeouts
 from .tls_facts import TlsFacts
 from .wire import CONTINUE, Headers
 
-# sends to a peer that is gone that may come before the cancellation of their handler, which takes some steps of the
-# event loop. More are those of a handler that does nothing but send
-_MOST_OVERTAKING: Final = 16
+# with `quiet_sends`, sends to a peer that is gone: so many return at once, and as many more after a checkpoint. The
+# cancellation of the handler, by the server or by its own framework, takes some steps of the event loop, and is to be
+# met where the handler itself waits; one that does not wait meets it in a send
+_MOST_LATE: Final = 16
 
 
 class Exchange(ReceivingExchange):
@@ -90,7 +91,8 @@ class Exchange(ReceivingExchange):
         """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been
         suspended for `heads.HOLD`. Raise ResponseError for an invalid head, Disconnected if the peer is gone."""
         if self._link == DEAD:
-            raise Disconnected(OVER)
+            self._count_late_send()
+            return
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
             self.writer.must_close = True
@@ -136,14 +138,12 @@ class Exchange(ReceivingExchange):
         peer is gone: nothing is lost."""
         ends = not (data or more)
         if self._link == DEAD:
-            if ends or self._overtakes():
-                return True
-            raise Disconnected(OVER)
+            return ends or self._count_late_send()
         writer = self.writer
         host = self._host
         # the deadline of the whole response counts also while no send has to wait
         due = self._response_due()
-        if due < INF and due <= host.clock.now() and not writer.complete:
+        if due < INF and due <= host.clock.now() and not writer.has_all:
             # what was sent in time is not lost
             host.output.flush()
             host.expired(RULES["write"], host.clock.now() - due)
@@ -164,18 +164,17 @@ class Exchange(ReceivingExchange):
         self._mark_if_sent()
         return need_not_wait or (ends and self._link == DEAD)
 
-    def _overtakes(self) -> bool:
-        """Return True if this send may come before a cancellation, which is to be met where the handler waits next: the
-        server's, or without `cancel_on_disconnect` one of the handler's own framework."""
-        cancelled = not self.cancel_on_disconnect or (self.task is not None and self.task.is_cancelled)
-        if not (self.quiet_sends and cancelled):
-            return False
-        self._overtaking += 1
-        return self._overtaking <= _MOST_OVERTAKING
+    def _count_late_send(self) -> bool:
+        """Note a send to a peer that is gone. True if it returns at once, False after a checkpoint. Raise Disconnected
+        without `quiet_sends`, after a complete response, and if there were too many."""
+        self._late_sends += 1
+        if not self.quiet_sends or self.writer.complete or self._late_sends > 2 * _MOST_LATE:
+            raise Disconnected(OVER)
+        return self._late_sends <= _MOST_LATE
 
     async def finish_send(self) -> None:
         """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone; with
-        `quiet_sends` return at once, so that the handler is cancelled in a wait of its own."""
+        `quiet_sends` return then, at first at once, so that the handler is cancelled in a wait of its own."""
         output = self._host.output
         if output.size > LIMIT:
             self._sending += 1
@@ -190,7 +189,7 @@ class Exchange(ReceivingExchange):
             if self._link == LIVE and not (self._watching or self._receiving):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
-        elif not (self.quiet_sends and self._link == DEAD):
+        elif self._link != DEAD or not self.quiet_sends or self._late_sends > _MOST_LATE:
             await checkpoint()
         if self._link == DEAD and not self.quiet_sends:
             # a cancellation that has come as well is raised here, in place of Disconnected

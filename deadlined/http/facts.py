@@ -23,8 +23,8 @@ class ExchangeFacts:
         "_handler_deadline",
         "_host",
         "_interrupted",
+        "_late_sends",
         "_link",
-        "_overtaking",
         "_own_deadline",
         "_paused",
         "_paused_at",
@@ -83,11 +83,11 @@ class ExchangeFacts:
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
-        # set by who wants it: a send that waits when the peer is lost returns, and the handler is cancelled as one that
-        # waits for something else
+        # set by who wants it: a send that waits when the peer is lost, or that comes soon after, returns, and the
+        # handler is cancelled as one that waits for something else
         self.quiet_sends: bool = False
-        # with `quiet_sends`: sends to a peer that is gone that have returned
-        self._overtaking = 0
+        # sends that came when the peer was gone
+        self._late_sends = 0
         # tasks that wait in a send; a send that waited was cancelled
         self._sending = 0
         self._interrupted = False

@@ -23,11 +23,6 @@ from .wire import RequestParser
 class HandlerTask:
     """What an exchange asks of the task that runs its handler. An abstract base class."""
 
-    @property
-    def is_cancelled(self) -> bool:
-        """True once the server has cancelled the handler, which may not have met that yet."""
-        raise NotImplementedError
-
     def arm(self, when: float) -> None:
         """Set the time at which the handler's deadline passes, absolute. `inf` disarms."""
         raise NotImplementedError

@@ -327,7 +327,7 @@ class WebSocket(Upgraded):
             self._liveness.hear(now)
         else:
             transport = self._host.transport
-            self._liveness.ping(now, transport.taken, transport.untaken)
+            self._liveness.ping(now, transport.taken, transport.untaken + self._host.output.size)
         if not self._host.output.blocked:
             self._frames.ping()
             self._flush_frames()

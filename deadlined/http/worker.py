@@ -105,10 +105,6 @@ class Worker(PoolWorker):
         # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
         self._pool.tasks.call_soon(self._task.cancel)
 
-    @property
-    def is_cancelled(self) -> bool:
-        return self._cancelled
-
     def arm(self, when: float) -> None:
         if self._timer is None:
             self._timer = Timer(_expire, self)

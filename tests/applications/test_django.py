@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +12,7 @@ import httpx
 import pytest
 
 from tests.applications.running import Server, deadlined
+from tests.support.command import PATIENCE
 
 pytestmark = pytest.mark.thorough
 
@@ -80,6 +84,21 @@ def test_each_request_is_finished(client: httpx.Client) -> None:
     before = client.get("/finished").json()["finished"]
     client.get("/hello/you")
     assert client.get("/finished").json()["finished"] >= before + 1
+
+
+@pytest.mark.parametrize("received", [1, 1_000_000])
+def test_a_download_that_is_left_is_closed(server: Server, client: httpx.Client, received: int) -> None:
+    closed = client.get("/finished").json()["closed"]
+    with socket.create_connection(("127.0.0.1", server.port)) as left:
+        left.sendall(b"GET /download HTTP/1.1\r\nhost: x\r\n\r\n")
+        while received > 0:
+            received -= len(left.recv(received))
+        # a reset
+        left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    late = time.monotonic() + PATIENCE
+    while client.get("/finished").json()["closed"] == closed:
+        assert time.monotonic() < late, "it is not closed"
+        time.sleep(0.05)
 
 
 def test_channels_routes_to_plain_asgi(server: Server, client: httpx.Client) -> None:

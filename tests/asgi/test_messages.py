@@ -197,22 +197,28 @@ async def test_an_application_that_returns_without_an_answer_is_500(caplog: pyte
     assert "before its response was complete" in caplog.text
 
 
-async def test_sending_after_the_client_has_left_is_an_oserror() -> None:
+async def test_going_on_sending_after_the_client_has_left_is_an_oserror() -> None:
+    """A whole response is not: it may have been made before the application could know."""
     raised: list[OSError] = []
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await whole_body(receive)
-        await receive()
+        assert (await receive())["type"] == "http.disconnect"
+        await say(send, b"too late")
         try:
-            await say(send, b"too late")
+            for _times in range(32):
+                await send({"type": "http.response.body", "body": b"later", "more_body": True})
         except OSError as error:
             raised.append(error)
+            told.set()
             raise
 
+    told = trio.Event()
     async with serving(app) as served:
         async with served.client() as client:
             await client.send(GET)
         assert (await served.ended()).reason is Reason.CLIENT_CLOSED
+        await told.wait()
     assert [type(error) for error in raised] == [Disconnected]
 
 

@@ -161,6 +161,20 @@ async def test_one_that_has_waited_too_long_is_a_503_and_its_connection_goes_on(
 
 
 @on_each_loop
+async def test_a_refusal_that_is_not_observed_is_not_recorded_of_a_later_request(loop: Loop) -> None:
+    held = Held(loop)
+    routes = [Route("/1", frozenset(), {}, observed=False), Route("/now", frozenset(), {"max_running": INF})]
+    async with site_of(loop, held, ONE, routes=routes, request_queue=0) as (site, _):
+        await asking(site, "/0")
+        client = await site.connect()
+        assert_refused(await client.get(get("/1")))
+        assert (await client.get(get("/now"))).status == 200
+        await site.until(lambda: len(site.requests) == 1)
+        assert [(one.target, one.refused) for one in site.requests] == [("/now", None)]
+        held.end("/0")
+
+
+@on_each_loop
 async def test_beyond_the_length_of_the_queue_one_is_refused_at_once(loop: Loop) -> None:
     held = Held(loop)
     async with site_of(loop, held, Limits(max_running=1, max_waiting=1)) as (site, _):

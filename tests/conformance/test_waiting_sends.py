@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -199,8 +201,70 @@ async def test_a_send_may_come_before_the_cancellation(
 
 
 @on_each_loop
+@in_each_mode
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "does_not_wait"])
 @each_way
-async def test_one_that_waits_in_its_sends_only_is_told_by_a_later_one(
+async def test_one_whose_framework_watches_the_client_is_cancelled_by_it(
+    loop: Loop, leave: Leave, waits: bool, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Django, Litestar and sse-starlette do: a task receives, and upon the disconnect cancels the one that sends."""
+    ends: list[str] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        await send(START)
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            try:
+                while True:
+                    if waits:
+                        await anyio.lowlevel.checkpoint()
+                    await send(PIECE)
+            except BaseException as error:
+                ends.append("cancelled" if isinstance(error, anyio.get_cancelled_exc_class()) else repr(error))
+                raise
+
+    await left(loop, app, leave, cancels=cancels)
+    assert (ends, errors(caplog)) == (["cancelled"], [])
+
+
+@on_each_loop
+@in_each_mode
+async def test_a_plain_endpoint_may_answer_a_client_that_has_left_meanwhile(
+    loop: Loop, cancels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    failures: list[Exception] = []
+
+    def endpoint(_: Request) -> Response:
+        begun.set()
+        go_on.wait()
+        return Response("an answer")
+
+    async def failed(_: Request, error: Exception) -> Response:
+        failures.append(error)
+        return Response("a failure", 500)
+
+    app = Starlette(routes=[Route("/", endpoint)], exception_handlers={Exception: failed})
+    async with site_of(loop, AsgiHandler(cast(App, app)), cancel_on_disconnect=cancels) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await anyio.to_thread.run_sync(begun.wait)
+        client.reset()
+        if cancels:
+            await site.until(lambda: site.server.statistics().background == 1)
+        go_on.set()
+        await site.until(lambda: not runs(site))
+    assert (failures, errors(caplog)) == ([], [])
+
+
+@on_each_loop
+@each_way
+async def test_one_that_waits_in_its_sends_only_is_cancelled_in_a_later_one(
     loop: Loop, leave: Leave, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -211,13 +275,34 @@ async def test_one_that_waits_in_its_sends_only_is_told_by_a_later_one(
             while True:
                 await send(PIECE)
                 told.append(None)
-        except OSError as error:
-            told.append(type(error))
+        except anyio.get_cancelled_exc_class():
+            told.append("cancelled")
             raise
 
     await left(loop, app, leave)
     # the send that waits returns
-    assert (told[-2:], errors(caplog)) == ([None, Disconnected], [])
+    assert (told[-2:], errors(caplog)) == ([None, "cancelled"], [])
+
+
+@on_each_loop
+@each_way
+async def test_one_that_goes_on_sending_all_the_same_is_told(
+    loop: Loop, leave: Leave, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        with anyio.CancelScope(shield=True):
+            await send(START)
+            try:
+                while True:
+                    await send(PIECE)
+            except OSError as error:
+                told.append(type(error))
+                raise
+
+    await left(loop, app, leave)
+    assert (told, errors(caplog)) == ([Disconnected], [])
 
 
 @on_each_loop

@@ -290,6 +290,26 @@ async def test_a_client_that_ends_its_side_gets_the_answer_of_a_quick_handler(
         assert handler.cancelled == ([] if answered else [later + DISCONNECT_GRACE])
 
 
+async def streams_and_watches(exchange: Exchange) -> None:
+    exchange.start(200, [])
+    await exchange.send(b"first", True)
+    await exchange.wait_disconnected()
+    await trio.sleep(HOUR)
+
+
+@pytest.mark.parametrize("act", [streams, streams_and_watches])
+async def test_a_client_that_ends_its_side_does_not_take_a_part_for_the_whole(
+    act: Handler, autojump_clock: MockClock
+) -> None:
+    """In HTTP/1.0 only the end of the connection ends a body without a length."""
+    async with serving(act) as site:
+        client = await site.connect()
+        client.conn.try_send(b"GET / HTTP/1.0\r\n\r\n")
+        client.conn.shutdown_write()
+        assert await client.end() == "reset"
+        assert await site.reason() is Reason.CLIENT_CLOSED
+
+
 async def test_a_handler_that_cleans_up_after_its_cancellation_is_not_cancelled_again(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

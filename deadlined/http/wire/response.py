@@ -101,6 +101,12 @@ class ResponseWriter:
         """The status that `start` was given, 0 before it."""
         return self._status
 
+    @property
+    def has_all(self) -> bool:
+        """True once the peer needs no more bytes: what may still come of the body is empty, or is not sent to a HEAD.
+        Without a length that is when the response is complete."""
+        return self.complete or (self.started and (self._head_only or (self._length is not None and not self._left)))
+
     def start(self, status: int, headers: Headers) -> None:
         """Check and store the head; the first `body` returns it."""
         if self._status:

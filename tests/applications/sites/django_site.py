@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import warnings
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -44,7 +45,9 @@ settings.configure(
 )
 # that a page is not found, for example
 logging.getLogger("django").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 finished: list[str] = []
+closed: list[str] = []
 
 
 def marked(get_response: Any) -> Any:
@@ -96,6 +99,21 @@ async def stream(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(lines(), content_type="text/plain")
 
 
+class Download(StreamingHttpResponse):
+    """A response of many pieces that are made in a thread, all before the first is sent, which Django warns of."""
+
+    def __init__(self) -> None:
+        super().__init__((bytes(50_000) for _ in range(1000)), content_type="application/octet-stream")
+
+    def close(self) -> None:
+        super().close()
+        closed.append("download")
+
+
+def download(_: HttpRequest) -> Download:
+    return Download()
+
+
 def visits(request: HttpRequest) -> HttpResponse:
     request.session["visits"] = request.session.get("visits", 0) + 1
     return JsonResponse({"visits": request.session["visits"]})
@@ -122,7 +140,7 @@ async def fail_in_the_loop(_: HttpRequest) -> HttpResponse:
 
 
 async def requests_finished(_: HttpRequest) -> HttpResponse:
-    return JsonResponse({"finished": len(finished)})
+    return JsonResponse({"finished": len(finished), "closed": len(closed)})
 
 
 urlpatterns = [
@@ -133,6 +151,7 @@ urlpatterns = [
     path("form", form),
     path("length", length),
     path("stream", stream),
+    path("download", download),
     path("visits", visits),
     path("url", url),
     path("old", old),
