@@ -60,9 +60,10 @@ class Timeouts:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = "greater than 0" if field.name.endswith("_rate") else "0 or more"
-            if not value >= 0 or (value == 0 and field.name.endswith("_rate")):
-                raise ValueError(f"{field.name} must be {least}, or inf for off, not {value!r}")
+            is_rate = field.name.endswith("_rate")
+            allowed = "greater than 0" if is_rate else "0 or more, or inf for off"
+            if not value >= 0 or (value == 0 and is_rate):
+                raise ValueError(f"{field.name} must be {allowed}, not {value!r}")
 
 
 def keep_alive_line(timeouts: Timeouts) -> bytes:

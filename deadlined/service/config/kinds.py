@@ -47,7 +47,8 @@ class Kind:
 
 
 class Quantity(Kind):
-    """A number with a unit, `inf` for off. `positive`: 0 is refused; `zero_is_off`: 0 is off as well."""
+    """A number with a unit, `inf` for off. `positive`: 0 is refused; `zero_is_off`: 0 is off as well; `never_off`: off
+    is refused."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Quantity(Kind):
         whole: bool = False,
         positive: bool = False,
         zero_is_off: bool = False,
+        never_off: bool = False,
     ) -> None:
         self.name = name
         self.allowed = allowed
@@ -67,6 +69,7 @@ class Quantity(Kind):
         self._whole = whole
         self._positive = positive
         self._zero_is_off = zero_is_off
+        self._never_off = never_off
 
     def parse(self, text: str) -> float:
         return self._checked(self._parse(text))
@@ -91,6 +94,8 @@ class Quantity(Kind):
     def _checked(self, number: float) -> float:
         if self._positive and not number:
             raise ValueError("must be above 0; off switches it off")
+        if self._never_off and number == math.inf:
+            raise ValueError(f"cannot be off: {self.allowed}")
         return math.inf if self._zero_is_off and not number else number
 
 
@@ -250,6 +255,13 @@ def duration_kind(*, positive: bool = False, zero_is_off: bool = False) -> Kind:
 def amount_kind() -> Kind:
     """Return the kind of whole numbers with units of 1024."""
     return Quantity("amount", amount, show_amount, AMOUNTS, whole=True)
+
+
+def rate_kind(grace: str) -> Kind:
+    """Return the kind of bytes per second that extend the deadline of the flag `grace`. It is never off: without a
+    rate nothing is extended, which is stricter than any rate."""
+    allowed = f"write a number of bytes per second, such as 500 or 16k; {grace} off switches the check off"
+    return Quantity("amount", lambda text: amount(text, allowed), show_amount, allowed, whole=True, never_off=True)
 
 
 def printable(text: str) -> str:

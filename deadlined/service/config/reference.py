@@ -76,7 +76,7 @@ name. The value of an unknown key is not repeated in messages.
 | kind | written as |
 |---|---|
 | duration | `500ms`, `10s`, `1m30s`, `2h`, `1d`; a number is in seconds; `off` is none |
-| amount | `500`, `1.5k`, `64KiB`, `10m`, `1g`, in powers of 1024 whatever the case; `off` is no limit |
+| amount | `500`, `1.5k`, `64KiB`, `10m`, `1g`, in powers of 1024 in any case; `off` is no limit, not for a rate |
 | switch | `--factory` or `--no-factory`; a variable is `true`, `1`, `yes`, `on`, or their opposites |
 | list | repeat the flag, or separate by commas; TOML: a list of texts |
 | command | the words after `--`; a variable has the quotes of a shell; TOML: a list of texts |

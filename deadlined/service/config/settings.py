@@ -12,7 +12,7 @@ import msgspec
 from ...http import Limits, Route
 from ...proxy import ProxyLimits
 from .groups import GROUPS, SERVE
-from .kinds import Flag, Kind, Plain, amount_kind, duration_kind
+from .kinds import Flag, Kind, Plain, amount_kind, duration_kind, rate_kind
 from .model import ServeConfig
 from .parts import HELP, OF_APPLICATIONS, PARTS, Part
 
@@ -152,15 +152,18 @@ def _of_part(part: Part) -> list[Setting]:
             group=part.group,
             # a test fails if one has none
             help=HELP.get(field.name, ""),
-            kind=amount_kind() if _is_amount(part.owner, field.name) else duration_kind(),
+            kind=_kind_of_number(part.owner, field.name),
             default=field.default,
         )
         for field in fields(part.owner)
     ]
 
 
-def _is_amount(owner: type, name: str) -> bool:
-    return owner in (Limits, ProxyLimits) or name.endswith("_rate")
+def _kind_of_number(owner: type, name: str) -> Kind:
+    checked, is_rate, _ = name.partition("_min_rate")
+    if is_rate:
+        return rate_kind(f"--{checked}-grace")
+    return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind()
 
 
 SETTINGS: Final = _settings()

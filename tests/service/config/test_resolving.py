@@ -168,6 +168,8 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
 
 # mistakes
 
+RATES = "write a number of bytes per second, such as 500 or 16k; --body-grace off switches the check off"
+
 
 @pytest.mark.parametrize(
     ("toml", "told"),
@@ -181,6 +183,11 @@ def test_it_is_not_used_with_reload_which_is_told(number: str, told: int) -> Non
         ("max_head = 1.5", "F:1: max_head: 1.5 is not an amount"),
         ("max_head = 0", "F:1: max_head: max_head must be at least 1"),
         ("body_min_rate = 0", "F:1: body_min_rate: body_min_rate must be greater than 0"),
+        ("body_min_rate = 'off'", f"F:1: body_min_rate: cannot be off: {RATES}"),
+        ("body_min_rate = inf", f"F:1: body_min_rate: cannot be off: {RATES}"),
+        ("body_min_rate = 'low'", f"F:1: body_min_rate: 'low' is not an amount: {RATES}"),
+        ("write_min_rate = 'off'", f"F:1: write_min_rate: cannot be off: {RATES.replace('body', 'write')}"),
+        ("[[route]]\npath = '/'\nbody_min_rate = 'off'", f"F:3: route: body_min_rate: cannot be off: {RATES}"),
         ("stall_log = 0", "F:1: stall_log: must be above 0; off switches it off"),
         ("port = '80'", "F:1: port: '80' is not allowed: write 0 to 65535"),
         ("port = 65536", "F:1: port: 65536 is not allowed: write 0 to 65535"),
