@@ -212,6 +212,8 @@ class Connection(UpgradedConnection):
         try:
             result = await self._shaking.run(deadline)
         except DeadlineExceeded as late:
+            # in the record, so that a client that trickles is not taken for a silent one
+            self.transport.received = self._shaking.received
             self.expired(RULES["handshake"], self.clock.now() - late.deadline)
             return
         self._shaking = None

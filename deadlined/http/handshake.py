@@ -16,7 +16,8 @@ from .transport import Plain
 
 
 class TlsHandshake:
-    """The TLS handshake on `conn`. `peer` names the client in the log."""
+    """The TLS handshake on `conn`. `peer` names the client in the log. `received`: the bytes that have come with the
+    first ones; 0 until then."""
 
     def __init__(self, conn: Conn, context: ssl.SSLContext | None, peer: str) -> None:
         assert context is not None
@@ -25,6 +26,7 @@ class TlsHandshake:
         self._peer: Final = peer
         # None until the peer's first bytes were read
         self._tls: Tls | None = None
+        self.received: int = 0
 
     async def run(self, deadline: float) -> Tls | Reason:
         """Set up TLS; after a cancellation, go on with that. Return the transport, or the reason to end: the peer has
@@ -40,6 +42,7 @@ class TlsHandshake:
                 first = await self._first_bytes(by)
                 if not first:
                     return Reason.CLIENT_CLOSED
+                self.received = len(first)
                 self._tls = Tls(self._conn, self._context, first)
             return await self._set_up(self._tls, by)
         except DeadlineExceeded as late:

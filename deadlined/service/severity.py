@@ -50,4 +50,4 @@ def is_raw(record: ConnectionRecord) -> bool:
 
 def is_silent(record: ConnectionRecord) -> bool:
     """Return True for a connection on which nothing was ever received: browsers open some to have them."""
-    return record.reason is Reason.HEADER_TIMEOUT and not record.received
+    return record.reason in (Reason.HANDSHAKE_TIMEOUT, Reason.HEADER_TIMEOUT) and not record.received

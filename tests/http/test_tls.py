@@ -22,6 +22,8 @@ async def test_a_handshake_that_does_not_come_is_closed_on_time(sends: bytes, au
         assert trio.current_time() == 10.0
         record = await site.ended()
         assert (record.reason, record.phase, record.elapsed) == (Reason.HANDSHAKE_TIMEOUT, Phase.HANDSHAKE, 10.0)
+        # what tells a client that trickles from a browser that connects in advance
+        assert record.received == len(sends)
 
 
 async def test_the_head_is_timed_from_the_end_of_the_handshake(autojump_clock: MockClock) -> None:
