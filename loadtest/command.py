@@ -57,8 +57,8 @@ def main() -> None:
     Everything stays on this machine, unless you name another that you own, and is bounded in time. Commands that
     compare print both sides of one run and their ratio, because absolute figures of one machine say little.
 
-    Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool; 130
-    interrupted.
+    Exit codes: 0 all well; 1 something failed or a target was missed; 2 wrong arguments or a missing tool; 3 the target
+    does not answer; 4 the client was the bottleneck; 130 interrupted.
     """
 
 

@@ -232,7 +232,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(ge=1),
         about(
             PROCESSES,
-            "Number of worker processes that share the port; one that ends is replaced.",
+            "Number of processes that share the port. From 2 on, one that ends or hangs is replaced; a single one is "
+            "not.",
             SERVE,
             PROXY,
             name="number",

@@ -119,7 +119,7 @@ response to its request. Of `max_running` it can only have `off`: its requests a
 `access_log = false` leaves out the lines of its requests, failures included, and those of connections that had no
 others; metrics count them as before. The whole server's `access_log = false` holds for all routes.
 
-All deadlines and limits can be overridden except these:
+All settings of the groups Deadlines and Limits can be overridden, except these; those of Upstream cannot:
 
 """
 
