@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .errors import WRONG_ARGUMENTS, StartupError
+from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .style import harmless
 from .tracebacks import innermost, is_of_server, message, place, shown
 
@@ -28,17 +28,18 @@ GIVE = "give it as package.module:app"
 _MOST = 3
 
 
-def wrong(name: str, why: str, instead: str, details: str = "") -> StartupError:
-    """Make the error of an application that cannot be loaded: why, and what to do instead."""
-    then = f"; {instead}" if instead else ""
-    return StartupError(f"cannot load the application {name!r}: {why}{then}", WRONG_ARGUMENTS, details)
+def wrong(name: str, why: str, instead: str) -> StartupError:
+    """Make the error of an application that cannot be loaded under this name: why, and what to do instead."""
+    return StartupError(f"cannot load the application {name!r}: {why}; {instead}", WRONG_ARGUMENTS)
 
 
 def failed(name: str, what: str, error: BaseException) -> StartupError:
-    """Make the error of an application whose own code has raised `error`."""
+    """Make the error of an application whose own code has raised `error`. The name is right: what has failed, such as a
+    database that is away, may succeed at the next start."""
     # what asyncio says; uvicorn imports in a loop that runs
-    instead = "make what needs an event loop in the lifespan" if "no running event loop" in str(error) else ""
-    return wrong(name, f"{what} failed: {told(error)}", instead, shown(error))
+    instead = "; make what needs an event loop in the lifespan" if "no running event loop" in str(error) else ""
+    why = f"{what} failed: {told(error)}{instead}"
+    return StartupError(f"cannot load the application {name!r}: {why}", FAILED, shown(error))
 
 
 def told(error: BaseException) -> str:

@@ -52,7 +52,7 @@ FORBIDDEN = {
         "--key-password-file secret: cannot read it: Permission",
     ),
     "authorities": ((*TLS, "--client-ca", "secret"), 2, "--client-ca secret: cannot read it: Permission denied"),
-    "an application": (("forbidden:app",), 2, "importing 'forbidden' failed: PermissionError"),
+    "an application": (("forbidden:app",), 1, "importing 'forbidden' failed: PermissionError"),
 }
 
 

@@ -183,7 +183,7 @@ def shown(directory: Path, *arguments: str) -> tuple[int, list[str], str]:
 def test_an_error_in_the_applications_file_is_shown_from_there_on(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("import json\njson.loads('{')\n")
     code, lines, text = shown(tmp_path, "shop:app")
-    assert code == 2
+    assert code == 1
     assert lines[:3] == [
         "Traceback (most recent call last):",
         f'  File "{tmp_path}/shop.py", line 2, in <module>',
