@@ -96,13 +96,15 @@ class _Source(ABC):
         return self._when < INF
 
     async def _receive(self) -> float:
-        """Wait for the time and return it; inf if the wait was ended without one."""
+        """Wait for the time and return it; inf if the wait was ended without one, or need not begin."""
         self._require_this_loop()
         if self._is_due:
             # before the time is received: a cancellation in this pause must not lose it
             await checkpoint()
             if self._is_due:
                 return self._consume()
+            if not self.running:
+                return INF
         waiter = self._host.waiter()
 
         def remove() -> None:
@@ -171,7 +173,10 @@ class Timer(_Source):
         Always a checkpoint. On a stopped timer, or one whose time was received, it waits for a `reset`. RuntimeError
         for a timer of `after_func`, which has no time to receive.
         """
-        return await self._receive()
+        # what was due may have gone to another task, or been stopped, in the pause before it is received
+        while (when := await self._receive()) == INF:
+            pass
+        return when
 
     def stop(self) -> bool:
         """Stop the timer: nothing can be received until a `reset`. Waiting tasks wait on.

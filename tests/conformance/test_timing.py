@@ -7,12 +7,13 @@ import contextvars
 import gc
 import logging
 import math
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 
 from deadlined import Ticker, Timer, after_func, current_time, sleep, sleep_until, timing
-from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each_loop
+from tests.support.conformance import Loop, Running, Tasks, in_virtual_time, on_asyncio, on_each_loop
 
 
 @on_each_loop
@@ -156,6 +157,52 @@ async def test_stopping_a_ticker_ends_the_loops_over_it(loop: Loop) -> None:
         await loop.settle()
         ticker.stop()
         assert [await consumer.succeeds() for consumer in loops] == [[], []]
+
+
+async def begun(loop: Loop, tasks: Tasks, receive: Callable[[], Awaitable[float | None]]) -> Running:
+    """Start a task that receives what is due already: it has begun, or will, and has not received it."""
+    await loop.sleep(0.3)
+    receiving = tasks.start(receive)
+    await loop.step()
+    return receiving
+
+
+@on_each_loop
+async def test_a_loop_that_is_behind_ends_when_the_ticker_is_stopped_before_it_has_received(loop: Loop) -> None:
+    ticker = Ticker(1)
+    # more than once, because trio runs the tasks that are ready in any order
+    for _ in range(8):
+        ticker.reset(loop.seconds(0.2))
+        async with loop.tasks() as tasks:
+            receiving = await begun(loop, tasks, lambda: anext(ticker, None))
+            ticker.stop()
+            await loop.settle()
+            assert (receiving.pending, receiving.result) == (False, None)
+
+
+@on_each_loop
+async def test_stopped_and_started_anew_before_it_has_received_the_loop_goes_on(loop: Loop) -> None:
+    ticker = Ticker(loop.seconds(0.2))
+    async with loop.tasks() as tasks:
+        receiving = await begun(loop, tasks, lambda: anext(ticker, None))
+        ticker.stop()
+        ticker.reset(loop.seconds(1))
+        when = ticker._when
+        assert await receiving.succeeds() == when
+        ticker.stop()
+
+
+@on_each_loop
+async def test_a_timer_that_is_stopped_before_its_time_is_received_waits_for_a_reset(loop: Loop) -> None:
+    timer = Timer(loop.seconds(0.2))
+    async with loop.tasks() as tasks:
+        receiving = await begun(loop, tasks, timer.wait)
+        assert timer.stop() is True
+        await loop.settle()
+        assert receiving.pending
+        timer.reset(0)
+        when = timer._when
+        assert await receiving.succeeds() == when
 
 
 @on_each_loop

@@ -11,12 +11,13 @@ import math
 from dataclasses import dataclass, field
 
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from deadlined import Ticker, Timer
 from tests.support.examples import examples
+from tests.support.net import Attempt
 from tests.support.timing import pending_entries, poll_now, run_until_blocked
 
 INF = math.inf
@@ -190,11 +191,19 @@ class Restart:
     period: float
 
 
-TICKING = st.one_of(
+@dataclass(frozen=True)
+class StopMeanwhile:
+    """A receiver comes, and the ticker is stopped in its first step or before, in any order of the tasks."""
+
+
+Ticking = Receive | Pause | Restart | Stop | StopMeanwhile
+TICKING: st.SearchStrategy[Ticking] = st.one_of(
     st.just(Receive()),
     st.just(Receive()),
     st.builds(Pause, st.integers(0, 20).map(lambda halves: halves / 2)),
     st.builds(Restart, PERIODS),
+    st.just(Stop()),
+    st.just(StopMeanwhile()),
 )
 
 
@@ -210,6 +219,10 @@ class TickerOracle:
         self.next = self.now + period
         self.buffer: list[float] = []
 
+    def stop(self) -> None:
+        self.next = INF
+        self.buffer.clear()
+
     def pass_to(self, when: float) -> None:
         self.now = when
         while self.next <= when:
@@ -217,26 +230,46 @@ class TickerOracle:
                 self.buffer.append(self.next)
             self.next += self.period
 
-    def receive(self) -> float:
+    def receive(self) -> float | None:
+        if self.next == INF:
+            return None
         self.pass_to(self.now if self.buffer else max(self.now, self.next))
         return self.buffer.pop()
 
 
+async def stop_meanwhile(ticker: Ticker) -> None:
+    """Stop the ticker while a task receives, which has to end without a tick."""
+    async with trio.open_nursery() as nursery:
+        receiving = Attempt(nursery, lambda: anext(ticker, None))
+        await trio.lowlevel.checkpoint()
+        ticker.stop()
+        await run_until_blocked()
+        assert (receiving.pending, receiving.result) == (False, None)
+
+
+# more than once, because trio runs the tasks that are ready in any order
+@example(period=1.0, actions=[Restart(1.0), Pause(1.5), StopMeanwhile()] * 8)
 @given(period=PERIODS, actions=st.lists(TICKING, max_size=30))
 @settings(max_examples=examples(150), deadline=None)
-def test_a_ticker_is_a_buffer_of_one(period: float, actions: list[Receive | Pause | Restart]) -> None:
+def test_a_ticker_is_a_buffer_of_one(period: float, actions: list[Ticking]) -> None:
     async def main() -> None:
         ticker, oracle = Ticker(period), TickerOracle(period)
         for action in actions:
             match action:
                 case Receive():
-                    assert await anext(ticker) == oracle.receive()
+                    assert await anext(ticker, None) == oracle.receive()
                 case Pause(seconds):
                     await trio.sleep(seconds)
                     oracle.pass_to(oracle.now + seconds)
                 case Restart(seconds):
                     ticker.reset(seconds)
                     oracle.restart(seconds)
+                case Stop():
+                    ticker.stop()
+                    oracle.stop()
+                case StopMeanwhile():
+                    await stop_meanwhile(ticker)
+                    oracle.stop()
             assert trio.current_time() == oracle.now
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
