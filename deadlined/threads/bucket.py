@@ -172,7 +172,9 @@ class Bucket:
             if handle._ticket is ticket and home(handle) is self:
                 handle._timer.seq += 1
                 handle._timer.arg = None
-                self._timers.stop(handle._timer)
+                # otherwise a `close` has dropped it since
+                if handle._timer.owner is self._timers:
+                    self._timers.stop(handle._timer)
         return removed
 
     # The thread.

@@ -12,7 +12,7 @@ import pytest
 
 from deadlined.threads import TimerHandle
 from deadlined.threads.bucket import Bucket
-from deadlined.threads.handle import home
+from deadlined.threads.handle import Ticket, home, taken
 from tests.support.threads import Plan
 
 INF = math.inf
@@ -187,6 +187,21 @@ def test_a_stopped_timer_keeps_nothing_of_the_users_alive() -> None:
         assert held() is None
     finally:
         gc.enable()
+
+
+def test_a_stop_that_meets_a_close_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan()
+    handle = plan.armed("a", 5.0)
+
+    def slowly_taken(ticket: Ticket) -> bool:
+        # another thread does this now
+        plan.bucket.close()
+        return taken(ticket)
+
+    monkeypatch.setattr("deadlined.threads.handle.taken", slowly_taken)
+    assert handle.stop() is True
+    assert handle.stop() is False
+    assert plan.bucket.statistics().stored == 0
 
 
 # inheritance
