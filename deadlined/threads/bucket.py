@@ -119,8 +119,9 @@ class Bucket:
     def take(self, other: Bucket) -> None:
         """Take over the pending and the due timers of `other`, and close it. Their handles follow `heir`."""
         self._timers.take(other._timers)
-        self._stopped.extend(other._stopped)
-        other._stopped.clear()
+        # one by one: a stop may append another one meanwhile
+        while other._stopped:
+            self._stopped.append(other._stopped.popleft())
         self._due.extend(other._due)
         other._due.clear()
         other.heir = self
@@ -137,6 +138,9 @@ class Bucket:
                 return False
             timer.arg = None
         elif not handle._ticket:
+            # if the stop met a `take`, this bucket may not have been told of it
+            self._stopped.append((handle, handle._ticket))
+            self._wake_up()
             return False
         elif timer.when <= now:
             # the tick after this one passed as well, during the calls before it: skip it
@@ -193,7 +197,8 @@ class Bucket:
         if not other.closed:
             self.take(other)
             other._wake_up()
-            self._wake(self.wake_time())
+            # for an earlier timer, or for one that is stopped
+            self._wake_up()
 
     def close(self) -> None:
         """Let the thread end, and drop the pending timers: now if the lock is free, else when the thread ends.

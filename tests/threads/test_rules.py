@@ -207,6 +207,21 @@ def test_a_stop_that_meets_a_close_returns(monkeypatch: pytest.MonkeyPatch) -> N
 # inheritance
 
 
+@pytest.mark.parametrize("period", [0.0, 10.0])
+def test_a_stop_of_which_the_heir_was_not_told_is_found_when_the_time_comes(period: float) -> None:
+    plan = Plan()
+    handle = plan.armed("a", 10.0, period)
+    assert taken(handle._ticket)
+    assert plan.called_at(10.0) == []
+    # removes what is stopped, as the thread does
+    plan.armed("b", 99.0).stop()
+    statistics = plan.bucket.statistics()
+    assert statistics.stored == statistics.zombies
+    assert plan.bucket.wake_time() == INF
+    assert plan.bucket.arm(handle, 30.0) is False
+    assert plan.called_at(30.0) == ["a"]
+
+
 def test_an_heir_calls_what_was_pending_and_what_was_collected_and_the_handles_follow() -> None:
     old, new = Plan(), Plan()
     old.armed("a", 1.0)

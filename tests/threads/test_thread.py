@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from contextlib import suppress
 from functools import partial
 
@@ -384,6 +385,24 @@ def test_a_sleeping_heir_is_woken_by_an_earlier_timer_that_it_takes() -> None:
         heir.take(other)
         wait(called)
         assert heir.statistics().fired + other.statistics().fired == 1
+        other.close()
+
+
+def test_a_sleeping_heir_is_woken_by_a_stopped_timer_that_it_takes() -> None:
+    with timer_thread() as heir:
+        heir.after_func(HOUR, print)
+        settled(heir, State.SLEEPING)
+        other = TimerThread()
+        freed = threading.Event()
+        argument = {1}
+        weakref.finalize(argument, freed.set)
+        handle = other.after_func(2 * HOUR, id, argument)
+        (new,), (old,) = heir._buckets, other._buckets
+        with new.lock, old.lock:
+            assert handle.stop() is True
+            new.succeed(old)
+        del handle, argument
+        wait(freed)
         other.close()
 
 
