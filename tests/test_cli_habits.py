@@ -109,17 +109,18 @@ def options(command: click.Command) -> set[str]:
 def test_the_file_of_variables_is_for_the_application_and_the_settings(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "env").write_text(
         "# names\nexport SHOP_NAME='the shop'\nDEADLINED_DRAIN=7s\nGREETING=\"hello ${SHOP_NAME}\"\nTAKEN=no\n"
+        "OF_TAKEN=${TAKEN}\n"
     )
     (tmp_path / "shop_site.py").write_text(
         "import os\n"
         "async def app(scope, receive, send):\n"
         "    if scope['type'] != 'http': raise NotImplementedError\n"
         "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
-        "    text = '|'.join(os.environ[name] for name in ('GREETING', 'TAKEN'))\n"
+        "    text = '|'.join(os.environ[name] for name in ('GREETING', 'TAKEN', 'OF_TAKEN'))\n"
         "    await send({'type': 'http.response.body', 'body': text.encode()})\n"
     )
     process = start("shop_site:app", "--env-file", "env", TAKEN="yes")
-    assert process.get().endswith("\r\n\r\nhello the shop|yes")
+    assert process.get().endswith("\r\n\r\nhello the shop|yes|yes")
     process.signal()
     assert process.wait_for("draining")["seconds"] == 7.0
 

@@ -7,7 +7,6 @@ mean the same here. It is loaded only with the option.
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ import click
 
 def load(path: str) -> None:
     """Set the variables of a file that are not set yet. click.UsageError if it cannot be read, or is malformed."""
-    from dotenv import dotenv_values
+    from dotenv import load_dotenv
     from dotenv.parser import parse_stream
 
     try:
@@ -26,6 +25,5 @@ def load(path: str) -> None:
     for line in parse_stream(io.StringIO(text)):
         if line.error or "\0" in line.original.string:
             raise click.UsageError(f"--env-file {path}:{line.original.line}: this line is not NAME=value")
-    for name, value in dotenv_values(stream=io.StringIO(text)).items():
-        if value is not None:
-            os.environ.setdefault(name, value)
+    # what is set already comes first in ${NAME} as well; `dotenv_values` would prefer the file
+    load_dotenv(stream=io.StringIO(text), override=False)
