@@ -9,11 +9,11 @@ import argparse
 import http.client
 import json
 import os
-import signal
+import queue
 import socket
 import sys
+import threading
 from collections.abc import Sequence
-from types import FrameType
 from urllib.parse import urlsplit
 
 _UNIX = "unix:"
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _failed(f"{address!r}: {error}")
     try:
-        status, text = _ask(connection, path, options.timeout)
-    except (OSError, http.client.HTTPException) as error:
+        status, text = _ask_in_time(connection, path, options.timeout)
+    except (OSError, http.client.HTTPException, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         return _failed(f"{address}: {why}")
     if status != 200:
@@ -106,10 +106,31 @@ def _target(address: str, path: str) -> tuple[http.client.HTTPConnection, str]:
     return http.client.HTTPConnection(_ANY.get(host, host), url.port), path if url.path in ("", "/") else url.path
 
 
-def _ask(connection: http.client.HTTPConnection, path: str, timeout: float) -> tuple[int, str]:
-    """Return the status and a line of text. TimeoutError after `timeout` seconds in all."""
-    before = signal.signal(signal.SIGALRM, _time_out)
-    signal.setitimer(signal.ITIMER_REAL, timeout)
+def _ask_in_time(connection: http.client.HTTPConnection, path: str, timeout: float) -> tuple[int, str]:
+    """Return the status and a line of text. TimeoutError after `timeout` seconds in all.
+
+    A thread asks, and is left behind then: nothing interrupts the system's look-up of a name.
+    """
+    answers: queue.SimpleQueue[tuple[int, str] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(_ask(connection, path))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, name="deadlined health", daemon=True).start()
+    try:
+        answer = answers.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError("no answer in time") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _ask(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
+    """Return the status and a line of text."""
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         answer = connection.getresponse()
@@ -118,13 +139,7 @@ def _ask(connection: http.client.HTTPConnection, path: str, timeout: float) -> t
             raise http.client.IncompleteRead(body, answer.length)
         return answer.status, _line(body)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
         connection.close()
-
-
-def _time_out(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError("no answer in time")
 
 
 def _line(body: bytes) -> str:

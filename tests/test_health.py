@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,15 @@ def tcp() -> tuple[socket.socket, str]:
 @pytest.fixture(autouse=True)
 def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEADLINED_ADMIN", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Wait for the threads of probes that were given up, which hold a connection."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "deadlined health":
+            thread.join()
 
 
 @pytest.mark.parametrize("form", ["{}", "http://{}", "http://{}/", "http://{}/readyz", "http://{}/other"])
@@ -128,6 +138,28 @@ def test_one_that_does_not_answer_in_time_is_a_failure(answer: bytes, capsys: py
     assert "no answer in time" in capsys.readouterr().err
 
 
+def test_a_name_that_is_not_found_in_time_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    may_end = threading.Event()
+    ended: list[bool] = []
+
+    def look_up(*_: object) -> object:
+        # no handler of a signal runs meanwhile, as in the system's function
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        ended.append(may_end.wait(20.0))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        assert health.main(["name.invalid:1", "--timeout", "0.05"]) == 1
+        assert ended == []
+    finally:
+        may_end.set()
+    assert "no answer in time" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -139,6 +171,8 @@ def test_one_that_does_not_answer_in_time_is_a_failure(answer: bytes, capsys: py
         (["127.0.0.1:99999"], "99999"),
         (["[::1"], "::1"),
         (["unix:" + "x" * 200], "path too long"),
+        (["a" * 64 + ":1"], "label"),
+        (["127.0.0.1:1/\u00e9"], "ascii"),
     ],
 )
 def test_what_cannot_be_asked_is_named_in_a_line(
