@@ -53,8 +53,10 @@ class App:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http" and scope["method"] == "POST":
-            await self._counter.texts.send(await whole_body(receive))
-            await answer(send, 202, "")
+            text = await whole_body(receive)
+            if text is not None:
+                await self._counter.texts.send(text)
+                await answer(send, 202, "")
         elif scope["type"] == "http":
             await answer(send, 200, f"{self._counter.words} words\n")
 
@@ -68,11 +70,13 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def whole_body(receive: Receive) -> bytes:
-    """Return the body of a request."""
+async def whole_body(receive: Receive) -> bytes | None:
+    """Return the body of a request, or None if its client has left before the end."""
     body, more = b"", True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
@@ -97,7 +101,8 @@ async def run(port: int) -> None:
                 break
             # serve() returns after the drain, and the counter when it has counted the rest
             server.shutdown()
-    print(f"{counter.words} words were counted", flush=True)
+        # before the end of the block, which lets a second signal end the program
+        print(f"{counter.words} words were counted", flush=True)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -375,6 +375,45 @@ def test_embed_trio_counts_what_was_handed_in_before_it_ends() -> None:
         process.send_signal(signal.SIGTERM)
         assert said(process) == "5 words were counted\n"
         assert process.wait(PATIENCE) == 0
+
+
+def test_embed_trio_says_how_many_also_after_a_second_signal() -> None:
+    with started("embed_trio", first="the application has started\n") as (port, process), dial(port) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\ntwo ")
+        # it has begun once a later request is answered
+        assert ask(port) == (200, "0 words\n")
+        process.send_signal(signal.SIGTERM)
+        wait_until_refused(port)
+        process.send_signal(signal.SIGTERM)
+        client.sendall(b"words")
+        assert client.recv(1000).split()[1] == b"202"
+        assert said(process) == "2 words were counted\n"
+
+
+def wait_until_refused(port: int) -> None:
+    """Wait until the server has begun to drain and accepts no connections."""
+    with suppress(ConnectionError):
+        while True:
+            dial(port).close()
+
+
+async def test_embed_trio_counts_no_half_of_a_text() -> None:
+    example = load("embed_trio")
+    counter = example.Counter()
+    messages: Iterator[dict[str, Any]] = iter(
+        [{"type": "http.request", "body": b"half a text", "more_body": True}, {"type": "http.disconnect"}]
+    )
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: dict[str, Any]) -> None:
+        pytest.fail("an answer to half a request")
+
+    await example.App(counter)({"type": "http", "method": "POST"}, receive, send)
+    counter.texts.close()
+    await counter.run()
+    assert counter.words == 0
 
 
 def test_embed_asyncio_serves_a_site_and_its_operator() -> None:
