@@ -27,8 +27,10 @@ async def talk(conn: deadlined.Conn, total: float) -> None:
         while True:
             conn.set_deadline(trio.current_time() + total)
             while b"\n" not in buffer:
-                data = await conn.receive_some()
-                if not data or len(buffer) + len(data) > LONGEST:
+                if len(buffer) == LONGEST:
+                    return
+                data = await conn.receive_some(LONGEST - len(buffer))
+                if not data:
                     return
                 buffer += data
             line, _, buffer = buffer.partition(b"\n")

@@ -188,6 +188,34 @@ def test_line_total_answers_lines_and_cuts_an_unfinished_one() -> None:
         assert "read deadline passed" in said(process)
 
 
+async def test_line_total_answers_many_lines_that_come_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with tcp_pair() as (client, server):
+        talk = Attempt(nursery, lambda: load("line_total").talk(server, 5.0))
+        await client.send_all(b"x\n" * 3000)
+        received = b""
+        with trio.move_on_after(4.0):
+            while len(received) < 6000:
+                received += await client.receive_some()
+        assert received == b"X\n" * 3000
+        await talk.done()
+        assert (talk.error, talk.ended) == (None, 5.0)
+
+
+@pytest.mark.parametrize(("length", "answered"), [(4095, True), (4096, False), (10_000, False)])
+async def test_line_total_refuses_a_line_that_is_too_long(
+    length: int, answered: bool, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with tcp_pair() as (client, server):
+        talk = Attempt(nursery, lambda: load("line_total").talk(server, 5.0))
+        await client.send_all(b"x" * length + b"\n")
+        if answered:
+            assert await client.receive_some() == b"X" * length + b"\n"
+        await talk.done()
+        assert (talk.error, talk.ended) == (None, 5.0 if answered else 0.0)
+
+
 async def trickle(conn: Conn) -> None:
     """A byte a second, for as long as they are taken."""
     while True:
