@@ -25,7 +25,12 @@ def run(timers: TimerThread, command: str, limit: float, report: float) -> str:
     def tell() -> None:
         print(f"{command}: for {time.monotonic() - started:.1f} s now", flush=True)
 
-    with subprocess.Popen(shlex.split(command)) as process:
+    try:
+        # not the standard input: there are the other commands
+        process = subprocess.Popen(shlex.split(command), stdin=subprocess.DEVNULL)
+    except (OSError, ValueError) as error:
+        return f"cannot start: {error}"
+    with process:
         watchdog = timers.after_func(limit, process.kill)
         reporter = timers.every(report, tell)
         status = process.wait()
@@ -44,8 +49,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with TimerThread() as timers:
         for line in sys.stdin:
-            command = line.strip()
-            print(f"{command}: {run(timers, command, arguments.limit, arguments.report)}", flush=True)
+            if command := line.strip():
+                print(f"{command}: {run(timers, command, arguments.limit, arguments.report)}", flush=True)
 
 
 if __name__ == "__main__":

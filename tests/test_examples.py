@@ -580,3 +580,18 @@ def test_timer_thread_tells_of_a_command_that_takes_a_while_and_lets_it_end() ->
     told, *rest = run_commands("sleep 0.5\nfalse\n", "--limit", "60", "--report", "0.3")
     assert re.fullmatch(r"sleep 0\.5: for \d+\.\d s now", told)
     assert rest == ["sleep 0.5: exit status 0", "false: exit status 1"]
+
+
+def test_timer_thread_goes_on_after_lines_that_are_no_commands() -> None:
+    lines = run_commands("\n  \n/no/such/command\necho 'unclosed\ntrue\n")
+    assert lines == [
+        "/no/such/command: cannot start: [Errno 2] No such file or directory: '/no/such/command'",
+        "echo 'unclosed: cannot start: No closing quotation",
+        "true: exit status 0",
+    ]
+
+
+def test_timer_thread_gives_its_commands_no_input() -> None:
+    # longer than what Python reads at once
+    long = "true " + "x" * 10_000
+    assert run_commands(f"cat\n{long}\n") == ["cat: exit status 0", f"{long}: exit status 0"]
