@@ -146,8 +146,7 @@ class Exchange(ReceivingExchange):
         if due < INF and due <= host.clock.now() and not writer.has_all:
             # what was sent in time is not lost
             host.output.flush()
-            host.expired(RULES["write"], host.clock.now() - due)
-            self.tell()
+            host.output_expired(RULES["write"], host.clock.now() - due)
             return False
         date = b"" if writer.started else host.dates.current()
         before, large, after = writer.body(data, more, date, host.keep_alive_line)

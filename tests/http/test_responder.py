@@ -371,6 +371,23 @@ async def test_a_client_that_does_not_read_a_piece_is_cut_too(loop: Loop) -> Non
 
 
 @on_each_loop
+@pytest.mark.parametrize("piece", [b"", b"some"], ids=["the head alone", "a piece"])
+async def test_what_comes_after_the_time_of_its_response_ends_the_connection(loop: Loop, piece: bytes) -> None:
+    async with answering(loop, write=1) as asked:
+        client, played = await asked.first()
+        await loop.sleep(2)
+        played.start(4)
+        if piece:
+            assert not played.exchange.try_send(piece, True)
+        else:
+            played.exchange.hold_head()
+        assert await asked.site.reason() is Reason.WRITE_TIMEOUT
+        assert played.calls == ["begin", "abandon"]
+        assert not asked.site.server._connections
+        assert await client.end() == "reset"
+
+
+@on_each_loop
 async def test_a_client_that_has_reset_between_two_pieces_ends_its_exchange_in_any_case(loop: Loop) -> None:
     async with answering(loop) as asked:
         settings = asked.site.server._settings
