@@ -238,14 +238,14 @@ class Attempt(ConnectionUser):
         if progress.sent_at == INF:
             if not self._collect():
                 return await self._upload_and_respond(connection, progress)
-            self._refusal = await self._send(connection)
+            self._refusal = await self._send(connection, progress)
             progress.note_sent(refused=self._refusal is not None)
         return await self._respond(connection, progress)
 
-    async def _send(self, connection: UpstreamConnection) -> UpstreamError | None:
+    async def _send(self, connection: UpstreamConnection, progress: Progress) -> UpstreamError | None:
         """Send the whole request. Return why the upstream does not take all of it, None if it does."""
         try:
-            await connection.send(b"".join(self._parts), self._shared.timeouts.upstream_idle)
+            await connection.send(b"".join(self._parts), progress)
         except UpstreamError as error:
             # its traceback would refer to this object
             return error.with_traceback(None)
@@ -255,7 +255,7 @@ class Attempt(ConnectionUser):
         """Do the same for a body that has not come yet: send it while the response is awaited."""
         begun = b"".join(self._parts)
         progress.awaits_client = True
-        self._upload = Upload(self._exchange, connection, begun, progress, self._shared.timeouts.upstream_idle)
+        self._upload = Upload(self._exchange, connection, begun, progress)
         outcome = _Outcome()
         await within(open_group(), partial(self._respond_beside, connection, progress, outcome))
         if outcome.error is not None:
@@ -286,17 +286,23 @@ class Attempt(ConnectionUser):
                 await self._tunnel(connection, self._response)
                 return False
             if self._send_waits:
-                await exchange.finish_send()
+                await self._finish_send(progress)
             while more:
                 piece = connection.next_piece()
                 if piece is None:
                     piece = await connection.receive_piece(progress)
                 more = not reader.at_end
                 if not exchange.try_send(piece, more):
-                    await exchange.finish_send()
+                    await self._finish_send(progress)
         except DeadlineExceeded as late:
             raise self._why_late() from late
         return True
+
+    async def _finish_send(self, progress: Progress) -> None:
+        """Wait until the client takes more of the response."""
+        progress.waited_for_client_until = INF
+        await self._exchange.finish_send()
+        progress.waited_for_client_until = self._shared.clock.now()
 
     async def _tunnel(self, connection: UpstreamConnection, response: Response) -> None:
         exchange = self._exchange

@@ -93,15 +93,14 @@ class UpstreamConnection(ReadyCallback):
         except (BrokenResourceError, ClosedResourceError) as error:
             raise _reset_error() from error
 
-    async def send(self, data: bytes, idle: float) -> None:
-        """Send `data`. The upstream must take more of it every `idle` seconds. Raise UpstreamError."""
+    async def send(self, data: bytes, progress: Progress) -> None:
+        """Send `data`. The upstream must take more of it when `progress` says so. Raise UpstreamError."""
         conn = self.conn
         try:
             sent = conn.try_send(data)
             if sent < len(data):
                 while sent < len(data):
-                    conn.set_write_timeout(idle)
-                    await conn.wait_writable()
+                    await self._wait_writable(progress)
                     sent += conn.send_ready(memoryview(data)[sent:])
                 # the next send may come much later
                 conn.set_write_deadline(INF)
@@ -252,6 +251,19 @@ class UpstreamConnection(ReadyCallback):
             return False
         self.unasked = bool(data)
         return data is None
+
+    async def _wait_writable(self, progress: Progress) -> None:
+        """Wait until the upstream takes more. Raise DeadlineExceeded when `progress` says so."""
+        conn = self.conn
+        since = progress.clock.now()
+        while True:
+            conn.set_write_deadline(progress.write_deadline(since))
+            try:
+                await conn.wait_writable()
+                return
+            except DeadlineExceeded:
+                if progress.write_deadline(since) <= progress.clock.now():
+                    raise
 
     async def _receive_more(self) -> None:
         """Receive bytes for the reader. Raise UpstreamError, also if the upstream ends in the middle of a response."""

@@ -5,7 +5,8 @@ Facts      After a 101 nobody but the two ends knows what the bytes mean, or whe
            that what came before may not be all.
 Hazard     A peer that does not read must not fill the memory. A tunnel whose ends are gone, or have forgotten it, holds
            two connections. An end that is sent in place of a reset makes an incomplete stream look complete.
-Answer     While more than LIMIT bytes wait for one end, the other is not read. A tunnel ends if nothing is read from
+Answer     While more than LIMIT bytes wait for one end, the other is not read. An upstream must take what it is sent,
+           except while it is not read: it may read only as fast as it can write. A tunnel ends if nothing is read from
            either end for the `idle` time of the server, and neither takes what waits for it. If the client ends its
            side, the upstream is told once it has taken what came before, and the tunnel ends at the latest GRACE
            seconds after the client's end. If the upstream ends its side, what it has not taken is lost, and the tunnel
@@ -31,6 +32,7 @@ from ..timers import Timer
 from .connection import UpstreamConnection
 from .errors import Failure, UpstreamError
 from .options import INF
+from .progress import take_deadline
 
 # seconds, at most, from the client's end until the tunnel ends
 GRACE: Final = 5.0
@@ -38,7 +40,8 @@ GRACE: Final = 5.0
 
 class Tunnel(Upgraded):
     """The protocol of an exchange whose upstream has answered 101 on `connection`. `stall`: seconds within which the
-    upstream must take more of what it is sent. `grace`: seconds, at most, from the client's end to the upstream's."""
+    upstream must take more of what it is sent, not counting those in which what it sends waits for the client.
+    `grace`: seconds, at most, from the client's end to the upstream's."""
 
     def __init__(self, connection: UpstreamConnection, clock: Clock, stall: float, grace: float = GRACE) -> None:
         self._connection: Final = connection
@@ -51,6 +54,8 @@ class Tunnel(Upgraded):
         self.failure: Failure | None = None
         # when bytes came last, from either end
         self._heard = clock.now()
+        # until when what the upstream sends has waited for the client: inf while it does, -inf if it never has
+        self.waited_for_client_until: float = -INF
         # nothing is passed on to the upstream any more: it has ended its side
         self._upstream_ended = False
         # the client has ended its side, and when the upstream must have ended its own
@@ -87,7 +92,9 @@ class Tunnel(Upgraded):
             if not self._host.flush_soon(True):
                 # the sender must wait: too much is pending, or others must run
                 if output.size > LIMIT:
+                    self.waited_for_client_until = INF
                     await output.wait(LIMIT)
+                    self.waited_for_client_until = self._clock.now()
                 else:
                     await checkpoint()
 
@@ -259,7 +266,8 @@ class _Upward(OutputOwner):
         self._stall: Final = stall
 
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
-        return progress + self._stall, RULES["write_grace"]
+        waited_until = self._tunnel.waited_for_client_until
+        return take_deadline(progress, waited_until, self.clock.now(), self._stall), RULES["write_grace"]
 
     def output_blocked(self, deadline: float) -> None:
         """Do nothing: the client is not read while much is pending."""

@@ -16,18 +16,15 @@ _JOINED: Final = 64 * 1024
 
 class Upload:
     """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in
-    `progress` when that has ended. The upstream must take some of it every `idle` seconds."""
+    `progress`, which says how fast the upstream must take it, when that has ended."""
 
-    __slots__ = ("_begun", "_connection", "_exchange", "_idle", "_progress", "done", "error")
+    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "done", "error")
 
-    def __init__(
-        self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress, idle: float
-    ) -> None:
+    def __init__(self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress) -> None:
         self._exchange = exchange
         self._connection = connection
         self._begun = begun
         self._progress = progress
-        self._idle = idle
         # head and body were handed to the connection
         self.done: bool = False
         # why it could not be sent
@@ -46,9 +43,9 @@ class Upload:
         self._progress.note_sent()
 
     async def _send(self) -> None:
-        await self._connection.send(self._begun, self._idle)
+        await self._connection.send(self._begun, self._progress)
         while not self._exchange.body_done:
-            await self._connection.send(await self._next_pieces(), self._idle)
+            await self._connection.send(await self._next_pieces(), self._progress)
             # a client that always has more must let others run
             await checkpoint()
 

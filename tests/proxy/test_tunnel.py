@@ -357,6 +357,32 @@ async def test_an_upstream_that_takes_nothing_for_too_long_ends_the_tunnel(loop:
 
 
 @on_each_loop
+@pytest.mark.parametrize("raw", [False, True], ids=["upgraded", "raw"])
+@pytest.mark.parametrize("reads", [True, False])
+async def test_an_upstream_need_not_read_while_its_client_does_not(loop: Loop, raw: bool, reads: bool) -> None:
+    size = 20_000_000
+    async with guarding(loop, raw=raw, upstream_idle=30) as guarded:
+        client, peer = await (joined if raw else tunnelled)(guarded)
+        sending = guarded.tasks.start(client.send_what_is_taken, bytes(size))
+        guarded.tasks.start(peer.send, bytes(size))
+        await loop.sleep(90)
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+        due = loop.after(30)
+        reading = guarded.tasks.start(peer.read, size) if reads else None
+        left = size
+        while left > 0:
+            left -= len(client.conn.try_receive() or b"")
+            # never asleep: virtual time must not pass while the kernel delivers
+            await loop.step()
+        if reading is not None:
+            assert await reading.succeeds() == bytes(size)
+        else:
+            # the client is reset
+            await sending.succeeds()
+            assert loop.is_at(due)
+
+
+@on_each_loop
 async def test_a_drain_waits_for_a_tunnel_until_its_deadline(loop: Loop) -> None:
     async with guarding(loop, server={"drain": 30}) as guarded:
         client, peer = await tunnelled(guarded)

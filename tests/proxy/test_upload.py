@@ -7,9 +7,9 @@ import re
 import pytest
 
 from deadlined.http import Reason
-from tests.support.conformance import Loop, on_each_loop
-from tests.support.http import CHUNKED_POST, chunk, post
-from tests.support.proxy import INF, OK, guarding, problem
+from tests.support.conformance import Loop, Running, on_each_loop
+from tests.support.http import CHUNKED_POST, Client, chunk, post
+from tests.support.proxy import INF, OK, Guarded, Peer, guarding, problem
 
 
 @on_each_loop
@@ -61,6 +61,56 @@ async def test_the_time_for_a_body_is_not_forgotten_between_two_sends(loop: Loop
         await peer.until(b"0\r\n\r\n")
         await peer.send(OK)
         assert (await client.response()).status == 200
+
+
+# more than the buffers of the kernel, in bytes
+MUCH = 20_000_000
+
+
+async def answered_meanwhile(guarded: Guarded, length: int) -> tuple[Client, Peer, Running]:
+    """Return both ends of a request whose upstream has sent MUCH bytes of its response, of `length` bytes, and reads no
+    body; the client, which reads nothing, sends MUCH in the task that is returned."""
+    client, peer = await guarded.begin(CHUNKED_POST)
+    await peer.head()
+    sending = guarded.tasks.start(client.send_what_is_taken, chunk(bytes(MUCH)))
+    guarded.tasks.start(peer.send, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length + bytes(MUCH))
+    return client, peer, sending
+
+
+async def take(loop: Loop, client: Client) -> None:
+    """Let the client receive MUCH bytes of the response. Never asleep: virtual time must not pass while the kernel
+    delivers."""
+    came = bytearray()
+    while (end := came.find(b"\r\n\r\n")) < 0 or len(came) < end + 4 + MUCH:
+        came += client.conn.try_receive() or b""
+        await loop.step()
+
+
+@on_each_loop
+async def test_an_upstream_need_not_read_while_its_client_does_not(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=30) as guarded:
+        client, peer, sending = await answered_meanwhile(guarded, MUCH)
+        await loop.sleep(90)
+        reading = guarded.tasks.start(peer.read, MUCH)
+        await guarded.site.until(lambda: not (reading.pending or sending.pending))
+        await client.send(chunk(b""))
+        await peer.until(b"0\r\n\r\n")
+        await take(loop, client)
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_an_upstream_must_read_once_its_client_has_read(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=30) as guarded:
+        client, _, sending = await answered_meanwhile(guarded, MUCH + 1)
+        await loop.sleep(90)
+        # to take the body, and then to go on with the response
+        due = loop.after(30 + 30)
+        await take(loop, client)
+        # the client is reset
+        await sending.succeeds()
+        assert loop.is_at(due)
+        assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_idle_timeout": 1}
 
 
 @on_each_loop
