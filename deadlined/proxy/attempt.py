@@ -80,7 +80,8 @@ class Attempt(ConnectionUser):
         self._progress: Progress | None = None
         # once the response to the client has begun
         self._response: Response | None = None
-        # `Exchange.finish_send` is due
+        # `Exchange.finish_send` is due before the next piece. After the last one it is not: whatever waits for the
+        # client then has its deadline, and is not more than was received at once
         self._send_waits = False
         # the body that is sent while the response is awaited, None if there is none
         self._upload: Upload | None = None
@@ -162,7 +163,6 @@ class Attempt(ConnectionUser):
             more = not connection.reader.at_end
             self._send_waits = not exchange.try_send(piece, more)
             if not more:
-                # whatever waits for the client has its deadline, and is not more than was received at once
                 self._succeed()
             if not more or self._send_waits:
                 return False
@@ -231,8 +231,8 @@ class Attempt(ConnectionUser):
         return served and error.failure in _STALE and soon and not error.started
 
     async def _request_and_respond(self) -> bool:
-        """Send the rest of the request, and the rest of the response. Return True if the response is complete, False
-        after an upgrade."""
+        """Send the rest of the request, and the rest of the response. Return True if the response is complete, although
+        the client may not have taken all of it; False after an upgrade."""
         connection, progress = self._connection, self._progress
         assert connection is not None and progress is not None
         if progress.sent_at == INF:
@@ -285,15 +285,14 @@ class Attempt(ConnectionUser):
             if self._response is not None and self._response.status == 101:
                 await self._tunnel(connection, self._response)
                 return False
-            if self._send_waits:
-                await self._finish_send(progress)
             while more:
+                if self._send_waits:
+                    await self._finish_send(progress)
                 piece = connection.next_piece()
                 if piece is None:
                     piece = await connection.receive_piece(progress)
                 more = not reader.at_end
-                if not exchange.try_send(piece, more):
-                    await self._finish_send(progress)
+                self._send_waits = not exchange.try_send(piece, more)
         except DeadlineExceeded as late:
             raise self._why_late() from late
         return True

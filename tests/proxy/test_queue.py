@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from deadlined.http import Phase, Reason
 from deadlined.proxy.balancer import Balancer
 from deadlined.proxy.errors import Failure, Overloaded
 from deadlined.proxy.upstream import TOLERATED, Upstream
@@ -31,6 +32,30 @@ async def test_requests_beyond_the_limit_wait_their_turn(loop: Loop) -> None:
         assert (await second.response()).body == b"2nd."
         await peer.answer(OK.replace(b"fine", b"3rd."))
         assert (await third.response()).body == b"3rd."
+
+
+@on_each_loop
+@pytest.mark.parametrize("stays", [True, False])
+async def test_an_upstream_that_has_answered_is_free_while_its_client_reads(loop: Loop, stays: bool) -> None:
+    body = bytes(120_000)
+    async with guarding(loop, most=1, send_buffer=4096) as guarded:
+        slow = await guarded.site.connect(receive_buffer=4096)
+        await slow.send(GET)
+        peer = await guarded.upstream.accept()
+        await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
+        assert guarded.site.server.connections()[0].phase is Phase.WRITE
+        if not stays:
+            slow.reset()
+            assert await guarded.site.reason() is Reason.CLIENT_RESET
+        other = await guarded.site.connect()
+        await other.send(GET)
+        # on the same connection
+        await peer.answer()
+        assert (await other.response()).body == b"fine"
+        if stays:
+            assert (await slow.response()).body == body
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
 
 
 @on_each_loop
