@@ -156,6 +156,9 @@ class AsyncioHost(Host):
         self._poll()
 
     def _set_alarm(self) -> None:
+        if self._timer is not None and self._alarm_at <= self.clock.now():
+            # a timerfd fires once
+            self._alarm_at = math.inf
         when = self.poller.wake_deadline(self._alarm_at)
         if when != self._alarm_at:
             self._ring_at(when)

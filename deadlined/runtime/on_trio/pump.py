@@ -105,6 +105,9 @@ class Pump(trio.abc.Instrument):
 
     def _set_alarm(self) -> None:
         """End the present sleep when the poller must be called."""
+        if self._timer is not None and self._alarm <= self._poller.clock.now():
+            # a timerfd fires once
+            self._alarm = INF
         wake = self._poller.wake_deadline(self._alarm)
         if self._alarm != wake:
             self.wake_at(wake)
