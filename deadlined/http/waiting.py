@@ -4,7 +4,8 @@ Facts      Most connections of a server are idle most of the time.
 Answer     A connection from which no byte of the next request was read is unattended: it has no task, and the poller
            calls `on_ready`. If a response is still being sent, the connection waits for that without a task, too. Then
            it is idle, or closed if the response was its final one.
-Cost       A wait stores its phase and deadline, moves the read deadline, and parks a callback.
+Cost       A wait stores its phase and deadline, moves the read deadline, and parks a callback. Where a short read does
+           not show that nothing is left, as on a unix socket, it is a system call, too.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ class WaitingConnection(PeerConnection):
         try:
             while data is None:
                 if not self.conn.resume_readable(self):
-                    if self.conn.drained:
+                    if self.conn.ask_if_drained():
                         self._leave_task()
                     else:
                         # a watch has used up the readiness, but has not received
@@ -235,7 +236,7 @@ class WaitingConnection(PeerConnection):
         """Send what is pending and enter the idle phase without a task, if possible. Return False if the wait needs
         this task: the transport cannot be unattended, or bytes of the next request may be there."""
         self.reader.drop_empty_lines()
-        if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.drained):
+        if self.reader.buffered or not (self.transport.can_be_unattended and self.conn.ask_if_drained()):
             return False
         if self.output.size:
             # `_go_on` enters the idle phase once all is sent
@@ -264,7 +265,7 @@ class WaitingConnection(PeerConnection):
         has passed."""
         self._expect_request()
         # check first: `_become_unattended` would consume the readiness, and `_resume_idle` wait for bytes that are here
-        return self.conn.drained and self._become_unattended()
+        return self.conn.ask_if_drained() and self._become_unattended()
 
     async def _wait_idle(self) -> None:
         """Wait in the task for the next request. If its bytes are there already, let other tasks run first."""

@@ -20,7 +20,7 @@ import trio
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
 from .errors import broken_error, close_socket, closed_error
-from .side import Side, deadline_of_closed, require_open, shown
+from .side import Side, ask_if_drained, deadline_of_closed, require_open, shown
 from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, reset_on_close, set_options
 
 
@@ -239,12 +239,8 @@ class Conn(trio.abc.HalfCloseableStream):
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive bytes that are waiting, as `receive_some`; None if there are none. No checkpoint: a caller that loops
         must let other tasks run."""
-        side = self._reading
-        side.admit()
-        data = self._receive(max_bytes)
-        if data and len(data) < max_bytes:
-            side.half.drain()
-        return data
+        self._reading.admit()
+        return self.receive_ready(max_bytes)
 
     def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive after a wait, without waiting: readiness that has come beats a deadline that has passed meanwhile, so
@@ -271,15 +267,18 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def drained(self) -> bool:
-        """True if `try_receive` would return None: the last receive got less than it asked for, and the kernel has
-        reported no edge since. An expired deadline or a close does not change it."""
+        """True if `try_receive` would return None: the last receive got less than it asked for, or `ask_if_drained` has
+        found nothing, and the kernel has reported no edge since. An expired deadline or a close does not change it."""
         return self._reading.half.drained
+
+    def ask_if_drained(self) -> bool:
+        """Return True if `try_receive` would return None; unless the connection is `drained`, the kernel is asked."""
+        return ask_if_drained(self._reading.half, self._socket)
 
     def try_send(self, data: Buffer) -> int:
         """Offer `data` to the kernel and return the number of bytes it took, 0 if its buffer is full. No checkpoint."""
         self._writing.admit()
-        self._require_open_end()
-        return self._send(data)
+        return self.send_ready(data)
 
     def try_send_parts(self, parts: Sequence[Buffer]) -> int:
         """Do what `try_send` does with several buffers, one after another, without joining them."""

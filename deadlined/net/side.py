@@ -28,6 +28,7 @@ from ..runtime import Host, Parking, ReadyCallback, Turn
 from ..timers import Timer
 from ..timers.timer import INF
 from .errors import BrokenResourceError, BusyResourceError, closed_error
+from .sockets import is_readable
 
 
 class Side:
@@ -183,6 +184,14 @@ def require_open(half: Half) -> None:
     """Raise ClosedResourceError if this program has closed the socket."""
     if half.closed:
         raise closed_error()
+
+
+def ask_if_drained(half: Half, socket: stdlib.socket) -> bool:
+    """Return True if `half`, the read side of `socket`, is drained. Ask the kernel if that is not known and the socket
+    is open: what a short read may leave behind, it says itself. Nothing is received, and no error is raised."""
+    if not (half.drained or half.closed or is_readable(socket)):
+        half.found_empty()
+    return half.drained
 
 
 def deadline_of_closed(when: float) -> None:

@@ -83,8 +83,17 @@ def unsent(socket: stdlib.socket) -> int:
     return 0
 
 
+def is_readable(socket: stdlib.socket) -> bool:
+    """Return True if a receive would not block: the kernel has bytes, an end or an error, which all stay there."""
+    return _is_ready(socket, select.POLLIN)
+
+
 def is_writable(socket: stdlib.socket) -> bool:
     """Return True if the kernel's buffer for sending has room."""
+    return _is_ready(socket, select.POLLOUT)
+
+
+def _is_ready(socket: stdlib.socket, events: int) -> bool:
     poll = select.poll()
-    poll.register(socket, select.POLLOUT)
+    poll.register(socket, events)
     return bool(poll.poll(0))

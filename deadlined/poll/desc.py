@@ -73,7 +73,7 @@ class Half(Timer):
         # the kernel's buffer is empty until the next edge: no need to try
         self.drained: bool = False
         # after the bytes that were read there may be more without a further edge, the peer's end or what follows urgent
-        # data: from now on every operation must be tried
+        # data: from now on a short read does not show that the buffer is empty
         self.eof_or_urgent_seen: bool = False
         # the peer has ended its side, or the connection is broken; bytes may still be waiting
         self.hangup_seen: bool = False
@@ -128,6 +128,12 @@ class Half(Timer):
     def drain(self) -> None:
         """Record a short read: the kernel's buffer is empty until the next edge. No effect if `eof_or_urgent_seen`."""
         self.drained = not self.eof_or_urgent_seen
+
+    def found_empty(self) -> None:
+        """Record that the kernel was asked and has neither bytes nor an end: its buffer is empty until the next edge,
+        whatever was seen before, and readiness from before is over."""
+        self.drained = True
+        self.ready = False
 
     def park(self, waiter: Any) -> int:
         """Park `waiter` after an operation that would block. PARKED if it must sleep, else the state that makes the

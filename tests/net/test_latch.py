@@ -11,7 +11,28 @@ import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded
-from tests.support.net import INF, clog, count_sleeps, fails_at_its_deadline, past, tcp_pair, tcp_sockets
+from deadlined.runtime import ReadyCallback
+from tests.support.net import (
+    INF,
+    PairMaker,
+    clog,
+    count_sleeps,
+    fails_at_its_deadline,
+    over_tcp_and_unix,
+    past,
+    tcp_pair,
+    tcp_sockets,
+    unix_pair,
+)
+
+
+class Called(ReadyCallback):
+    """Counts its calls."""
+
+    calls = 0
+
+    def on_ready(self) -> None:
+        self.calls += 1
 
 
 class CountingSocket(socket.socket):
@@ -192,6 +213,68 @@ async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(
             await wait_all_tasks_blocked()
             assert [await receive(conn) for _ in range(2)] == [b"one", b"two"]
             assert trio.current_time() == 0
+
+
+async def test_the_kernel_says_itself_that_a_unix_socket_is_drained(autojump_clock: MockClock) -> None:
+    async with unix_pair() as (client, server):
+        called = Called()
+        for number in range(1, 4):
+            client.try_send(b"one")
+            await wait_all_tasks_blocked()
+            assert not server.ask_if_drained()
+            assert await server.receive_some() == b"one"
+            assert not server.drained
+            assert server.ask_if_drained()
+            assert server.drained
+            assert server.call_when_readable(called)
+            client.try_send(b"two")
+            await wait_all_tasks_blocked()
+            assert called.calls == number
+            assert server.try_receive() == b"two"
+
+
+async def test_readiness_that_is_over_does_not_end_a_wait_once_the_kernel_was_asked() -> None:
+    async with unix_pair() as (client, server):
+        client.try_send(b"one")
+        await wait_all_tasks_blocked()
+        assert server.receive_ready() == b"one"
+        assert server.ask_if_drained()
+        assert server.call_when_readable(Called())
+        server.cancel_call()
+
+
+@over_tcp_and_unix
+async def test_what_is_there_is_not_lost_by_asking(pair: PairMaker) -> None:
+    async with pair() as (client, server):
+        client.try_send(b"last words")
+        client.shutdown_write()
+        await wait_all_tasks_blocked()
+        for expected in (b"last words", b"", b""):
+            assert not server.ask_if_drained()
+            assert server.try_receive() == expected
+
+
+async def test_a_reset_is_not_lost_by_asking() -> None:
+    async with tcp_pair() as (client, server):
+        client.abort()
+        await wait_all_tasks_blocked()
+        assert not server.ask_if_drained()
+        with pytest.raises(trio.BrokenResourceError):
+            server.try_receive()
+        server.close()
+        assert not server.ask_if_drained()
+
+
+async def test_what_comes_behind_a_descriptor_that_was_passed_is_known_by_asking() -> None:
+    ours, theirs = socket.socketpair()
+    async with Conn.from_socket(ours) as conn:
+        with theirs:
+            socket.send_fds(theirs, [b"one"], [theirs.fileno()])
+            theirs.send(b"two")
+            for expected in (b"one", b"two"):
+                assert not conn.ask_if_drained()
+                assert conn.try_receive() == expected
+            assert conn.ask_if_drained()
 
 
 @pytest.mark.parametrize("data", [b"1", b"several"])

@@ -7,11 +7,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import trio
 
-from deadlined import Conn, open_tcp_listeners
+from deadlined import Conn, Listener, open_tcp_listeners, open_unix_listener, open_unix_stream
 from deadlined.http import ConnectionRecord, Exchange, HttpServer, Limits, Reason, RequestRecord, Route, Timeouts
 from deadlined.http.settings import Respond
 from tests.support.conformance import Loop, Running, Tasks
@@ -25,9 +26,10 @@ Handler = Callable[[Exchange], Awaitable[object]]
 class Site:
     """A server that runs, and what it has told its observer."""
 
-    def __init__(self, loop: Loop, port: int) -> None:
+    def __init__(self, loop: Loop, port: int, path: Path | None) -> None:
         self.loop = loop
         self.port = port
+        self._path = path
         self.requests: list[RequestRecord] = []
         self.connections: list[ConnectionRecord] = []
         self.server: HttpServer
@@ -43,7 +45,7 @@ class Site:
 
     async def connect(self, *, receive_buffer: int | None = None) -> Client:
         """Return a new client, which is closed with the site."""
-        conn = await dialed(self.port, receive_buffer)
+        conn = await (open_unix_stream(self._path) if self._path else dialed(self.port, receive_buffer))
         self._conns.append(conn)
         return Client(conn)
 
@@ -79,19 +81,20 @@ async def site_of(
     routes: Sequence[Route] = (),
     cancel_on_disconnect: bool = True,
     before_wait: Callable[[Exchange], object] | None = None,
+    path: Path | None = None,
     **timeouts: float,
 ) -> AsyncIterator[tuple[Site, Tasks]]:
     """Serve `handle` until the block ends. All timeouts are off but those given, in the seconds of a test.
 
     `respond`: who is asked before `handle`. `send_buffer`: bytes that the kernel takes for a client that does not
-    read, about. The others as for `HttpServer`.
+    read, about. `path`: where a unix socket is served, in place of a port. The others as for `HttpServer`.
     """
     scaled = {name: value if name.endswith("_rate") else loop.seconds(value) for name, value in timeouts.items()}
-    (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    listener = await _listener(path)
     if send_buffer is not None:
         # the accepted sockets inherit it
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    site = Site(loop, listener.socket.getsockname()[1])
+    site = Site(loop, 0 if path else listener.socket.getsockname()[1], path)
     settings: dict[str, Any] = {**OFF, **scaled}
     site.server = HttpServer(
         handle,
@@ -115,6 +118,13 @@ async def site_of(
             site.hang_up()
             site.serving.cancel()
             await site.serving.wait()
+
+
+async def _listener(path: Path | None) -> Listener:
+    if path is not None:
+        return await open_unix_listener(path)
+    (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    return listener
 
 
 def cancel_workers(loop: Loop) -> int:
