@@ -333,7 +333,7 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def cancel_call(self) -> None:
         """Forget the callback of `call_when_readable`. No effect if there is none."""
-        self._reading.half.unpark()
+        self._reading.cancel_call()
 
     @property
     def is_inherited(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +14,7 @@ import anyio
 import pytest
 
 from deadlined import Conn, Ticker, Timer, after_func, current_time, open_tcp_stream, open_udp, sleep, statistics
-from deadlined.runtime import Event, checkpoint, open_group
+from deadlined.runtime import Event, ReadyCallback, checkpoint, open_group
 from tests.conformance.test_deadlines import clog_on
 from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each_loop
 from tests.support.net import LOCALHOST, full_listener, local_listener, receive_exactly, tcp_pair, unix_pair
@@ -105,6 +106,53 @@ async def test_a_task_that_is_cancelled_before_it_waits_does_not_wait(loop: Loop
         await waiting.wait()
         assert waiting.cancelled
         assert parked_and_timers() == (0, 0)
+
+
+class Called(ReadyCallback):
+    """Counts its calls."""
+
+    calls = 0
+
+    def on_ready(self) -> None:
+        self.calls += 1
+
+
+@on_each_loop
+async def test_a_callback_that_takes_the_place_of_a_cancelled_receive_is_called(loop: Loop) -> None:
+    """Before the cancelled task has run."""
+    async with unix_pair() as (conn, peer), loop.tasks() as tasks:
+        receiving = tasks.start(conn.receive_some)
+        await loop.settle()
+        if not loop.is_trio:
+            # a task that was not woken keeps its place until it runs
+            conn.set_read_deadline(loop.after(-5))
+            conn.set_read_deadline(math.inf)
+        receiving.cancel()
+        called = Called()
+        assert conn.call_when_readable(called)
+        await receiving.wait()
+        assert receiving.cancelled
+        await peer.send_all(b"x")
+        await loop.settle()
+        assert called.calls == 1
+
+
+@on_each_loop
+async def test_a_task_that_receives_is_no_call_to_be_cancelled(loop: Loop) -> None:
+    async with unix_pair() as (conn, peer), loop.tasks() as tasks:
+        receiving = tasks.start(conn.receive_some)
+        await loop.settle()
+        conn.cancel_call()
+        await peer.send_all(b"x")
+        assert await receiving.succeeds() == b"x"
+        called = Called()
+        conn.ask_if_drained()
+        assert conn.call_when_readable(called)
+        conn.cancel_call()
+        await peer.send_all(b"y")
+        await loop.settle()
+        assert called.calls == 0
+        assert await conn.receive_some() == b"y"
 
 
 @on_each_loop

@@ -51,7 +51,9 @@ class AsyncioParking(Parking):
                 yield future
                 future.result()
             except BaseException:
-                half.unpark()
+                # a callback may have taken the place of a task that was woken and cancelled
+                if half.waiter is future:
+                    half.unpark()
                 raise
             future = self._loop.create_future()
             status = half.resume(future)

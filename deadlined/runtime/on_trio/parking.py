@@ -58,7 +58,9 @@ class TrioParking(Parking):
                 if outcome is not _WOKEN:
                     outcome.unwrap()
             except BaseException:
-                half.unpark()
+                # a callback may have taken the place of a cancelled task
+                if half.waiter is task:
+                    half.unpark()
                 # the name would keep an error, and through the error's frames this one: a cycle
                 outcome = None
                 raise
