@@ -6,22 +6,30 @@ Answer     What cannot be sent at once waits here, up to MOST_PENDING bytes; bey
            frame is forgotten when the other end is gone.
 Cost       Memory for what a process that hangs has not read.
 
-Descriptors go with a frame: the kernel delivers them with its first byte, in the order of the frames that have some.
+Descriptors go with a frame: the kernel delivers them with its first bytes, in the order of the frames that have some.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import selectors
 import socket as stdlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from .frames import Frames, frame
+from .frames import MOST_DESCRIPTORS, Frames, frame
 
 # bytes; a hundred large answers
 MOST_PENDING = 16 * 1024 * 1024
 
 _AT_ONCE = 256 * 1024
+
+# the other end is gone
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET})
+
+_log = logging.getLogger("deadlined.service")
 
 Deliver = Callable[[bytes, bytes], None]
 
@@ -45,12 +53,17 @@ class Channel:
     def send(self, kind: bytes, payload: bytes = b"", descriptors: Sequence[int] = ()) -> None:
         """Send a frame as soon as the other end takes it. No effect if that is gone, or has too much to read already.
 
-        `descriptors` must stay open until the channel is closed."""
-        if self._open and sum(len(data) for data, _ in self._pending) < MOST_PENDING:
-            if descriptors or not self._pending:
-                self._pending.append((bytearray(), list(descriptors)))
-            self._pending[-1][0].extend(frame(kind, payload))
-            self._flush()
+        `descriptors` must stay open until the channel is closed; at most MOST_DESCRIPTORS go with each byte."""
+        if not self._open or sum(len(data) for data, _ in self._pending) >= MOST_PENDING:
+            return
+        data, rest = bytearray(frame(kind, payload)), list(descriptors)
+        while len(rest) > MOST_DESCRIPTORS:
+            self._pending.append((data[:1], rest[:MOST_DESCRIPTORS]))
+            del data[:1], rest[:MOST_DESCRIPTORS]
+        if rest or not self._pending:
+            self._pending.append((bytearray(), rest))
+        self._pending[-1][0].extend(data)
+        self._flush()
 
     def on_event(self, mask: int) -> None:
         """Receive and send what is possible now."""
@@ -102,11 +115,20 @@ class Channel:
         except (BlockingIOError, InterruptedError):
             # it goes on when the other end has read something
             pass
-        except OSError:
-            self._ended()
+        except OSError as error:
+            self._failed(error)
             return
         interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pending else 0)
         self._selector.modify(self._socket, interest, self.on_event)
+
+    def _failed(self, error: OSError) -> None:
+        """Give the other end up. A process that is only cut off would wait for orders for ever: the end of the stream
+        tells it."""
+        if error.errno not in _GONE:
+            _log.error("cannot send to a process of the service, which ends: %s", error)
+        with suppress(OSError):
+            self._socket.shutdown(stdlib.SHUT_RDWR)
+        self._ended()
 
     def _ended(self) -> None:
         if self._open:

@@ -6,6 +6,7 @@ A frame is one byte that says what it is, four bytes of length, and a payload.
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 # a worker process serves
 READY = b"r"
@@ -22,6 +23,9 @@ CONFIGURE = b"c"
 # a question about what a process does, and its answer
 ASK = b"q"
 TELL = b"t"
+
+# descriptors that can go with one message; Linux fails with EINVAL for more (SCM_MAX_FD)
+MOST_DESCRIPTORS: Final = 253
 
 _HEAD = struct.Struct("!cI")
 

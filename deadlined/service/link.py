@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from ..net import Conn
 from ..runtime import Event, open_group
 from .accepting import descriptors_in
-from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, Frames, frame
+from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, MOST_DESCRIPTORS, READY, STOP, TELL, Frames, frame
 from .last_block import LastBlock
 from .outgoing import Outgoing
 
 _AT_ONCE = 16 * 1024
 
-# for the descriptors of one message, of which the kernel allows 253 (SCM_MAX_FD)
-_SPACE = stdlib.CMSG_SPACE(253 * array("i").itemsize)
+# for the descriptors of one message
+_SPACE = stdlib.CMSG_SPACE(MOST_DESCRIPTORS * array("i").itemsize)
 
 # descriptors that arrive must not get into programs that the application starts; socket.recv_fds ignores flags
 _FLAGS = getattr(stdlib, "MSG_CMSG_CLOEXEC", 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deadlined.service import channel as module
 from deadlined.service.channel import Channel
-from deadlined.service.frames import ASK, TELL, Frames, frame
+from deadlined.service.frames import ASK, MOST_DESCRIPTORS, TELL, Frames, frame
 
 
 @given(st.lists(st.tuples(st.sampled_from([ASK, TELL]), st.binary(max_size=300))), st.integers(1, 50))
@@ -161,3 +161,43 @@ def test_descriptors_come_with_their_frame_also_when_the_other_end_lags(end: End
         for reader, writer in pipes:
             os.close(reader)
             os.close(writer)
+
+
+@pytest.mark.parametrize("number", [MOST_DESCRIPTORS, MOST_DESCRIPTORS + 1, 2 * MOST_DESCRIPTORS + 1])
+def test_a_frame_may_have_more_descriptors_than_a_message(number: int, end: End) -> None:
+    pipes = os.pipe()
+    sent = [pipes[at % 2] for at in range(number)]
+    frames, received, came = Frames(), list[tuple[bytes, bytes]](), list[int]()
+    try:
+        end.channel.send(ASK, b"before")
+        end.channel.send(TELL, b"with", sent)
+        end.channel.send(ASK, b"behind")
+        while len(received) < 3:
+            data, ancillary, _, _ = end.theirs.recvmsg(65536, socket.CMSG_SPACE(4 * MOST_DESCRIPTORS))
+            came += descriptors(ancillary)
+            received += frames.feed(data)
+            assert len(came) == number or (TELL, b"with") not in received
+        assert received == [(ASK, b"before"), (TELL, b"with"), (ASK, b"behind")]
+        assert [os.path.sameopenfile(found, pipes[at % 2]) for at, found in enumerate(came)] == [True] * number
+        assert end.watched == 1
+    finally:
+        for descriptor in (*came, *pipes):
+            os.close(descriptor)
+
+
+# what cannot be sent
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["it is gone", "nothing else can be sent"])
+def test_an_error_ends_both_ends_and_is_logged_unless_the_other_is_gone(
+    gone: bool, end: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    if gone:
+        end.theirs.shutdown(socket.SHUT_RDWR)
+        end.channel.send(ASK, b"this")
+    else:
+        # a descriptor that is not open
+        end.channel.send(ASK, b"this", [1_000_000])
+    assert end.theirs.recv(100) == b""
+    assert end.watched == 0
+    assert [record.levelname for record in caplog.records] == [] if gone else ["ERROR"]
