@@ -132,9 +132,9 @@ class Supervisor:
     # starting
 
     def _start_wanted(self) -> Link | None:
-        """Start the worker processes that are missing, unless a delay is pending, and the next replacement. Returns a
+        """Start the worker processes that are missing, and the next replacement, unless a delay is pending. Returns a
         Link in a new one."""
-        while not self._stopping and (number := self._wanted()) is not None:
+        while (number := self._wanted()) is not None and time.monotonic() >= self._backoff.until:
             try:
                 link = self._start(number)
             except OSError as error:
@@ -145,12 +145,12 @@ class Supervisor:
         return None
 
     def _wanted(self) -> int | None:
-        """Return the number of the worker process to start now, None if there is none."""
+        """Return the number of the worker process to start next, None if there is none."""
+        if self._stopping:
+            return None
         members = self._workers.values()
         number = rolling.missing(members, self._number if self._was_ready else 1)
-        if number is not None:
-            return number if time.monotonic() >= self._backoff.until else None
-        return rolling.outdated(members, self._number, self._generation)
+        return rolling.outdated(members, self._number, self._generation) if number is None else number
 
     def _start(self, number: int) -> Link | None:
         # buffered output would be written by both processes
@@ -191,9 +191,8 @@ class Supervisor:
 
     def _wait(self) -> None:
         """Sleep until a signal, a message of a worker process, the next kill or the end of a delay."""
-        missing = not self._stopping and self._was_ready and rolling.missing(self._workers.values(), self._number)
         until = min(
-            self._backoff.until if missing else math.inf,
+            math.inf if self._wanted() is None else self._backoff.until,
             self._overseer.until(),
             self._watchdog.until,
             *(worker.kill_at for worker in self._workers.values()),

@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import selectors
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from deadlined.service import StartupError
+from deadlined.service.channel import Channel
 from deadlined.service.config import ServeConfig
+from deadlined.service.last_block import LastBlock
 from deadlined.service.notify import Notifier
 from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.rereading import Configuration
 from deadlined.service.signals import STOPS
 from deadlined.service.slots import Slots
+from deadlined.service.worker_process import WorkerProcess
 from deadlined.service.workers import Supervisor
 from tests.support.command import (
     APPS,
@@ -181,7 +186,8 @@ def test_the_environment_can_tell_the_number(start: Starter) -> None:
 
 
 def configuration() -> Configuration:
-    return Configuration(ServeConfig(port=0, workers=2), None)
+    # nothing but what a test does wakes the supervisor
+    return Configuration(ServeConfig(port=0, workers=2, worker_timeout=math.inf), None)
 
 
 def slots() -> Slots:
@@ -221,24 +227,49 @@ class Recorder(Overseer):
             end.close()
 
 
-def test_a_fork_that_fails_later_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+class Restless(Overseer):
+    """Wakes its supervisor all the time."""
+
+    def until(self) -> float:
+        return time.monotonic() + 0.01
+
+
+@pytest.mark.parametrize("overseer", [None, Restless()], ids=["asleep", "woken often"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["missing", "to be replaced"])
+def test_a_fork_that_fails_later_is_tried_again_after_the_delay(
+    replaced: bool, overseer: Overseer | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[tuple[str, dict[str, object]]] = []
     supervisor = Supervisor(
-        configuration(), slots(), lambda event, **fields: said.append((event, fields)), None, Notifier()
+        configuration(), slots(), lambda event, **fields: said.append((event, fields)), overseer, Notifier()
     )
     supervisor._was_ready = True
+    others = [serving_since_before_a_reload(supervisor, number) for number in (1, 2) if replaced]
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 
     def refuse() -> int:
         raise next(errors)
 
     monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
     with pytest.raises(EOFError):
         supervisor.run()
     assert said == [
         ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.1}),
         ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.2}),
     ]
+    for other in others:
+        other.close()
+
+
+def serving_since_before_a_reload(supervisor: Supervisor, number: int) -> socket.socket:
+    """Add a worker process that serves and is to be replaced, and return its end."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, supervisor._selector, lambda kind, payload: None)
+    member = WorkerProcess(channel, 0.0, number, supervisor._generation - 1, LastBlock(), ready=True)
+    # a pid that no process has
+    supervisor._workers[2**22 + number] = member
+    return theirs
 
 
 # the end
