@@ -72,7 +72,7 @@ class AdminProcess(Overseer):
 
     def is_ready(self, pid: int) -> None:
         self._needed_hub.is_ready(pid)
-        self._complete = self._complete or self._needed_hub.all_ready
+        self._note_completeness()
 
     def is_silent(self, pid: int, silent: bool) -> None:
         self._needed_hub.is_silent(pid, silent)
@@ -82,6 +82,8 @@ class AdminProcess(Overseer):
 
     def want(self, number: int) -> None:
         self._needed_hub.want(number)
+        # those that serve may be enough now
+        self._note_completeness()
 
     def configured(self, config: object) -> None:
         self._config = msgspec.json.encode(shown(config))
@@ -203,6 +205,9 @@ class AdminProcess(Overseer):
     def _publish(self, picture: bytes) -> None:
         if self._channel is not None:
             self._channel.send(TELL, picture)
+
+    def _note_completeness(self) -> None:
+        self._complete = self._complete or self._needed_hub.all_ready
 
     def _status(self) -> Status:
         if self._needed_controls.stopping():

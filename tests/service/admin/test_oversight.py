@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import selectors
@@ -76,3 +77,20 @@ def test_one_that_cannot_be_started_is_tried_again(
     watched.process.tick()
     assert watched.process.until() == float("inf")
     assert watched.said == [line, line]
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_it_is_ready_once_as_many_serve_as_there_should_be_also_if_that_becomes_less(
+    watched: Watched, wanted: int
+) -> None:
+    watched.process.begin(dataclasses.replace(watched.controls, wanted=4))
+    for pid in (1, 2, 3):
+        watched.process.joined(pid, pid, lambda kind, payload: None)
+    for pid in (1, 2):
+        watched.process.is_ready(pid)
+    assert watched.process._status() == "starting"
+    watched.process.want(wanted)
+    assert watched.process._status() == ("ready" if wanted < 3 else "starting")
+    # one that is added later, or replaced, does not take it out of its rotation
+    watched.process.want(4)
+    assert watched.process._status() == ("ready" if wanted < 3 else "starting")
