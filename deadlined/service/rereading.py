@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,10 +21,11 @@ from .logs import Log
 class Reloaded(msgspec.Struct, frozen=True):
     """What a reload has done. `reloaded`: the settings in `changed` are in use now, with what they were and what they
     are; those in `needs_restart` differ as well and are not. `refused`: nothing has changed, for the reasons in
-    `problems`. `draining`, `starting`: nothing was read, because the service drains, or does not serve yet.
-    `workers`: how many worker processes are replaced one by one."""
+    `problems`. `draining`, `starting`, `restarting`: nothing was read, because the service drains, does not serve yet,
+    or is restarted whenever a file changes, with the configuration of its start. `workers`: how many worker processes
+    are replaced one by one."""
 
-    status: Literal["reloaded", "refused", "draining", "starting"]
+    status: Literal["reloaded", "refused", "draining", "starting", "restarting"]
     changed: dict[str, tuple[str | None, str | None]] = {}
     needs_restart: list[str] = []
     problems: list[str] = []
@@ -67,9 +68,16 @@ def _problems(error: Exception) -> list[str]:
     return [printable(str(error) if isinstance(error, StartupError) else f"{type(error).__name__}: {error}")]
 
 
-def refused(status: Literal["draining", "starting"], by: str, log: Log) -> Reloaded:
+_WHY_NOT: Final = {
+    "draining": "the service is draining",
+    "starting": "the service is starting",
+    "restarting": "--reload restarts the service with the configuration of its start",
+}
+
+
+def refused(status: Literal["draining", "starting", "restarting"], by: str, log: Log) -> Reloaded:
     """Log that nothing is read again now, and return that."""
-    log("not reloaded", level="warning", by=by, why=f"the service is {status}")
+    log("not reloaded", level="warning", by=by, why=_WHY_NOT[status])
     return Reloaded(status)
 
 

@@ -251,7 +251,10 @@ class Service:
             self._log("listening", url=each, loop=config.loop, **parser, version=__version__, pid=os.getpid())
 
     def _reload(self, by: str) -> Reloaded:
-        """Read the configuration again, in a process without a supervisor."""
+        """Read the configuration again, in a process without a supervisor. With --reload the next process would have
+        the configuration of the start again."""
+        if self._config.reload:
+            return refused("restarting", by, self._log)
         server = self._http
         if server is None or server.draining:
             return refused("starting" if server is None else "draining", by, self._log)

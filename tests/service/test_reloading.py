@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.admin import admin_of
 from tests.support.command import (
     COMMAND,
     PATIENCE,
@@ -147,6 +148,19 @@ def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Pa
         edit(process, file, APP.format(said="two"))
         process.wait_for("listening")
         assert process.get().endswith("two")
+    process.signal()
+    assert process.end()[0] == 0
+
+
+def test_a_configuration_that_the_next_edit_would_undo_is_not_read(start: Starter, file: Path, tmp_path: Path) -> None:
+    config = tmp_path / "shop.toml"
+    config.write_text("idle = '1h'\n")
+    process = start(*RELOAD, "--config", config.name, "--admin", "127.0.0.1:0")
+    config.write_text("idle = '5s'\n")
+    found = admin_of(process).get("/reload", "POST")
+    assert (found.status, "--reload" in found.detail) == (409, True)
+    assert process.wait_for("not reloaded")["by"] == "POST /reload"
+    assert admin_of(process).get("/config").json["timeouts"]["idle"] == 3600.0
     process.signal()
     assert process.end()[0] == 0
 

@@ -153,6 +153,8 @@ class AdminHandler:
             raise UnavailableError("the service is starting; it can be reloaded once it is ready")
         if done.status == "draining":
             return problem(409, "the service is draining, and is not reloaded")
+        if done.status == "restarting":
+            return problem(409, "--reload restarts the service with the configuration of its start: start it again")
         if done.status == "refused":
             return problem(422, "; ".join(done.problems))
         answer = msgspec.to_builtins(done)

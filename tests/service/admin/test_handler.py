@@ -75,6 +75,7 @@ async def test_anything_else_is_404_and_says_what_there_is(path: str, autojump_c
         (Reloaded("refused", problems=["F:1: idle: 'x' is no duration", "F:2: port: no"]), 422, "F:1: idle: 'x' is no"),
         (Reloaded("draining"), 409, "draining"),
         (Reloaded("starting"), 503, "starting"),
+        (Reloaded("restarting"), 409, "--reload"),
         (None, 503, "does not answer"),
     ],
 )
