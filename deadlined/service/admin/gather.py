@@ -17,6 +17,7 @@ from pathlib import Path
 from ...http import RULES, ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason, Survey
 from ...poll import Poller
 from ...proxy import Failure, ProxyStatistics
+from ..config.kinds import printable
 from .picture import Answer, Connection, Counters, Gauges, Histogram, Question, UpstreamCounters, UpstreamGauges
 from .pieces import Pieces
 
@@ -98,7 +99,7 @@ class Serving:
             stalls=self.stalls(),
             cpu=time.process_time(),
             upstreams={
-                one.address: UpstreamCounters(
+                printable(one.address): UpstreamCounters(
                     tries=one.tries,
                     connects=one.connects,
                     failures={failure.value: one.failures.get(failure, 0) for failure in Failure},
@@ -123,7 +124,9 @@ class Serving:
             open_files=_open_files(),
             took=work.spent,
             upstreams={
-                one.address: UpstreamGauges(active=one.active, idle=one.idle, up=one.available and not one.ejected)
+                printable(one.address): UpstreamGauges(
+                    active=one.active, idle=one.idle, up=one.available and not one.ejected
+                )
                 for one in proxied.upstreams
             },
             waiting=proxied.waiting,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 
@@ -19,6 +20,8 @@ from .showing import shown
 
 # the number of a process that serves alone: a supervisor counts from 1 as well
 ONLY = 1
+
+_log = logging.getLogger("deadlined.admin")
 
 
 class LocalService(Service):
@@ -78,8 +81,13 @@ class LocalService(Service):
         return b"" if answer is None else msgspec.json.encode(answer)
 
     def last_reply(self, worker: int) -> bytes:
-        """Return a last answer, unasked, before the end of the process. b"" if nothing was served."""
-        return b"" if self.serving is None else msgspec.json.encode(self.serving.last_answer(worker))
+        """Return a last answer, unasked, before the end of the process. b"" if nothing was served, or if it cannot be
+        made, which must not make a failure of a drain in order."""
+        try:
+            return b"" if self.serving is None else msgspec.json.encode(self.serving.last_answer(worker))
+        except Exception:
+            _log.exception("cannot tell the supervisor the last counts")
+            return b""
 
     async def _answer(self, question: Question, worker: int = ONLY) -> Answer | None:
         return None if self.serving is None else await self.serving.answer(question, worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from trio.testing import MockClock
 
 from deadlined.http import Exchange, Limits, Phase, Reason
 from deadlined.http.counts import METHODS, OTHER
+from deadlined.proxy import Address, Proxy
 from deadlined.runtime import current_host
 from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture, UpstreamGauges
-from tests.support.admin import BUILD, answer, checked_by_promtool, counters, picture, samples
+from tests.support.admin import BUILD, answer, asking, checked_by_promtool, counters, local, picture, samples
 from tests.support.http import GET, only, serving
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -153,6 +155,24 @@ async def test_a_process_tells_what_its_limit_of_requests_does(autojump_clock: M
         found = Serving(site.server, current_host().poller, lambda: 0).last_answer(1)
     assert (found.gauges.running, found.gauges.queued) == (1, 0)
     assert found.counters.refused == {"queue_full": 0, "queue_timeout": 1, "client_left": 0}
+
+
+async def test_an_upstream_may_have_a_path_that_is_not_utf8(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy = Proxy([Address.parse(os.fsdecode(b"unix:/run/\xff"))])
+    async with serving() as site:
+        service = local(site.server)
+        service.serving = Serving(site.server, current_host().poller, lambda: 0, proxy.statistics)
+        async with asking(service) as admin:
+            assert r"unix:/run/\\udcff" in (await admin.get("/metrics")).body.decode()
+            assert [*(await admin.get("/statistics")).json["totals"]["upstreams"]] == [r"unix:/run/\udcff"]
+        assert r"unix:/run/\\udcff" in service.last_reply(1).decode()
+        # another error does not keep the process from ending in order
+        monkeypatch.setattr(Serving, "last_answer", lambda *_: 1 / 0)
+        assert service.last_reply(1) == b""
+    assert "cannot tell the supervisor the last counts" in caplog.text
+    proxy.close()
 
 
 def test_without_a_limit_of_requests_there_is_nothing_of_turns() -> None:
