@@ -27,7 +27,7 @@ import trio
 from ..runtime import checkpoint, current_host
 from .conn import Conn
 from .errors import broken_error, close_socket
-from .names import AddressInfo, look_up, require_host, require_port
+from .names import AddressInfo, look_up, look_up_here, require_port
 from .side import Side, address_text, require_open
 from .sockets import require_plain, set_options
 
@@ -249,8 +249,7 @@ def listening_sockets(
     port: int, host: str | None, backlog: int | None = None, *, reuse_port: bool = False
 ) -> list[stdlib.socket]:
     """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
-    require_host(host)
-    addresses = stdlib.getaddrinfo(host, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    addresses = look_up_here(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
         for socket, address in sockets_for(addresses):

@@ -47,6 +47,15 @@ async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0
     return found
 
 
+def look_up_here(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
+    """Do what `look_up` does without an event loop, in this thread, which a name blocks."""
+    require_host(host)
+    try:
+        return [*stdlib.getaddrinfo(host, port, type=kind, flags=flags)]
+    except UnicodeError as error:
+        raise no_such_host(host) from error
+
+
 async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[AddressInfo]:
     """Return the addresses to connect to. OSError if there are none; DeadlineExceeded at `deadline`. A checkpoint only
     if `host` is a name."""

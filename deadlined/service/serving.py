@@ -153,7 +153,7 @@ def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Lin
     slots = Slots(config, config.workers)
     try:
         admin = admin_on(bind_admin(config.admin, config.admin_token_file), config, log)
-    except StartupError:
+    except BaseException:
         slots.close()
         raise
     overseer = overseer_for(admin, log)

@@ -22,6 +22,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from ..net.listener import bind, listening_sockets, sockets_for
+from ..net.names import look_up_here
 from .config import ServeConfig
 from .config.binds import TcpBind
 from .listening import binds, cannot_listen_at, open_place, url_of
@@ -127,7 +128,7 @@ def free_port(host: str, port: int) -> int:
     SO_REUSEPORT would let an unrelated process share the port, so bind once without it to detect a conflict. The name
     is looked up in this thread, because a fork would lose any other.
     """
-    addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = look_up_here(host or None, port, socket.SOCK_STREAM, socket.AI_PASSIVE)
     for probe, address in sockets_for(addresses):
         with probe:
             bind(probe, (address[0], port, *address[2:]))

@@ -286,6 +286,8 @@ async def test_what_cannot_be_a_name_has_no_address(loop: Loop, host: str) -> No
             await open_tcp_stream(host, 80, deadline=deadline)
     with pytest.raises(socket.gaierror):
         await open_tcp_listeners(0, host=host)
+    with pytest.raises(socket.gaierror):
+        listening_sockets(0, host)
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 2**40])

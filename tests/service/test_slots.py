@@ -160,6 +160,19 @@ def test_a_host_of_another_machine_has_no_free_port() -> None:
         free_port("192.0.2.1", 0)
 
 
+@pytest.mark.parametrize("host", ["127.0.0..1", "a" * 64])
+def test_what_cannot_be_the_name_of_a_host_is_said(host: str) -> None:
+    with pytest.raises(StartupError, match=f"cannot listen on {host}:0: this cannot be the name of a host") as caught:
+        opened(2, host=host)
+    assert caught.value.exit_code == 3
+
+
+def test_an_admin_listener_that_cannot_be_had_leaves_no_file(tmp_path: Path) -> None:
+    arguments = ("--workers", "2", "--uds", "socket", "--admin", "127.0.0..1:9000")
+    assert_one_line(run("serve", *arguments, cwd=tmp_path), 3, "--admin", "cannot be the name of a host")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_unix_socket_in_use_ends_all_with_3(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "socket"))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...net.listener import bind, listening_unix_socket, sockets_for
+from ...net.names import look_up_here
 from ..errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
 from .gate import Gate
 
@@ -88,7 +89,7 @@ def read_token(file: str) -> bytes:
 
 
 def _open_tcp(host: str, port: int, token: bytes | None) -> AdminSockets:
-    found = stdlib.getaddrinfo(host or None, port, type=stdlib.SOCK_STREAM, flags=stdlib.AI_PASSIVE)
+    found = look_up_here(host or None, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     public = [str(info[4][0]) for info in found if not _is_loopback(_plain(info[4][0]))]
     if public and token is None:
         raise StartupError(

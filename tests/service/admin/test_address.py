@@ -78,8 +78,11 @@ def test_a_port_that_is_taken_is_named() -> None:
     assert address in str(error)
 
 
-def test_a_name_that_does_not_resolve_is_named() -> None:
-    assert "no.such.host.invalid" in str(refused("no.such.host.invalid:1"))
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "127.0.0..1", "a" * 64, "127.0.0.1\0"])
+def test_a_name_that_does_not_resolve_is_named(host: str) -> None:
+    error = refused(f"{host}:1")
+    assert error.exit_code == CANNOT_BIND
+    assert host in str(error)
 
 
 def test_a_unix_socket_is_its_owners_alone_and_is_removed(tmp_path: Path) -> None:
