@@ -22,7 +22,7 @@ import msgspec
 from ..frames import ASK
 from ..overseer import Send
 from ..rereading import Reloaded
-from .picture import Answer, Counters, Picture, Question, Status, Worker, add
+from .picture import Answer, Counters, Picture, Question, State, Status, Worker, add
 
 # seconds; an event loop that serves answers within milliseconds, and a scrape of Prometheus waits for ten seconds
 BOUND = 0.5
@@ -43,6 +43,11 @@ class _Member:
     silent: bool = False
     last: Answer | None = None
     asked: float = math.inf
+
+    @property
+    def state(self) -> State:
+        """What the process does, also if it does not answer."""
+        return "drains" if self.leaving else "serves" if self.ready else "starts"
 
 
 @dataclass
@@ -100,7 +105,7 @@ class Hub:
     @property
     def all_ready(self) -> bool:
         """True if every worker process that there should be serves."""
-        return sum(member.ready and not member.leaving for member in self._members.values()) >= self._wanted
+        return sum(member.state == "serves" for member in self._members.values()) >= self._wanted
 
     def left(self, pid: int) -> None:
         """Note that it has ended, and keep what it has counted."""
@@ -183,7 +188,7 @@ class Hub:
             worker=member.number,
             pid=pid,
             up=answer is not None,
-            ready=member.ready and not member.leaving,
+            state=member.state,
             silent=member.silent,
             answer=answer or member.last,
         )

@@ -14,7 +14,7 @@ from ...proxy import ProxyStatistics
 from ..rereading import Reloaded
 from ..stalls import StallWatch
 from .gather import Serving
-from .picture import Answer, Picture, Question, Status, Worker
+from .picture import Answer, Picture, Question, State, Status, Worker
 from .service import Service, UnavailableError
 from .showing import shown
 
@@ -44,6 +44,14 @@ class LocalService(Service):
             return "draining"
         return "starting" if self.serving is None else "ready"
 
+    @property
+    def _state(self) -> State:
+        if self._draining:
+            return "drains"
+        if self.serving is None:
+            return "starts"
+        return "serves" if self.serving.available else "waits for its command"
+
     def begin(
         self,
         server: HttpServer,
@@ -70,8 +78,7 @@ class LocalService(Service):
             self._drain()
         reloaded = self._reload() if question.what == "reload" else None
         answer = await self._answer(question) if question.what not in ("status", "reload") else None
-        ready = self.status == "ready" and self.serving is not None and self.serving.available
-        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, ready=ready, answer=answer)
+        worker = Worker(worker=ONLY, pid=os.getpid(), up=True, state=self._state, answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 
     async def reply(self, question: bytes, worker: int) -> bytes:

@@ -10,7 +10,9 @@ import msgspec
 
 from ..rereading import Reloaded
 
+# of a service, and of one process of it
 Status = Literal["starting", "ready", "draining"]
+State = Literal["starts", "serves", "waits for its command", "drains"]
 SortKey = Literal["id", "age", "left", "requests"]
 
 # the most connections that one answer describes
@@ -122,14 +124,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """One process that serves. `up`: it has answered in time; otherwise `answer` is its last one, None if there is
-    none. `ready`: it accepts connections. `silent`: it has not answered its supervisor for a while."""
+    none. `state`: what it does, as far as is known. `silent`: it has not answered its supervisor for a while."""
 
     worker: int
     pid: int
     up: bool
-    ready: bool
+    state: State
     silent: bool = False
     answer: Answer | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True if it accepts connections, and can answer their requests."""
+        return self.state == "serves"
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from ...http import Phase
-from .picture import MOST_SHOWN, Connection, Counters, Picture, Question, SortKey, Status, sums
+from .picture import MOST_SHOWN, Connection, Counters, Picture, Question, SortKey, State, Status, sums
 
 _SORTS = ("id", "age", "left", "requests")
 
@@ -23,12 +24,13 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process in `Statistics`."""
+    """A process in `Statistics`. `state` is for people."""
 
     worker: int
     pid: int
     up: bool
     ready: bool
+    state: State | Literal["does not answer"]
     open: int | None
     resident: int | None
 
@@ -134,6 +136,8 @@ def statistics_of(picture: Picture) -> Statistics:
                 pid=worker.pid,
                 up=worker.up,
                 ready=worker.ready,
+                # others are not asked before they serve, and may be busy with the end of their last requests
+                state="does not answer" if worker.ready and not worker.up else worker.state,
                 open=None if worker.answer is None else sum(worker.answer.gauges.phases.values()),
                 resident=None if worker.answer is None else worker.answer.gauges.resident,
             )

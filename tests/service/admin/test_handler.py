@@ -11,11 +11,14 @@ import trio
 from trio.testing import MockClock
 
 from deadlined.http import Route
+from deadlined.proxy import Address, Proxy
+from deadlined.runtime import current_host
 from deadlined.service import ServeConfig
+from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.picture import MOST_SHOWN, Status
 from deadlined.service.admin.views import parse_query
 from deadlined.service.rereading import Reloaded
-from tests.support.admin import Response, Still, answer, asking, checked_by_promtool, local, picture, samples
+from tests.support.admin import Asker, Response, Still, answer, asking, checked_by_promtool, local, picture, samples
 from tests.support.http import GET, Site, only, serving
 
 PATHS = ("/", "/livez", "/readyz", "/metrics", "/connections", "/statistics", "/config")
@@ -280,3 +283,26 @@ async def test_readyz_follows_the_service_and_livez_does_not(autojump_clock: Moc
     assert (draining.status, "draining" in draining.detail) == (503, True)
     assert (again.status, alive.status) == (202, 200)
     assert (scraped["deadlined_draining"], scraped["deadlined_ready"]) == (1.0, 0.0)
+
+
+async def state_of(admin: Asker) -> tuple[str, bool]:
+    (line,) = (await admin.get("/statistics")).json["workers"]
+    return line["state"], line["ready"]
+
+
+async def test_the_state_of_a_single_process_is_shown(autojump_clock: MockClock) -> None:
+    command = Address.parse("127.0.0.1:1")
+    proxy = Proxy([command])
+    async with serving() as site:
+        service = local(site.server)
+        serves = service.serving = Serving(site.server, current_host().poller, lambda: 0, proxy.statistics)
+        async with asking(service) as admin:
+            service.serving = None
+            assert await state_of(admin) == ("starts", False)
+            service.serving = serves
+            assert await state_of(admin) == ("serves", True)
+            proxy.set_available(command, False)
+            assert await state_of(admin) == ("waits for its command", False)
+            service.begin_drain()
+            assert await state_of(admin) == ("drains", False)
+    proxy.close()

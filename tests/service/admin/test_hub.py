@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from deadlined.service.admin.hub import BOUND, Hub
 from deadlined.service.admin.picture import Answer, Connection, Picture, Question, Status
+from deadlined.service.admin.views import statistics_of
 from deadlined.service.frames import ASK
 from tests.support.admin import answer, counters
 from tests.support.examples import examples
@@ -212,6 +213,25 @@ def test_one_that_does_not_answer_its_supervisor_is_shown_as_silent(service: Ser
     service.ask("status")
     found = [[worker.silent for worker in picture.workers] for picture in service.pictures]
     assert found == [[False, True], [False, False]]
+
+
+def test_the_state_of_each_process_is_shown() -> None:
+    service = Service(4)
+    for pid in (11, 12, 13):
+        service.start(pid, pid - 10)
+    service.hub.joined(14, 4, Process(14).send)
+    service.hub.leaves(13)
+    service.ask()
+    for pid in (11, 13):
+        service.tell(pid)
+    service.wait(BOUND)
+    found = [(line.state, line.up, line.ready) for line in statistics_of(service.pictures[0]).workers]
+    assert found == [
+        ("serves", True, True),
+        ("does not answer", False, True),
+        ("drains", True, False),
+        ("starts", False, False),
+    ]
 
 
 def test_connections_are_passed_on_and_not_kept(service: Service) -> None:

@@ -117,8 +117,7 @@ function reasons(closed) {
 
 function worker(one) {
   const row = element("tr");
-  const state = !one.up ? "does not answer" : one.ready ? "serves" : "starts";
-  for (const text of [one.worker, one.pid, state, one.open ?? "–", one.resident === null ? "–" : megabytes(one.resident)])
+  for (const text of [one.worker, one.pid, one.state, one.open ?? "–", one.resident === null ? "–" : megabytes(one.resident)])
     row.append(element("td", text));
   return row;
 }
@@ -129,7 +128,8 @@ function say(text, bad) {
 }
 
 function show({ statistics, connections }) {
-  say(statistics.ready ? "ready" : statistics.status, !statistics.ready);
+  const isUnable = statistics.status === "ready" && !statistics.ready;
+  say(isUnable ? "not ready" : statistics.status, !statistics.ready);
   facts(statistics);
   bars($("phases"), Object.entries(statistics.phases));
   $("rows").replaceChildren(...connections.connections.map(one => connection(one, statistics.workers.length > 1)));
