@@ -1,6 +1,7 @@
 """The stream of the live page: the service once a second, as server-sent events, until the client leaves or a drain.
 
-Facts      A page may stay open for days, in a tab that is not in view, and a browser reopens a stream by itself.
+Facts      A page may stay open for days, in a tab that is not in view. A browser reopens a stream by itself after an
+           end or an error of the network, and not after an answer other than 200: the page does so then.
 Hazard     A stream has no end that a deadline could bound; a client that does not read holds memory.
 Answer     Each event has a deadline of its own, and a client that does not take it is cut. Each event waits for its
            time slot, as every other question does. There are MOST streams at most. A drain, which lasts for less than

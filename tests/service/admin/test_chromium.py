@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlined.service.admin.events import MOST
 from tests.support.admin import AdminClient, admin_of
 from tests.support.chromium import Page, chromium
 from tests.support.command import Process, Starter
@@ -59,6 +60,37 @@ def test_the_page_shows_what_happens_and_follows_its_controls(start: Starter, pa
     # the stream ends with the drain, and the page says so
     page.wait_for("document.getElementById('status').className === 'bad'")
     assert process.end()[0] == 0
+
+
+def test_the_time_left_has_no_bar_where_its_limit_is_off(start: Starter, page: Page, tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text('[[route]]\npath = "/"\nhandler = "1h"\n')
+    process = start("apps:endless", "--admin", "127.0.0.1:0", "--config", "shop.toml", "--drain", "0")
+    url = process.events("admin listening")[0]["url"]
+    bars = "[...document.querySelectorAll('#rows tr')].map(row => row.querySelectorAll('.bar').length)"
+    with process.begin(), process.connect() as slow:
+        slow.sendall(b"GET / HT")
+        page.open(url)
+        page.wait_for(f"{ROWS}.length === 2 && document.querySelectorAll('#rows .bar').length > 0")
+        assert page.evaluate(f"[{ROWS}, {bars}]") == [["header", "handler"], [1, 0]]
+        assert "no deadline" not in page.evaluate("document.getElementById('rows').textContent")
+
+
+def test_a_page_that_was_refused_tries_again_unless_it_is_paused(start: Starter, page: Page) -> None:
+    _, _, url = served(start)
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    with ExitStack() as stack:
+        for _ in range(MOST):
+            stream = stack.enter_context(socket.create_connection((host, int(port))))
+            stream.sendall(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        page.open(url)
+        page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
+        assert page.evaluate("[source.readyState, again !== null]") == [2, True]
+        page.evaluate("pause()")
+        page.evaluate("pause()")
+        page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
+    # the others have left
+    page.wait_for("document.getElementById('status').textContent === 'ready'")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -31,9 +31,13 @@ const REASONS = {
   done: "One side has asked for the end after a response, or both have ended a tunnel. This is normal.",
 };
 
+// milliseconds before the next try where the browser does not make one: there may be room for another page then
+const AGAIN = 5000;
+
 let limits = {};
 let before = null;
 let source = null;
+let again = null;
 
 const number = value => value.toLocaleString("en");
 const seconds = value =>
@@ -94,7 +98,9 @@ function connection(one, several) {
   const id = several ? `${one.worker}.${one.id}` : one.id;
   for (const text of [id, one.peer, one.phase, number(one.requests), seconds(one.age)]) row.append(element("td", text));
   const left = row.appendChild(element("td", one.left === null ? "no deadline" : seconds(one.left), "left"));
-  if (one.left !== null) left.append(bar(one.left / (limits[LIMITS[one.phase]] || one.left || 1), one.left < 2));
+  // a share of what is not limited (the text "off"), or of a limit that is not known yet, cannot be shown
+  const limit = limits[LIMITS[one.phase]];
+  if (one.left !== null && limit > 0) left.append(bar(one.left / limit, one.left < 2));
   return row;
 }
 
@@ -141,13 +147,22 @@ function show({ statistics, connections }) {
   $("workers").replaceChildren(...statistics.workers.map(worker));
 }
 
-function listen() {
+function stop() {
+  clearTimeout(again);
   if (source) source.close();
+}
+
+function listen() {
+  stop();
   const asked = new URLSearchParams({ sort: $("sort").value, limit: $("limit").value });
   if ($("phase").value) asked.set("phase", $("phase").value);
   source = new EventSource(`events?${asked}`);
   source.onmessage = event => show(JSON.parse(event.data));
-  source.onerror = () => say("the server does not answer; trying again", true);
+  source.onerror = event => {
+    say("the server does not answer; trying again", true);
+    // a browser gives up after an answer that is not 200
+    if (event.target.readyState === EventSource.CLOSED) again = setTimeout(listen, AGAIN);
+  };
 }
 
 function pause() {
@@ -155,7 +170,7 @@ function pause() {
   $("pause").setAttribute("aria-pressed", paused);
   $("pause").textContent = paused ? "Resume" : "Pause";
   if (paused) {
-    source.close();
+    stop();
     say("paused", false);
   } else {
     before = null;
