@@ -86,7 +86,7 @@ def test_a_change_is_served_and_the_port_stays_open_meanwhile(start: Starter, fi
 def test_a_broken_application_waits_for_the_next_change(start: Starter, file: Path) -> None:
     process = start(*RELOAD)
     edit(process, file, "1 / 0\n")
-    assert process.wait_for("the application has ended; waiting for a change")["code"] == 2
+    assert process.wait_for("the application has ended; waiting for a change")["code"] == 1
     with process.begin() as waiting:
         edit(process, file, APP.format(said="mended"))
         assert read_all(waiting).endswith("mended"), "it came while nothing was served"
