@@ -14,10 +14,9 @@ import json
 import pkgutil
 import random
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
@@ -32,13 +31,6 @@ from .spread import CONFIDENCE
 
 SEED = 20_190_904
 PRECISE = 0.05
-
-
-class Turn(NamedTuple):
-    """One measurement: a contestant in a case. `repetition` counts from 0."""
-
-    repetition: int
-    pair: Pair
 
 
 @dataclass(frozen=True)
@@ -56,16 +48,16 @@ class Rule:
         return f"{self.least} starts each, up to {self.most} until the interval is within {PRECISE:.0%} of the median"
 
 
-def turns(pairs: Sequence[Pair], repetitions: int, first: int = 0) -> list[Turn]:
-    """Return the turns of `repetitions` from the `first` on. `pairs` are of contestant and case; cases keep their
-    order, contestants are shuffled."""
-    found: list[Turn] = []
-    for repetition in range(first, first + repetitions):
-        shuffle = random.Random(SEED + repetition).shuffle
-        for case in dict.fromkeys(case for _, case in pairs):
-            names = [name for name, where in pairs if where == case]
-            shuffle(names)
-            found += [Turn(repetition, (name, case)) for name in names]
+def turns(pairs: Sequence[Pair], repetition: int) -> list[Pair]:
+    """Return the pairs of contestant and case as they take turns in this repetition, which counts from 0.
+
+    Cases keep their order, contestants are shuffled.
+    """
+    found, shuffle = list[Pair](), random.Random(SEED + repetition).shuffle
+    for case in dict.fromkeys(case for _, case in pairs):
+        names = [name for name, where in pairs if where == case]
+        shuffle(names)
+        found += [(name, case) for name in names]
     return found
 
 
@@ -114,28 +106,25 @@ def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[
 def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
     """Measure all turns with a progress bar; failures are printed at once."""
     with progress(console) as on_progress:
-        done = total = repetition = 0
-        for due in _due(results, rule):
-            total += len(due)
-            for turn in due:
-                contestant, case = turn.pair
-                place = f"{benchmark.name}, {turn.repetition + 1} of {rule.most}: {case}, {contestant}"
+        done, total = 0, rule.least * len(results.pairs)
+        for repetition in range(rule.most):
+            due = turns(_due(results, rule, repetition), repetition)
+            total = max(total, done + len(due))
+            if due and repetition and not console.is_terminal:
+                # a log file shows no moving bar
+                console.print(f"{benchmark.name}: {repetition}/{rule.most} repetitions")
+            for name, case in due:
+                place = f"{benchmark.name}, {repetition + 1} of {rule.most}: {case}, {name}"
                 on_progress(escape(place), done, total)
-                if not console.is_terminal and turn.repetition > repetition:
-                    # a log file shows no moving bar
-                    console.print(f"{benchmark.name}: {turn.repetition}/{rule.most} repetitions")
-                repetition = turn.repetition
-                if trouble := _measure(benchmark, results, turn):
-                    console.print(f"failed: {contestant}, {case}", style="red", markup=False)
+                if trouble := _measure(benchmark, results, (name, case)):
+                    console.print(f"failed: {name}, {case}", style="red", markup=False)
                     console.print(trouble, markup=False, highlight=False)
                 done += 1
 
 
-def _due(results: Results, rule: Rule) -> Iterator[Sequence[Turn]]:
-    """Yield the turns that everybody has, and then, repetition by repetition, those of imprecise figures."""
-    yield turns(results.pairs, rule.least)
-    for repetition in range(rule.least, rule.most):
-        yield turns([pair for pair in results.pairs if _imprecise(results, *pair)], 1, repetition)
+def _due(results: Results, rule: Rule, repetition: int) -> list[Pair]:
+    """Return the pairs to measure in this repetition: all that have not failed, in the end the imprecise ones only."""
+    return [pair for pair in results.pairs if repetition < rule.least or _imprecise(results, *pair)]
 
 
 def _imprecise(results: Results, contestant: str, case: str) -> bool:
@@ -145,19 +134,14 @@ def _imprecise(results: Results, contestant: str, case: str) -> bool:
     return first is not None and not first.within(PRECISE)
 
 
-def _measure(benchmark: Benchmark, results: Results, turn: Turn) -> str:
-    """Measure one turn, or record the failure and the contestant's output, and return it; "" if all is well.
-
-    A pair that has failed is not tried again.
-    """
-    if turn.pair in results.failures:
-        return ""
+def _measure(benchmark: Benchmark, results: Results, pair: Pair) -> str:
+    """Measure a pair once, or record the failure and the contestant's output, and return it; "" if all is well."""
     try:
-        results.add(*turn.pair, benchmark.measure(*turn.pair))
+        results.add(*pair, benchmark.measure(*pair))
     except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
         # the failure of one contestant must not lose the figures of the others
-        results.failures[turn.pair] = f"{type(error).__name__}: {error}".strip()
-    return results.failures.get(turn.pair, "")
+        results.failures[pair] = f"{type(error).__name__}: {error}".strip()
+    return results.failures.get(pair, "")
 
 
 def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
