@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from deadlined.timers import COMPILED
 
 from .commands import as_text, now, put
 from .output import OUTPUT
+from .servers import told_version
 
 # what is measured, and what it is measured with
 _PEERS = (
@@ -54,15 +54,12 @@ def machine() -> dict[str, Any]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions of all peers and of what both sides use, as far as they are installed; and of wrk."""
+    """Return the versions of all peers, and of what measures them, as far as they are installed."""
     found = {}
     for name in _PEERS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    if wrk := shutil.which("wrk"):
-        told = subprocess.run([wrk, "-v"], capture_output=True, text=True, check=False)
-        found["wrk"] = (re.findall(r"wrk (\S+)", told.stdout + told.stderr) or ["unknown"])[0]
-    return found
+    return found | {name: told_version(name, "-v") for name in ("wrk", "nginx") if shutil.which(name)}
 
 
 def revision(within: Path = Path(__file__).parent) -> dict[str, Any]:

@@ -50,6 +50,13 @@ def tool(name: str, package: str = "") -> str:
     return path
 
 
+def told_version(*command: str) -> str:
+    """Return the version that a command prints; "unknown" if it prints none."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START, check=False)
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return found[0] if found else "unknown"
+
+
 def raise_file_limit(wanted: int) -> int:
     """Raise the limit of open descriptors to `wanted`, or as far as the machine allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

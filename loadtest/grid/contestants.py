@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import signal
 import socket
@@ -30,7 +29,7 @@ import msgspec
 
 from ..bench import golang
 from ..bench.web_servers import filled, free_port
-from ..servers import ROOT, attempts
+from ..servers import ROOT, attempts, told_version
 from ..target import Target, UnusableTargetError, ask, resolve
 
 # seconds to start, and to stop when asked to
@@ -123,10 +122,7 @@ def version(server: Server) -> str:
         return golang.version().removeprefix("go")
     if server.needs == "python":
         return importlib.metadata.version(server.package)
-    command = [server.package, _VERSION[server.package]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START, check=False)
-    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    return found[0] if found else "unknown"
+    return told_version(server.package, _VERSION[server.package])
 
 
 class Running:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.report import revision
+from loadtest.report import revision, versions
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -46,6 +46,16 @@ def test_any_other_change_counts_and_different_ones_have_different_digests(check
         assert found["dirty"]
         digests.add(found["changes"])
     assert len(digests) == 2
+
+
+def test_the_versions_of_programs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"wrk": "wrk 4.2.0 [epoll] Copyright\nUsage: wrk <options> <url>", "nginx": "nginx version: nginx/1.22.1"}
+    for name, text in said.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = versions.__wrapped__()
+    assert (found["wrk"], found["nginx"]) == ("4.2.0", "1.22.1")
 
 
 def test_a_folder_without_git(tmp_path: Path) -> None:
