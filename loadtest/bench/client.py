@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -50,8 +50,8 @@ def compiled(source: Path = SOURCES / "echo.c", directory: Path = BINARIES, flag
     return binary
 
 
-def exchange(port: int, pid: int, connections: int, warm: float, seconds: float, pause: float) -> Mapping[str, float]:
-    """Exchange messages with an echo server. Returns `messages`, `seconds`, and the `cpu` seconds of process `pid`.
+def exchange(port: int, pid: int, connections: int, warm: float, seconds: float, pause: float) -> Requests:
+    """Exchange messages with an echo server, whose process is `pid`.
 
     `pause`: the seconds between an answer and the next message, 0 where there is more than one connection.
 
@@ -60,16 +60,17 @@ def exchange(port: int, pid: int, connections: int, warm: float, seconds: float,
     return _run("echo.c", port, connections, warm, seconds, pause, pid, seconds=warm + seconds)
 
 
-def _run(source: str, *arguments: str | float, seconds: float) -> dict[str, float]:
+def _run(source: str, *arguments: str | float, seconds: float) -> Requests:
     """Run a client in C that takes so many seconds, and return what it says."""
     command = [str(compiled(SOURCES / source)), *map(str, arguments)]
-    return processes.run(command, core=processes.CLIENT_CORE, seconds=seconds + _PATIENCE)
+    done = processes.run(command, core=processes.CLIENT_CORE, seconds=seconds + _PATIENCE)
+    return Requests(int(done["messages"]), done["seconds"], cpu=done.get("cpu", 0.0))
 
 
 @dataclass(frozen=True)
 class Requests:
     """The number of answered requests, the seconds they took, and the latency in seconds. `wakes`: how often wrk has
-    slept until something came; `cpu`: the seconds of CPU time that the server has used."""
+    slept until something came; `cpu`: the seconds of CPU time that the server has used. ContestantError for none."""
 
     number: int
     seconds: float
@@ -77,6 +78,10 @@ class Requests:
     p99: float = 0.0
     wakes: int = 0
     cpu: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.number:
+            raise ContestantError(f"nothing was answered in {self.seconds:g} s")
 
     @property
     def rate(self) -> float:
@@ -123,5 +128,4 @@ def echoed(port: int, connections: int, message: tuple[int, str], seconds: float
     `message`: bytes, and "text" or "binary". ContestantError if anything but the echo comes.
     """
     size, kind = message
-    done = _run("websocket.c", port, connections, size, kind, 0, seconds, seconds=seconds)
-    return Requests(int(done["messages"]), done["seconds"])
+    return _run("websocket.c", port, connections, size, kind, 0, seconds, seconds=seconds)

@@ -18,14 +18,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped,unused-ignore]
 from rich.markup import escape
 
 from ..commands import progress
 from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
 from . import golang, tables
-from .contest import STATED, Benchmark, ContestantError
+from .contest import STATED, Benchmark
 from .results import Pair, Results, judge
 from .spread import CONFIDENCE
 
@@ -138,8 +137,8 @@ def _measure(benchmark: Benchmark, results: Results, pair: Pair) -> str:
     """Measure a pair once, or record the failure and the contestant's output, and return it; "" if all is well."""
     try:
         results.add(*pair, benchmark.measure(*pair))
-    except (ContestantError, RuntimeError, OSError, LookupError, ValueError, psutil.Error) as error:
-        # the failure of one contestant must not lose the figures of the others
+    except Exception as error:
+        # whatever it is: the failure of one contestant must not lose the figures of the others
         results.failures[pair] = f"{type(error).__name__}: {error}".strip()
     return results.failures.get(pair, "")
 

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -153,7 +154,7 @@ def _await_answer(server: Server, case: Case) -> None:
         try:
             ask(server.port, case)
             return
-        except (OSError, RuntimeError, ContestantError) as error:
+        except (OSError, HTTPException, RuntimeError, ContestantError) as error:
             trouble: Exception = error
         # granian reports its port before its worker listens; nothing else is tried again
         if not isinstance(getattr(trouble, "reason", trouble), ConnectionRefusedError):

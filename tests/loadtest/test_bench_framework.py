@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
 
@@ -279,13 +280,12 @@ def test_a_contestant_that_fails_is_not_asked_again_and_the_rest_goes_on() -> No
     assert len(results.values[OURS, "few", "cost"]) == 3
 
 
-def test_a_server_that_has_died_is_a_failure_of_its_own() -> None:
-    import psutil  # type: ignore[import-untyped,unused-ignore]  # of the extra, as the load test itself
-
+@pytest.mark.parametrize("error", [OSError("12345"), HTTPException("12345"), ZeroDivisionError("12345")])
+def test_whatever_a_contestant_fails_of_is_a_failure_of_its_own(error: Exception) -> None:
     class Dying(Fake):
         def measure(self, contestant: str, case: str) -> Mapping[str, float]:
             if contestant == PEER:
-                raise psutil.NoSuchProcess(12345)
+                raise error
             return super().measure(contestant, case)
 
     results = measured(Dying(broken=False))

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def answering(reply: Reply, connections: int = 1) -> Iterator[int]:
             thread.join()
 
 
-def exchange(reply: Reply, connections: int = 1, pause: float = 0.0) -> Mapping[str, float]:
+def exchange(reply: Reply, connections: int = 1, pause: float = 0.0) -> Requests:
     need("cc")
     with answering(reply, connections) as port:
         return client.exchange(port, os.getpid(), connections, 0.0, 0.1, pause)
@@ -97,15 +97,15 @@ def altered(messages: list[bytes]) -> list[bytes]:
 @pytest.mark.timed
 def test_the_echo_client_counts_what_comes_back_and_the_servers_cpu_time() -> None:
     found = exchange(list, connections=3)
-    assert found["messages"] > 0
-    assert found["seconds"] >= 0.1
-    assert found["cpu"] > 0
+    assert found.number > 0
+    assert found.seconds >= 0.1
+    assert found.cpu > 0
 
 
 @pytest.mark.timed
 def test_the_echo_client_pauses_between_an_answer_and_the_next_message() -> None:
     found = exchange(list, pause=0.01)
-    assert 0 < found["messages"] <= found["seconds"] / 0.01 + 1
+    assert 0 < found.number <= found.seconds / 0.01 + 1
 
 
 @pytest.mark.timed
@@ -127,7 +127,7 @@ def test_the_echo_client_takes_a_message_that_comes_in_pieces() -> None:
         thread.start()
         found = client.exchange(listening.getsockname()[1], os.getpid(), 1, 0.0, 0.1, 0.0)
         thread.join()
-    assert found["messages"] > 0
+    assert found.number > 0
 
 
 @pytest.mark.timed
@@ -227,6 +227,11 @@ def test_no_request_is_no_figure(done: str) -> None:
         Requests.parse(WRK.format(done=done, trouble=""))
 
 
+def test_nothing_is_no_rate() -> None:
+    with pytest.raises(ContestantError, match=r"nothing was answered in 3\.1 s"):
+        Requests(0, 3.1)
+
+
 def test_wrk_notices_a_server_that_closes_without_an_answer() -> None:
     need("wrk")
     stopping = threading.Event()
@@ -258,6 +263,25 @@ def test_a_server_that_answers_another_page_is_not_measured() -> None:
     command = "deadlined serve loadtest.apps:hello --host 127.0.0.1 --port 0 --no-access-log"
     wrong, asked = web_servers.Entry("wrong", command), Case(path="/json")
     with pytest.raises(ContestantError, match=r"/json answers 13 bytes"), web_servers.serving(wrong, asked):
+        pytest.fail("it was served")
+
+
+NONSENSE = """
+import socket
+print("alas")
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    with listening.accept()[0] as connection:
+        connection.recv(4096)
+        connection.sendall(b"nonsense")
+"""
+
+
+def test_a_server_that_answers_no_http_is_told_with_its_output() -> None:
+    with (
+        pytest.raises(ContestantError, match="nonsense\nalas"),
+        web_servers.answering(Case(), [sys.executable, "-c", NONSENSE]),
+    ):
         pytest.fail("it was served")
 
 
