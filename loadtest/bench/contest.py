@@ -1,6 +1,7 @@
 """The parts of a benchmark: metrics, contestants and targets.
 
-A target is stated before the run, and one that was not measured, or not validly, never counts as reached.
+A target is stated before the run. Figures that are missing or invalid do not reach it, nor do those of a contestant
+that has failed in one of its starts.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Contestant:
 class Target:
     """A bound for the ratio of `ours` to `theirs`, or for the value of `ours` if `theirs` is empty.
 
+    What is wanted to be 0 must never happen: one start in which it does misses the target.
     `always`: it does not depend on sizes, so that a quick run is judged by it, too.
     """
 
@@ -80,7 +82,7 @@ class Verdict:
 
     @property
     def reached(self) -> bool | None:
-        """True or False, by the median; None if there is no valid figure."""
+        """True or False, by the median of what was found; None if there is no valid figure."""
         if self.found is None or self.invalid:
             return None
         low, high = self.target.at_least, self.target.at_most

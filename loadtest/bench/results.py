@@ -102,11 +102,6 @@ class Results:
         values = self.values.get((contestant, case, metric))
         return Spread.of(values) if values else None
 
-    def median(self, contestant: str, case: str, metric: str) -> float | None:
-        """Return the median; None if it was not measured."""
-        spread = self.spread(contestant, case, metric)
-        return None if spread is None else spread.median
-
     def ratio(self, case: str, metric: str, ours: str, theirs: str) -> Spread | None:
         """Divide the median of `ours` by that of `theirs`; None if either is missing or theirs is not positive."""
         samples = [self.values.get((name, case, metric), []) for name in (ours, theirs)]
@@ -144,8 +139,7 @@ class Results:
             return f"missing: {contestant.missing}"
         if (contestant.name, case) in self.skips:
             return f"not measured: {self.skips[contestant.name, case]}"
-        output = self.failures.get((contestant.name, case))
-        return None if output is None else f"failed: {(output.splitlines() or ['?'])[0]}"
+        return self._failed((contestant.name, case))
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -153,10 +147,17 @@ class Results:
         return [self.verdict(target) for target in self.targets]
 
     def verdict(self, target: Target) -> Verdict:
-        """Judge a target."""
-        sides = filter(None, (target.ours, target.theirs))
-        invalid = "; ".join(self.invalid[name, target.case] for name in sides if (name, target.case) in self.invalid)
-        return Verdict(target, self.found(target.case, target.metric, target.ours, target.theirs), invalid)
+        """Judge a target: by the worst start if it allows nothing at all, and by the median of the starts if not."""
+        found = self.found(target.case, target.metric, target.ours, target.theirs)
+        if found is not None and target.at_most == 0:
+            found = Spread.of([max(self.values[target.ours, target.case, target.metric])])
+        pairs = [(name, target.case) for name in (target.ours, target.theirs)]
+        reasons = [self.invalid.get(pair) or self._failed(pair) for pair in pairs]
+        return Verdict(target, found, "; ".join(filter(None, reasons)))
+
+    def _failed(self, pair: Pair) -> str | None:
+        output = self.failures.get(pair)
+        return None if output is None else f"failed: {(output.splitlines() or ['?'])[0]}"
 
 
 def _listed(reasons: Mapping[Pair, str], text: str) -> list[dict[str, str]]:
@@ -177,9 +178,9 @@ def judge(benchmark: Benchmark, results: Results) -> dict[tuple[str, str], str]:
     """Return why the figures of a contestant in a case do not count, for each of which they do not."""
     found: dict[tuple[str, str], str] = {}
     for name, case in results.pairs:
-        busy = results.median(name, case, "busy")
-        if busy is not None and busy < BUSY and benchmark.saturates(case):
-            found[name, case] = f"the server was not the bottleneck: it used {busy:.0f} % of its core"
+        busy = results.spread(name, case, "busy")
+        if busy is not None and busy.median < BUSY and benchmark.saturates(case):
+            found[name, case] = f"the server was not the bottleneck: it used {busy.median:.0f} % of its core"
     for case in results.cases:
         for ours, bare in benchmark.bare.items():
             if any(_better(results, case, metric, ours, bare) for metric in ("rate", "cpu")):

@@ -44,5 +44,5 @@ class Schemes(Benchmark):
 
     def _costs(self, results: Results, contestant: str, case: str) -> dict[int, float]:
         """Return the medians by size."""
-        found = ((size, results.median(contestant, case, str(size))) for size in self.stated["sizes"])
-        return {size: median for size, median in found if median is not None}
+        found = ((size, results.spread(contestant, case, str(size))) for size in self.stated["sizes"])
+        return {size: spread.median for size, spread in found if spread is not None}

@@ -1,4 +1,5 @@
-"""Figures that do not count: a server that waited for its client, and deadlines that make something faster."""
+"""Figures that do not count: of a server that waited for its client, and of deadlines that make something faster. And
+which of them reach no target."""
 
 from __future__ import annotations
 
@@ -100,6 +101,30 @@ def test_a_run_with_figures_that_do_not_count_has_failed_and_says_so(
         "of the pair, of its target"
     )
     assert runner.run([server], runner.Plan(quick=True), tmp_path)
+
+
+@pytest.mark.parametrize(("most", "reached"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((0.05, 0.1), True)])
+def test_what_must_never_happen_is_judged_by_the_worst_start(most: tuple[float, float], reached: bool) -> None:
+    allowed, worst = most
+    results = Results([Contestant(WITH)], ["one"], METRICS)
+    for value in (0.0, 0.0, worst):
+        results.add(WITH, "one", {"rate": value})
+    verdict = results.verdict(Target("one", "rate", WITH, "", at_most=allowed))
+    assert verdict.reached is reached
+    assert verdict.found is not None
+    assert verdict.found.median == (worst if not allowed else 0.0)
+
+
+@pytest.mark.parametrize("failed", [WITH, WITHOUT])
+def test_a_target_of_a_contestant_that_failed_in_a_later_start_is_not_reached(failed: str) -> None:
+    results = Results([Contestant(WITH), Contestant(WITHOUT)], ["many"], METRICS)
+    for name in (WITH, WITHOUT):
+        results.add(name, "many", {"rate": 10.0})
+    target = Target("many", "rate", WITH, WITHOUT, at_least=1.0)
+    assert results.verdict(target).reached
+    results.failures[failed, "many"] = "RuntimeError: gone\nits output"
+    verdict = results.verdict(target)
+    assert (verdict.reached, verdict.label, verdict.invalid) == (None, "invalid", "failed: RuntimeError: gone")
 
 
 @pytest.mark.parametrize("benchmark", [ECHO, WEB], ids=lambda benchmark: str(benchmark.name))
