@@ -1,4 +1,7 @@
-"""Client connections that are answered and then silent, and what they cost a server: for `idle` and `instructions`."""
+"""Client connections that are answered and then silent, and what they cost a server: for `idle` and `instructions`.
+
+And how many connections the machine allows a benchmark.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from ..servers import Server, Usage
+from ..servers import Server, Usage, raise_file_limit
 
 # connections that are opened and send a request at a time: fewer than any backlog
 _BATCH: Final = 100
 # connections opened before the first measurement: they load what is loaded once
 _FIRST: Final = 100
+# fewer, of which half are opened before the first measurement, show nothing of the cost of one
+_LEAST: Final = 200
+# descriptors beside those of the connections; a connection that is being replaced may have two
+_SPARE: Final = 500
 # seconds for a server to finish the work of its last answers
 _SETTLING: Final = 0.5
 # seconds without progress after which a client gives up; a server under callgrind is slow
@@ -40,6 +47,14 @@ _UPGRADE: Final = (
 _DEFLATE: Final = b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n"
 WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
 COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
+
+
+def allowed(wanted: int) -> int:
+    """Return how many connections the limit of descriptors allows, `wanted` at most. RuntimeError if it is too low."""
+    limit = raise_file_limit(wanted + _SPARE)
+    if (found := min(wanted, limit - _SPARE)) < min(wanted, _LEAST):
+        raise RuntimeError(f"{limit} descriptors are too few for {_LEAST} connections: raise the limit (ulimit -n)")
+    return found
 
 
 class Crowd(ExitStack):

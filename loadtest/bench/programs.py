@@ -10,13 +10,12 @@ from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Final
 
-from ..servers import on_core, raise_file_limit, running
+from ..servers import on_core, running
 from . import builds, client, golang, processes
 from .contest import Benchmark, Contestant, ContestantError
+from .crowd import allowed
 from .processes import CLIENT_CORE, SERVER_CORE
 
-# descriptors beside those of the connections; a connection that is being replaced may have two
-_SPARE: Final = 500
 # seconds beyond the load, for opening and for the last deadlines
 _PATIENCE: Final = 150.0
 
@@ -96,7 +95,7 @@ class Churn(Programs):
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         most, period, seconds = self.stated["cases"][case]
-        connections = min(most, raise_file_limit(most + _SPARE) - _SPARE)
+        connections = allowed(most)
         around = {**os.environ, **builds.environment(contestant)}
         ours = builds.environment(builds.INSTALLED)
         with running(self.command(contestant), core=SERVER_CORE, environment=around) as server:

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from .. import apps
-from ..servers import Server, raise_file_limit, tool
+from ..servers import Server, tool
 from ..target import unverified
 from . import builds, processes
 from .client import Requests
 from .contest import STATED, Benchmark, Contestant, Target, table
-from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd
+from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, allowed
 from .web_servers import CASES, ENTRIES, MAIN, PAGES, Case, answering, filled, free_port, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
@@ -27,9 +27,6 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
     for case, asked in CASES.items()
     if ENTRIES[theirs].refuses(asked) is None
 }
-
-# descriptors beside those of the connections
-_OTHERS: Final = 500
 
 _PROXIES: Final = table("proxies.toml")
 # the commands of ours, with {upstream} and {app}
@@ -118,9 +115,7 @@ class Idle(Served):
         asked = self.asked[case]
         websocket = COMPRESSED if case.endswith("compressed") else WEBSOCKET
         greeting = websocket if asked.speaks == "websocket" else HELLO
-        # fewer if the machine does not allow as many
-        connections = min(asked.connections, self.stated["most"])
-        connections = min(connections, raise_file_limit(connections + _OTHERS) - _OTHERS)
+        connections = allowed(min(asked.connections, self.stated["most"]))
         context = unverified() if asked.speaks == "tls" else None
         with serving(ENTRIES[contestant], asked) as server, Crowd(server.port, greeting, context) as crowd:
             return {**crowd.cost(server, connections, self.stated["seconds"]), "connections": connections}

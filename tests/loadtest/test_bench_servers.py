@@ -27,7 +27,7 @@ from loadtest.bench.web_servers import CASES, MAIN, Case
 from loadtest.frameworks import ANSWERS
 from loadtest.servers import ToolMissingError, Usage, deadlined_command, on_core, running
 
-ECHO, WEB, DUEL, IDLE, PROXIED = map(runner.load, ("echo", "http", "duel", "idle", "proxied"))
+ECHO, WEB, DUEL, IDLE, PROXIED, CHURN = map(runner.load, ("echo", "http", "duel", "idle", "proxied", "churn"))
 REQUIRED = os.environ.get("DEADLINED_REQUIRE_TOOLS") == "1"
 
 pytestmark = pytest.mark.skipif(
@@ -283,6 +283,23 @@ def test_a_server_that_answers_no_http_is_told_with_its_output() -> None:
         web_servers.answering(Case(), [sys.executable, "-c", NONSENSE]),
     ):
         pytest.fail("it was served")
+
+
+@pytest.mark.parametrize(("limit", "connections"), [(100_000, 15_000), (1_500, 1_000), (700, 200)])
+def test_as_many_connections_are_opened_as_there_are_descriptors_for(
+    limit: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "raise_file_limit", lambda wanted: min(wanted, limit))
+    assert crowd.allowed(15_000) == connections
+
+
+@pytest.mark.parametrize("limit", [699, 500, 400])
+def test_too_few_descriptors_are_no_figure(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "raise_file_limit", lambda wanted: min(wanted, limit))
+    with pytest.raises(RuntimeError, match=f"{limit} descriptors are too few for 200 connections"):
+        IDLE.measure("deadlined h11", "idle")
+    with pytest.raises(RuntimeError, match=f"{limit} descriptors are too few for 200 connections"):
+        CHURN.measure("deadlined", "steady")
 
 
 @pytest.mark.parametrize("name", web_servers.ENTRIES)
