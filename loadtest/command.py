@@ -93,7 +93,8 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
 
     Contestants take turns in an order that is drawn anew for each repetition. Tables show the median of the starts,
     its 95 % interval by the bootstrap, and each value as a multiple of deadlined's. bench-NAME.json and bench-NAME.png
-    keep them. Peers come with the extra `bench`; a missing one is listed with its reason.
+    keep them, bench-NAME-quick.json those of --quick. Peers come with the extra `bench`; a missing one is listed with
+    its reason.
 
     Exit codes: 0 all targets reached; 1 a contestant failed, or a target was missed; 2 wrong arguments or a missing
     tool; 130 interrupted: what was measured is shown, and kept where no whole run was kept before.
@@ -155,8 +156,8 @@ def document_command(files: tuple[Path, ...], results: Path) -> None:
     --> is replaced; the rest of each FILE stays. Pictures go to the directory img beside the first FILE, and the
     results to one of its name.
 
-    Exit codes: 0 written; 1 a result is missing, or the measurements are of different commits, machines or
-    versions of peers (no FILE is changed).
+    Exit codes: 0 written; 1 a result is missing or of a quick run, or the measurements are of different commits,
+    machines or versions of peers (no FILE is changed).
     """
     try:
         for written in document.update(files, results):

@@ -60,6 +60,8 @@ class Files(dict[str, Kept]):
         if not path.exists():
             raise ValueError(f"there is no {path}; run: python -m loadtest bench {name}")
         facts = json.loads(path.read_text(encoding="utf-8"))
+        if facts.get("quick"):
+            raise ValueError(f"{path} is of a quick run, whose figures mean nothing")
         self[name] = Kept(path, facts, Results.read(facts))
         return self[name]
 

@@ -101,15 +101,10 @@ def _kernel_says(path: str) -> str:
     return "unknown"
 
 
-def save(name: str, result: dict[str, Any], directory: Path = RESULTS) -> Path:
-    """Write `result`, with the machine, the commit, the versions of all peers and the time; return the path.
-
-    That is `directory`/`name`.json.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{name}.json"
+def save(path: Path, result: Mapping[str, Any]) -> None:
+    """Write `result`, with the machine, the commit, the versions of all peers and the time, and say so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     facts = {"at": now(), **revision(), "machine": machine(), "versions": versions()}
     put(path, as_text({**facts, **result}))
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     console.print(f"written to {shown}", markup=False)
-    return path

@@ -151,10 +151,12 @@ def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
     """
     prepared = []
     for benchmark in (benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks):
-        before = recall(directory / f"bench-{benchmark.name}.json", benchmark) if plan.add else None
-        prepared.append((benchmark, prepare(benchmark, plan.only, plan.cases), before))
+        # the figures of a quick run mean nothing, and never take the place of others
+        path = directory / f"bench-{benchmark.name}{'-quick' if plan.quick else ''}.json"
+        before = recall(path, benchmark) if plan.add else None
+        prepared.append((benchmark, prepare(benchmark, plan.only, plan.cases), before, path))
     tables.header(golang.version())
-    good = [_run(benchmark, results, before, plan, directory) for benchmark, results, before in prepared]
+    good = [_run(benchmark, results, before, plan, path) for benchmark, results, before, path in prepared]
     return all(good)
 
 
@@ -181,7 +183,7 @@ def recall(path: Path, benchmark: Benchmark) -> Results | None:
     return Results.read(read)
 
 
-def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, directory: Path) -> bool:
+def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, path: Path) -> bool:
     """Measure one benchmark, and show and keep its results, also those until Ctrl-C, which then ends the process."""
     rule, interrupted = plan.rule_of(benchmark), False
     try:
@@ -201,10 +203,10 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
     facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": told,
              "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
     # half of a run replaces no whole one
-    if not interrupted or before is not None or not (directory / f"bench-{benchmark.name}.json").exists():
-        save(f"bench-{benchmark.name}", {**facts, **results.written()}, directory)
+    if not interrupted or before is not None or not path.exists():
+        save(path, {**facts, **results.written()})
         if results.values:
-            benchmark.plot(results, directory / f"bench-{benchmark.name}.png")
+            benchmark.plot(results, path.with_suffix(".png"))
     if interrupted:
         console.print("Interrupted: this is what was measured until then.")
         sys.exit(INTERRUPTED)

@@ -502,7 +502,7 @@ def test_wrong_arguments_are_exit_code_2(offered: Fake, tmp_path: Path, argument
 def test_a_quick_run_judges_no_targets(offered: Fake, tmp_path: Path) -> None:
     offered.targets = (Target("few", "cost", OURS, PEER, at_most=0.1),)
     assert invoke(tmp_path, "--quick")[0] == 0
-    assert json.loads((tmp_path / "bench-fake.json").read_text())["targets"] == []
+    assert json.loads((tmp_path / "bench-fake-quick.json").read_text())["targets"] == []
 
 
 @pytest.mark.parametrize("name", contest.STATED)

@@ -46,7 +46,7 @@ def late(*seconds: float) -> str:
 
 def quick_run(benchmark: Lateness, directory: Path) -> tuple[bool, dict[str, Any]]:
     good = runner.run([benchmark], runner.Plan(quick=True), directory)
-    return good, json.loads((directory / "bench-lateness.json").read_text())
+    return good, json.loads((directory / "bench-lateness-quick.json").read_text())
 
 
 # Never early.
@@ -155,13 +155,13 @@ def test_a_quick_run_measures_everybody_or_says_why_not(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "bench", "lateness", "--quick", "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    written = json.loads((tmp_path / "bench-lateness.json").read_text())
+    written = json.loads((tmp_path / "bench-lateness-quick.json").read_text())
     assert written["failures"] == []
     assert all(target["reached"] is not False for target in written["targets"])
     measured = {figure["contestant"] for figure in written["figures"]}
     for contestant in written["contestants"]:
         assert (contestant["name"] in measured) != bool(contestant["missing"])
-    assert (tmp_path / "bench-lateness.png").stat().st_size > 1000
+    assert (tmp_path / "bench-lateness-quick.png").stat().st_size > 1000
 
 
 def test_every_target_speaks_of_what_there_is() -> None:

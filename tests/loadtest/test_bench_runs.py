@@ -34,7 +34,7 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
-    written = json.loads((tmp_path / f"bench-{name}.json").read_text())
+    written = json.loads((tmp_path / f"bench-{name}-quick.json").read_text())
     assert written["failures"] == []
     missing = {contestant["name"] for contestant in written["contestants"] if contestant["missing"]}
     skipped = {(entry["contestant"], entry["case"]) for entry in written["not_measured"]}
@@ -44,7 +44,7 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
             pair = contestant["name"], case
             assert (contestant["name"] in missing) + (pair in skipped) + (pair in with_figures) >= 1, pair
     assert all(figure["median"] > 0 for figure in written["figures"] if figure["metric"] != "memory")
-    assert (tmp_path / f"bench-{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / f"bench-{name}-quick.png").read_bytes().startswith(b"\x89PNG")
     for contestant in written["contestants"]:
         assert contestant["name"].split(",")[0] in done.stdout
 

@@ -1,8 +1,9 @@
-"""Figures that do not count: of a server that waited for its client, and of deadlines that make something faster. And
-which of them reach no target."""
+"""Figures that do not count: of a server that waited for its client, of deadlines that make something faster, of a
+quick run. And which of them reach no target."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -101,6 +102,18 @@ def test_a_run_with_figures_that_do_not_count_has_failed_and_says_so(
         "of the pair, of its target"
     )
     assert runner.run([server], runner.Plan(quick=True), tmp_path)
+
+
+@pytest.mark.leaks_fds
+def test_a_quick_run_takes_the_place_of_no_other_and_is_added_to_none(tmp_path: Path) -> None:
+    server = Server({WITH: {"rate": 10.0, "busy": 99.0}})
+    runner.run([server], runner.Plan(), tmp_path)
+    whole = (tmp_path / "bench-server.json").read_text()
+    runner.run([server], runner.Plan(quick=True), tmp_path)
+    assert (tmp_path / "bench-server.json").read_text() == whole
+    assert json.loads((tmp_path / "bench-server-quick.json").read_text())["quick"]
+    with pytest.raises(RuntimeError, match="of a quick run"):
+        runner.run([server], runner.Plan(quick=True, add=True), tmp_path)
 
 
 @pytest.mark.parametrize(("most", "reached"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((0.05, 0.1), True)])

@@ -178,6 +178,14 @@ def test_what_cannot_be_filled_is_an_error_and_changes_nothing(desk: Desk, text:
     assert word in desk.fill(text, code=1)
 
 
+@pytest.mark.parametrize("block", ["table echo | one | rate", "targets echo", "setup echo"])
+def test_a_quick_run_fills_no_document(desk: Desk, block: str) -> None:
+    desk.leave("echo", quick=True)
+    assert "of a quick run, whose figures mean nothing" in desk.fill(f"<!-- {block} -->\n<!-- end -->\n", code=1)
+    desk.leave("echo", quick=False)
+    desk.fill(f"<!-- {block} -->\n<!-- end -->\n")
+
+
 def test_results_of_two_machines_do_not_stand_in_one_document(desk: Desk) -> None:
     desk.leave("heap", machine={"processor": "6502"})
     assert "one machine" in desk.fill("<!-- setup echo heap -->\n<!-- end -->\n", code=1)

@@ -95,5 +95,5 @@ def test_what_a_server_calls_itself_is_no_markup() -> None:
 
 
 def test_a_folder_of_results_is_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report.save("x", {}, tmp_path / "[b]:smile:")
+    report.save(tmp_path / "[b]:smile:" / "x.json", {})
     assert "[b]:smile:/x.json" in capsys.readouterr().out.replace("\n", "")

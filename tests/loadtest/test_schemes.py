@@ -183,7 +183,7 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest", "bench", "schemes", "--quick", "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    written = json.loads((tmp_path / "bench-schemes.json").read_text())
+    written = json.loads((tmp_path / "bench-schemes-quick.json").read_text())
     assert written["failures"] == []
     assert written["cases"] == CASES
     found = {(one["contestant"], one["case"], one["metric"]): one["median"] for one in written["figures"]}
@@ -191,7 +191,7 @@ def test_a_quick_run_measures_everything(tmp_path: Path) -> None:
     assert found.keys() == {(name, case, metric) for name in SUBJECTS for case in CASES for metric in metrics}
     assert all(median > 0.0 for (_, _, metric), median in found.items() if metric.isdigit())
     assert all(median == 0 for (_, _, metric), median in found.items() if metric == "left out")
-    assert (tmp_path / "bench-schemes.png").stat().st_size > 1000
+    assert (tmp_path / "bench-schemes-quick.png").stat().st_size > 1000
     assert "slope" in done.stdout
 
 
@@ -207,7 +207,7 @@ def quick_run(directory: Path, *only: str, add: bool = False, **stated: Any) -> 
 @draws
 def test_what_was_not_measured_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert quick_run(tmp_path, "heap4", patience=0.0)
-    written = json.loads((tmp_path / "bench-schemes.json").read_text())
+    written = json.loads((tmp_path / "bench-schemes-quick.json").read_text())
     found = {(figure["case"], figure["metric"]): figure["median"] for figure in written["figures"]}
     assert found.keys() == {(case, metric) for case in ("START", "keep-alive") for metric in ("10", "left out")}
     assert found["START", "left out"] == found["keep-alive", "left out"] == 2
@@ -219,7 +219,7 @@ def test_nothing_is_added_to_figures_of_other_sizes(tmp_path: Path) -> None:
     assert quick_run(tmp_path, "heap4")
     with pytest.raises(RuntimeError, match="quick run"):
         quick_run(tmp_path, "heap4", add=True, sizes=[10, 100])
-    file = tmp_path / "bench-schemes.json"
+    file = tmp_path / "bench-schemes-quick.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "quick": False}))
     with pytest.raises(RuntimeError, match="other sizes"):
         quick_run(tmp_path, "heap4", add=True, sizes=[10, 100])
