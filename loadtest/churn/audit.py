@@ -81,9 +81,8 @@ def opened(metrics: Metrics) -> float:
 
 
 def change(before: Metrics, after: Metrics, name: str) -> dict[str, float]:
-    """Return by how much each sample of this name has grown, by its label; none that has not."""
-    grown = {label: value - before.get((of, label), 0.0) for (of, label), value in after.items() if of == name}
-    return {label: value for label, value in grown.items() if value}
+    """Return by how much each sample of this name has grown, by its label."""
+    return {label: value - before.get((of, label), 0.0) for (of, label), value in after.items() if of == name}
 
 
 @dataclass(frozen=True)
