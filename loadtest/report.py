@@ -63,15 +63,19 @@ def versions() -> dict[str, str]:
 
 
 def revision(within: Path = Path(__file__).parent) -> dict[str, Any]:
-    """Return the commit of this checkout, if files differ from it (`dirty`), and a digest of how (`changes`); those in
-    docs/, where results are kept, are no matter.
+    """Return the commit of this checkout, if files differ from it (`dirty`), and a digest of how (`changes`).
 
+    Those in docs/, where results are kept, are no matter; of files that are in no commit, those of the packages count.
     None, False and "" where there is no git.
     """
     git = ["git", "-C", str(within), "-c", "safe.directory=*"]
     try:
         commit = subprocess.check_output([*git, "rev-parse", "HEAD"], stderr=subprocess.DEVNULL).decode().strip()
         changes = subprocess.check_output([*git, "diff", "HEAD", "--", ":/", ":(top,exclude)docs"])
+        others = [*git, "ls-files", "-z", "--others", "--exclude-standard", "--", ":/deadlined", ":/loadtest"]
+        for name in os.fsdecode(subprocess.check_output(others)).split("\0"):
+            if (within / name).is_file():
+                changes += os.fsencode(name) + (within / name).read_bytes()
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "dirty": False, "changes": ""}
     digest = hashlib.sha256(changes).hexdigest()[:12] if changes else ""
@@ -102,9 +106,8 @@ def _kernel_says(path: str) -> str:
 
 
 def save(path: Path, result: Mapping[str, Any]) -> None:
-    """Write `result`, with the machine, the commit, the versions of all peers and the time, and say so."""
+    """Write `result` and the time to a file of JSON, and say so."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"at": now(), **revision(), "machine": machine(), "versions": versions()}
-    put(path, as_text({**facts, **result}))
+    put(path, as_text({"at": now(), **result}))
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     console.print(f"written to {shown}", markup=False)

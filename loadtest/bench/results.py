@@ -174,9 +174,12 @@ def _target(verdict: Verdict) -> dict[str, Any]:
     return {**asdict(verdict.target), "value": value, "interval": interval, **told}
 
 
-def judge(benchmark: Benchmark, results: Results) -> dict[tuple[str, str], str]:
-    """Return why the figures of a contestant in a case do not count, for each of which they do not."""
-    found: dict[tuple[str, str], str] = {}
+def judge(benchmark: Benchmark, results: Results, others: str = "") -> dict[Pair, str]:
+    """Return why the figures of a contestant in a case do not count, for each of which they do not.
+
+    `others`: what the run has begun with and not ended with, "" if there is nothing.
+    """
+    found = {pair: f"the run has begun with {others}, and ended with another" for pair in results.pairs if others}
     for name, case in results.pairs:
         busy = results.spread(name, case, "busy")
         if busy is not None and busy.median < BUSY and benchmark.saturates(case):

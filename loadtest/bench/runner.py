@@ -14,9 +14,10 @@ import json
 import pkgutil
 import random
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -30,6 +31,8 @@ from .spread import CONFIDENCE
 
 SEED = 20_190_904
 PRECISE = 0.05
+
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -149,22 +152,33 @@ def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
     Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
     `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
     """
-    prepared = []
+    prepared, facts = [], _facts()
     for benchmark in (benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks):
         # the figures of a quick run mean nothing, and never take the place of others
         path = directory / f"bench-{benchmark.name}{'-quick' if plan.quick else ''}.json"
-        before = recall(path, benchmark) if plan.add else None
+        before = recall(path, benchmark, facts) if plan.add else None
         prepared.append((benchmark, prepare(benchmark, plan.only, plan.cases), before, path))
     tables.header(golang.version())
-    good = [_run(benchmark, results, before, plan, path) for benchmark, results, before, path in prepared]
+    good = [_run(benchmark, results, before, plan, facts, path) for benchmark, results, before, path in prepared]
     return all(good)
 
 
-def recall(path: Path, benchmark: Benchmark) -> Results | None:
+def _facts() -> Facts:
+    """Return what figures depend on: those of two runs in which any of this differs have no common median."""
+    return {**revision(), "machine": machine(), "versions": versions(), "go": golang.version()}
+
+
+def _others(then: Facts, here: Facts) -> str:
+    """Name each of the facts that was another `then` than it is `here`, with its value; "" if there is none."""
+    then, here = ({**facts["machine"], **facts, "machine": None} for facts in (then, here))
+    return ", ".join(f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name])
+
+
+def recall(path: Path, benchmark: Benchmark, facts: Facts) -> Results | None:
     """Read the results of an earlier run, to which this one's are to be added; None if there is no such file.
 
-    Figures of two machines, of two builds or of two commits have no common median: RuntimeError if any of these is
-    another now, or the versions of the peers or the metrics are, and for what is no JSON or of a quick run.
+    RuntimeError if its facts or its metrics are others than those of this run, and for what is no JSON or of a quick
+    run.
     """
     if not path.exists():
         return None
@@ -175,16 +189,17 @@ def recall(path: Path, benchmark: Benchmark) -> Results | None:
     if read["quick"]:
         raise RuntimeError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
     if list(read["metrics"]) != list(benchmark.metrics):
-        metrics = ", ".join(read["metrics"])
-        raise RuntimeError(f"{path} has other metrics, or other sizes ({metrics}): run without --add")
-    here, then = {**machine(), **revision(), "versions": versions()}, {**read, **read["machine"]}
-    if others := [f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name]]:
-        raise RuntimeError(f"{path} was measured with {', '.join(others)}, which is another now: run without --add")
+        raise RuntimeError(f"{path} has other metrics or other sizes ({', '.join(read['metrics'])}): run without --add")
+    if others := _others(read, facts):
+        raise RuntimeError(f"{path} was measured with {others}, which is another now: run without --add")
     return Results.read(read)
 
 
-def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, path: Path) -> bool:
-    """Measure one benchmark, and show and keep its results, also those until Ctrl-C, which then ends the process."""
+def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: Plan, facts: Facts, path: Path) -> bool:
+    """Measure one benchmark, and show and keep its results, also those until Ctrl-C, which then ends the process.
+
+    `facts`: when the first benchmark began. Figures do not count if they are others at the end of this one.
+    """
     rule, interrupted = plan.rule_of(benchmark), False
     try:
         measure(benchmark, results, rule)
@@ -196,15 +211,14 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
     if before is not None:
         results.include(before, benchmark.cases())
     if not plan.quick:
-        results.invalid = judge(benchmark, results)
-    judged = [target for target in benchmark.targets if target.always or not plan.quick]
-    results.targets = [target for target in judged if target.case in results.cases]
+        results.invalid = judge(benchmark, results, _others(facts, _facts()))
+    results.targets = [one for one in benchmark.targets if one.case in results.cases and (one.always or not plan.quick)]
     tables.show(benchmark, results, told)
-    facts = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": told,
-             "confidence": CONFIDENCE, "go": golang.version()}  # fmt: skip
+    stated = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": told,
+              "confidence": CONFIDENCE}  # fmt: skip
     # half of a run replaces no whole one
     if not interrupted or before is not None or not path.exists():
-        save(path, {**facts, **results.written()})
+        save(path, {**facts, **stated, **results.written()})
         if results.values:
             benchmark.plot(results, path.with_suffix(".png"))
     if interrupted:

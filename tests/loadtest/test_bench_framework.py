@@ -409,6 +409,7 @@ def test_there_may_be_nothing_yet_to_add_to(offered: Fake, tmp_path: Path) -> No
         (lambda written: written.update(commit="0123"), "was measured with commit '0123', which is another"),
         (lambda written: written.update(changes="4567"), "was measured with changes '4567', which is another"),
         (lambda written: written["versions"].update(uvicorn="0.1"), "'uvicorn': '0.1'"),
+        (lambda written: written.update(go="go1"), "was measured with go 'go1', which is another"),
     ],
 )
 def test_figures_that_have_no_common_median_are_not_added_up(

@@ -1,5 +1,5 @@
 """Figures that do not count: of a server that waited for its client, of deadlines that make something faster, of a
-quick run. And which of them reach no target."""
+checkout that changed meanwhile, of a quick run. And which of them reach no target."""
 
 from __future__ import annotations
 
@@ -114,6 +114,27 @@ def test_a_quick_run_takes_the_place_of_no_other_and_is_added_to_none(tmp_path: 
     assert json.loads((tmp_path / "bench-server-quick.json").read_text())["quick"]
     with pytest.raises(RuntimeError, match="of a quick run"):
         runner.run([server], runner.Plan(quick=True, add=True), tmp_path)
+
+
+@pytest.mark.leaks_fds
+@pytest.mark.parametrize("changes", [False, True])
+def test_figures_of_a_checkout_that_changed_meanwhile_do_not_count(
+    changes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = {"commit": "first", "dirty": False, "changes": ""}
+    monkeypatch.setattr(runner, "revision", checkout.copy)
+
+    class Changing(Server):
+        def measure(self, contestant: str, case: str) -> Mapping[str, float]:
+            checkout.update(commit="second" if changes else "first")
+            return super().measure(contestant, case)
+
+    server = Changing({WITH: {"rate": 10.0, "busy": 99.0}})
+    assert runner.run([server], runner.Plan(), tmp_path) is not changes
+    written = json.loads((tmp_path / "bench-server.json").read_text())
+    assert written["commit"] == "first"
+    reasons = ["the run has begun with commit 'first', and ended with another"] * 2 if changes else []
+    assert [one["why"] for one in written["invalid"]] == reasons
 
 
 @pytest.mark.parametrize(("most", "reached"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((0.05, 0.1), True)])

@@ -48,6 +48,24 @@ def test_any_other_change_counts_and_different_ones_have_different_digests(check
     assert len(digests) == 2
 
 
+def test_a_new_file_of_the_packages_is_a_change_and_one_beside_them_is_not(checkout: Path) -> None:
+    (checkout / "run.log").write_text("what the run has printed")
+    assert not revision(checkout / "tool")["dirty"]
+    (checkout / "loadtest").mkdir()
+    (checkout / "loadtest/nowhere").symlink_to("missing")
+    digests = set()
+    for text in ("new", "newer"):
+        (checkout / "loadtest/new.py").write_text(text)
+        found = revision(checkout / "tool")
+        assert found["dirty"]
+        digests.add(found["changes"])
+    assert len(digests) == 2
+    (checkout / ".gitignore").write_text("/loadtest/\n")
+    git(checkout, "add", ".gitignore")
+    git(checkout, "commit", "--quiet", "--message=second")
+    assert not revision(checkout / "tool")["dirty"]
+
+
 def test_the_versions_of_programs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"wrk": "wrk 4.2.0 [epoll] Copyright\nUsage: wrk <options> <url>", "nginx": "nginx version: nginx/1.22.1"}
     for name, text in said.items():
