@@ -20,9 +20,9 @@ from pathlib import Path
 from ..servers import ROOT, on_core
 from .contest import ContestantError
 
-# the cores of the measured process and of its client
-SERVER_CORE = 0
-CLIENT_CORE = 1
+# the cores of the measured process and of its client: the first two of those that this process may use, or its only one
+_CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+SERVER_CORE, CLIENT_CORE = _CORES[0], _CORES[:2][-1]
 
 # seconds after which a measuring process is killed
 PATIENCE = 300.0

@@ -83,7 +83,7 @@ def busy_core() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class Lateness(Programs):
-    """The benchmark `lateness`. Each program runs on core 0, with a busy loop beside it in half of the cases."""
+    """The benchmark `lateness`. Each program shares its core with a busy loop in half of the cases."""
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:
         with busy_core() if case.endswith("beside a busy loop") else nullcontext():

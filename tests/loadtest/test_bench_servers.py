@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, client, crowd, runner, web_servers
+from loadtest.bench import builds, client, crowd, processes, runner, web_servers
 from loadtest.bench.client import Requests, echoed
 from loadtest.bench.contest import Benchmark, ContestantError
 from loadtest.bench.web_servers import CASES, MAIN, Case
@@ -351,6 +351,16 @@ def test_a_process_is_on_its_core_from_the_start_and_its_starter_is_not() -> Non
         said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert said.split() == [str(core)]
     assert os.sched_getaffinity(0) == before
+
+
+def test_the_cores_are_those_that_this_process_may_use() -> None:
+    core = max(os.sched_getaffinity(0))
+    with on_core(core):
+        code = "from loadtest.bench import processes; print(processes.SERVER_CORE, processes.CLIENT_CORE)"
+        said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert said.split() == [str(core)] * 2
+    assert {processes.SERVER_CORE, processes.CLIENT_CORE} <= os.sched_getaffinity(0)
+    assert processes.SERVER_CORE != processes.CLIENT_CORE or len(os.sched_getaffinity(0)) == 1
 
 
 BUSY = """
