@@ -225,7 +225,7 @@ class Connection(UpgradedConnection):
             if self.draining:
                 # the deadline that the drain has set was the handshake's
                 self.drain(self._began_at)
-            if result.can_be_unattended and self.conn.drained:
+            if result.can_be_unattended and self.conn.ask_if_drained():
                 self._become_unattended()
         else:
             self._unread = result is Reason.PROTOCOL_ERROR  # a plain close could be a reset, which discards TLS's alert
