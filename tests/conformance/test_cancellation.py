@@ -16,6 +16,7 @@ import pytest
 from deadlined import Conn, Ticker, Timer, after_func, current_time, open_tcp_stream, open_udp, sleep, statistics
 from deadlined.runtime import Event, ReadyCallback, checkpoint, open_group
 from tests.conformance.test_deadlines import clog_on
+from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, in_virtual_time, on_asyncio, on_each_loop
 from tests.support.net import LOCALHOST, full_listener, local_listener, receive_exactly, tcp_pair, unix_pair
 
@@ -117,6 +118,7 @@ class Called(ReadyCallback):
         self.calls += 1
 
 
+@interpreted_only
 @on_each_loop
 async def test_a_callback_that_takes_the_place_of_a_cancelled_receive_is_called(loop: Loop) -> None:
     """Before the cancelled task has run."""
@@ -137,6 +139,7 @@ async def test_a_callback_that_takes_the_place_of_a_cancelled_receive_is_called(
         assert called.calls == 1
 
 
+@interpreted_only
 @on_each_loop
 async def test_a_task_that_receives_is_no_call_to_be_cancelled(loop: Loop) -> None:
     async with unix_pair() as (conn, peer), loop.tasks() as tasks:

@@ -12,6 +12,7 @@ from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from deadlined import Conn, DeadlineExceeded
 from deadlined.runtime import ReadyCallback
+from tests.support.builds import interpreted_only
 from tests.support.net import (
     INF,
     PairMaker,
@@ -215,6 +216,7 @@ async def test_what_comes_behind_a_descriptor_that_was_passed_is_received(
             assert trio.current_time() == 0
 
 
+@interpreted_only
 async def test_the_kernel_says_itself_that_a_unix_socket_is_drained(autojump_clock: MockClock) -> None:
     async with unix_pair() as (client, server):
         called = Called()
@@ -233,6 +235,7 @@ async def test_the_kernel_says_itself_that_a_unix_socket_is_drained(autojump_clo
             assert server.try_receive() == b"two"
 
 
+@interpreted_only
 async def test_readiness_that_is_over_does_not_end_a_wait_once_the_kernel_was_asked() -> None:
     async with unix_pair() as (client, server):
         client.try_send(b"one")
