@@ -20,9 +20,9 @@ from .timeouts import INF, Limits, Timeouts
 from .tls_facts import TlsFacts
 from .wire import CONTINUE, Headers
 
-# with `quiet_sends`, sends to a peer that is gone: so many return at once, and as many more after a checkpoint. The
-# cancellation of the handler, by the server or by its own framework, takes some steps of the event loop, and is to be
-# met where the handler itself waits; one that does not wait meets it in a send
+# late sends, those after the peer has gone, that return at once with `quiet_sends`. The next 16 return after a
+# checkpoint; later ones raise Disconnected. The cancellation of the handler takes some steps of the event loop, and
+# should reach the handler in a wait of its own
 _MOST_LATE: Final = 16
 
 
@@ -89,9 +89,9 @@ class Exchange(ReceivingExchange):
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been
-        suspended for `heads.HOLD`. Raise ResponseError for an invalid head, Disconnected if the peer is gone."""
+        suspended for `heads.HOLD`. Raise ResponseError for an invalid head, Disconnected as `send` does."""
         if self._link == DEAD:
-            self._count_late_send()
+            self._admit_late_send()
             return
         self.writer.start(status, headers)
         if self._host.draining or self._leaves_much_unread():
@@ -123,7 +123,8 @@ class Exchange(ReceivingExchange):
     async def send(self, data: bytes, more: bool) -> None:
         """Send a piece of the body; `more` is False for the last one.
 
-        Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. Several tasks may
+        Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone; with `quiet_sends`
+        only after a complete response, or after 32 calls of `start` and `send` that did nothing. Several tasks may
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
         more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB, or if they are
         known to wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler
@@ -133,12 +134,13 @@ class Exchange(ReceivingExchange):
             await self.finish_send()
 
     def try_send(self, data: bytes, more: bool) -> bool:
-        """Send a piece as `send` does. True if nothing is left to do. False if the caller must await `finish_send()` at
-        once, to wait, to let others run, or to have an error raised. An empty last piece raises nothing here if the
-        peer is gone: nothing is lost."""
+        """Send a piece as `send` does, and raise what it raises, unless `finish_send` is left to raise it. True if
+        nothing is left to do. False if the caller must await `finish_send()` before the next piece. After the last
+        piece it may be left out by a caller whose pieces are small: pending bytes have their own deadline, and a lost
+        peer ends the exchange. An empty last piece raises nothing if the peer is gone: nothing is lost."""
         ends = not (data or more)
         if self._link == DEAD:
-            return ends or self._count_late_send()
+            return ends or self._admit_late_send()
         writer = self.writer
         host = self._host
         # the deadline of the whole response counts also while no send has to wait
@@ -163,17 +165,17 @@ class Exchange(ReceivingExchange):
         self._mark_if_sent()
         return need_not_wait or (ends and self._link == DEAD)
 
-    def _count_late_send(self) -> bool:
-        """Note a send to a peer that is gone. True if it returns at once, False after a checkpoint. Raise Disconnected
-        without `quiet_sends`, after a complete response, and if there were too many."""
+    def _admit_late_send(self) -> bool:
+        """Count a send after the peer has gone. Return True if the send is done, False if the caller must await
+        `finish_send`. Raise Disconnected without `quiet_sends`, after a complete response, and for the 33rd."""
         self._late_sends += 1
         if not self.quiet_sends or self.writer.complete or self._late_sends > 2 * _MOST_LATE:
             raise Disconnected(OVER)
         return self._late_sends <= _MOST_LATE
 
     async def finish_send(self) -> None:
-        """Wait until at most 64 KiB are pending. A checkpoint. Raise Disconnected if the peer is gone; with
-        `quiet_sends` return then, at first at once, so that the handler is cancelled in a wait of its own."""
+        """Wait until at most 64 KiB are pending. Raise Disconnected if the peer is gone and `quiet_sends` is off. A
+        checkpoint, except if the peer is gone, with `quiet_sends`, until more than 16 late sends were made."""
         output = self._host.output
         if output.size > LIMIT:
             self._sending += 1

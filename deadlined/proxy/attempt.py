@@ -80,8 +80,7 @@ class Attempt(ConnectionUser):
         self._progress: Progress | None = None
         # once the response to the client has begun
         self._response: Response | None = None
-        # `Exchange.finish_send` is due before the next piece. After the last one it is not: whatever waits for the
-        # client then has its deadline, and is not more than was received at once
+        # `Exchange.finish_send` is due before the next piece
         self._send_waits = False
         # the body that is sent while the response is awaited, None if there is none
         self._upload: Upload | None = None
