@@ -145,7 +145,7 @@ class Exchange(ReceivingExchange):
         host = self._host
         # the deadline of the whole response counts also while no send has to wait
         due = self._response_due()
-        if due < INF and due <= host.clock.now() and not writer.has_all:
+        if due < INF and due <= host.clock.now() and not writer.is_all_made:
             # what was sent in time is not lost
             host.output.flush()
             host.output_expired(RULES["write"], host.clock.now() - due)

@@ -94,7 +94,7 @@ class UpstreamConnection(ReadyCallback):
             raise _reset_error() from error
 
     async def send(self, data: bytes, progress: Progress) -> None:
-        """Send `data`. The upstream must take more of it when `progress` says so. Raise UpstreamError."""
+        """Send `data`. The upstream must take more of it by `progress.write_deadline`. Raise UpstreamError."""
         conn = self.conn
         try:
             sent = conn.try_send(data)
@@ -127,7 +127,7 @@ class UpstreamConnection(ReadyCallback):
         raise UpstreamError(Failure.MALFORMED, f"the upstream has sent more than {_INTERIM} interim responses")
 
     async def receive_head(self, method: str, progress: Progress) -> Response:
-        """Receive what `next_head` returns. Raise UpstreamError; DeadlineExceeded when `progress` says so."""
+        """Receive what `next_head` returns. Raise UpstreamError; DeadlineExceeded at `progress.read_deadline`."""
         while True:
             response = self.next_head(method)
             if response is not None:
@@ -143,8 +143,8 @@ class UpstreamConnection(ReadyCallback):
             raise _error_of(bad) from bad
 
     async def receive_piece(self, progress: Progress) -> bytes:
-        """Receive the next piece of the body, b"" at its end. Raise UpstreamError; DeadlineExceeded when `progress`
-        says so."""
+        """Receive the next piece of the body, b"" at its end. Raise UpstreamError; DeadlineExceeded at
+        `progress.read_deadline`."""
         while True:
             piece = self.next_piece()
             if piece is not None:
@@ -253,7 +253,7 @@ class UpstreamConnection(ReadyCallback):
         return data is None
 
     async def _wait_writable(self, progress: Progress) -> None:
-        """Wait until the upstream takes more. Raise DeadlineExceeded when `progress` says so."""
+        """Wait until the upstream takes more. Raise DeadlineExceeded at `progress.write_deadline`."""
         conn = self.conn
         since = progress.clock.now()
         while True:

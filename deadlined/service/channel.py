@@ -125,7 +125,7 @@ class Channel:
         """Give the other end up. A process that is only cut off would wait for orders for ever: the end of the stream
         tells it."""
         if error.errno not in _GONE:
-            _log.error("cannot send to a process of the service, which ends: %s", error)
+            _log.error("cannot send to a process of the service; closing its channel, so that it ends: %s", error)
         with suppress(OSError):
             self._socket.shutdown(stdlib.SHUT_RDWR)
         self._ended()

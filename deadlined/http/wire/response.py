@@ -102,9 +102,9 @@ class ResponseWriter:
         return self._status
 
     @property
-    def has_all(self) -> bool:
-        """True once the peer needs no more bytes: what may still come of the body is empty, or is not sent to a HEAD.
-        Without a length that is when the response is complete."""
+    def is_all_made(self) -> bool:
+        """True once no more bytes of the response follow on the wire: it is complete; or it has started, and
+        `content-length` is reached, or no body is sent (HEAD, 204, 304)."""
         return self.complete or (self.started and (self._head_only or (self._length is not None and not self._left)))
 
     def start(self, status: int, headers: Headers) -> None:

@@ -5,8 +5,8 @@ Facts      asyncio knows nothing of anyio's shields: `Task.cancel` breaks throug
 Hazard     A task that is cancelled in that wait cleans up while its thread goes on: it rolls back a database session,
            and the thread commits the rest of its changes in the next transaction. Nor does anyio's limit count the
            thread any more.
-Answer     A task in a shield is cancelled when it has left it: it is looked at again whenever what it waits for has
-           ended. So it is on trio. Another task may lift the shield meanwhile, so it is also looked at from time to
+Answer     A task in a shield is cancelled when it has left it: it is checked again whenever what it waits for has
+           ended. So it is on trio. Another task may lift the shield meanwhile, so it is also checked from time to
            time. The scopes are found by private names of anyio; if it has renamed them, the task is cancelled at once.
            A shield in a child task, by a TaskGroup of asyncio's for example, does not hold: a task cannot be asked for
            its children, to which asyncio passes the cancellation on.
@@ -21,7 +21,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 # seconds after which a task whose shield another one has lifted is cancelled at the latest
-_LOOK_AGAIN: Final = 0.25
+_CHECK_EVERY: Final = 0.25
 
 # tasks that are to be cancelled when they have left their shields
 _pending: WeakSet[Task[Any]] = WeakSet()
@@ -33,8 +33,8 @@ def cancel(task: Task[Any]) -> None:
         _cancel_now(task)
     elif task not in _pending:
         _pending.add(task)
-        _look_at_next_step(task)
-        _look_later(task)
+        _check_after_step(task)
+        _check_later(task)
 
 
 def is_shielded(task: Task[Any]) -> bool:
@@ -49,8 +49,8 @@ def is_shielded(task: Task[Any]) -> bool:
     return False
 
 
-def _look_at_next_step(task: Task[Any]) -> None:
-    """Look at `task` after each of its steps while it is pending."""
+def _check_after_step(task: Task[Any]) -> None:
+    """Check `task` after each of its steps while it is pending."""
     waits_for: Any = getattr(task, "_fut_waiter", None)
     if waits_for is None:
         task.get_loop().call_soon(_on_step, task)
@@ -61,17 +61,17 @@ def _look_at_next_step(task: Task[Any]) -> None:
 
 def _on_step(task: Task[Any]) -> None:
     if _still_pending(task):
-        _look_at_next_step(task)
+        _check_after_step(task)
 
 
-def _look_later(task: Task[Any]) -> None:
-    """Look at `task` from time to time while it is pending."""
-    task.get_loop().call_later(_LOOK_AGAIN, _on_timer, task)
+def _check_later(task: Task[Any]) -> None:
+    """Check `task` every _CHECK_EVERY seconds while it is pending."""
+    task.get_loop().call_later(_CHECK_EVERY, _on_timer, task)
 
 
 def _on_timer(task: Task[Any]) -> None:
     if _still_pending(task):
-        _look_later(task)
+        _check_later(task)
 
 
 def _still_pending(task: Task[Any]) -> bool:
@@ -82,6 +82,6 @@ def _still_pending(task: Task[Any]) -> bool:
 
 
 def _cancel_now(task: Task[Any]) -> None:
-    # a look that is still due must not cancel it again, which would interrupt what it does to clean up
+    # a check that is still due must not cancel it again, which would interrupt what it does to clean up
     _pending.discard(task)
     task.cancel()
