@@ -180,7 +180,7 @@ def answer(number: int = 0, question: int = 0, open_: int = 0) -> Answer:
 def picture(*answers: Answer | None, retired: Counters | None = None) -> Picture:
     """Return a service of worker processes with these answers; None is one that did not answer."""
     workers = [
-        Worker(worker=number, pid=100 + number, up=one is not None, state="serves", answer=one)
+        Worker(worker=number, pid=100 + number, up=one is not None, state="serving", answer=one)
         for number, one in enumerate(answers)
     ]
     return Picture(id=1, status="ready", wanted=len(workers), restarts=0, workers=workers, retired=retired)

@@ -47,7 +47,7 @@ class _Member:
     @property
     def state(self) -> State:
         """What the process does, also if it does not answer."""
-        return "drains" if self.leaving else "serves" if self.ready else "starts"
+        return "draining" if self.leaving else "serving" if self.ready else "starting"
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Hub:
     @property
     def all_ready(self) -> bool:
         """True if every worker process that there should be serves."""
-        return sum(member.state == "serves" for member in self._members.values()) >= self._wanted
+        return sum(member.state == "serving" for member in self._members.values()) >= self._wanted
 
     def left(self, pid: int) -> None:
         """Note that it has ended, and keep what it has counted."""

@@ -47,10 +47,10 @@ class LocalService(Service):
     @property
     def _state(self) -> State:
         if self._draining:
-            return "drains"
+            return "draining"
         if self.serving is None:
-            return "starts"
-        return "serves" if self.serving.available else "waits for its command"
+            return "starting"
+        return "serving" if self.serving.available else "waiting"
 
     def begin(
         self,

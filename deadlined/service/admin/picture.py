@@ -12,7 +12,7 @@ from ..rereading import Reloaded
 
 # of a service, and of one process of it
 Status = Literal["starting", "ready", "draining"]
-State = Literal["starts", "serves", "waits for its command", "drains"]
+State = Literal["starting", "serving", "waiting", "draining"]
 SortKey = Literal["id", "age", "left", "requests"]
 
 # the most connections that one answer describes
@@ -123,8 +123,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that serves. `up`: it has answered in time; otherwise `answer` is its last one, None if there is
-    none. `state`: what it does, as far as is known. `silent`: it has not answered its supervisor for a while."""
+    """One process of a service. `up`: it has answered in time; otherwise `answer` is its last one, None if there is
+    none. `state`: what it does, as far as is known; `waiting` is for the command of `deadlined run`. `silent`: it has
+    not answered its supervisor for a while."""
 
     worker: int
     pid: int
@@ -136,7 +137,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ready(self) -> bool:
         """True if it accepts connections, and can answer their requests."""
-        return self.state == "serves"
+        return self.state == "serving"
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,13 +23,13 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A process in `Statistics`. `state` is for people."""
+    """A process in `Statistics`; see `Worker`."""
 
     worker: int
     pid: int
     up: bool
     ready: bool
-    state: State | Literal["does not answer"]
+    state: State
     open: int | None
     resident: int | None
 
@@ -136,8 +135,7 @@ def statistics_of(picture: Picture) -> Statistics:
                 pid=worker.pid,
                 up=worker.up,
                 ready=worker.ready,
-                # others are not asked before they serve, and may be busy with the end of their last requests
-                state="does not answer" if worker.ready and not worker.up else worker.state,
+                state=worker.state,
                 open=None if worker.answer is None else sum(worker.answer.gauges.phases.values()),
                 resident=None if worker.answer is None else worker.answer.gauges.resident,
             )

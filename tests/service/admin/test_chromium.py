@@ -55,6 +55,8 @@ def test_the_page_shows_what_happens_and_follows_its_controls(start: Starter, pa
         page.evaluate("phase.value = 'header'; phase.dispatchEvent(new Event('change', {bubbles: true}))")
         assert page.wait_for(f"{ROWS}.length === 2 && {ROWS}") == ["header"] * 2
     page.wait_for("document.getElementById('reasons').textContent.includes('client_closed')")
+    assert page.evaluate("workers.rows[0].cells[2].textContent") == "serves"
+    assert page.evaluate("worker({state: 'serving', ready: true, up: false}).cells[2].textContent") == "does not answer"
     assert page.complaints == []
     process.signal()
     # the stream ends with the drain, and the page says so

@@ -298,11 +298,11 @@ async def test_the_state_of_a_single_process_is_shown(autojump_clock: MockClock)
         serves = service.serving = Serving(site.server, current_host().poller, lambda: 0, proxy.statistics)
         async with asking(service) as admin:
             service.serving = None
-            assert await state_of(admin) == ("starts", False)
+            assert await state_of(admin) == ("starting", False)
             service.serving = serves
-            assert await state_of(admin) == ("serves", True)
+            assert await state_of(admin) == ("serving", True)
             proxy.set_available(command, False)
-            assert await state_of(admin) == ("waits for its command", False)
+            assert await state_of(admin) == ("waiting", False)
             service.begin_drain()
-            assert await state_of(admin) == ("drains", False)
+            assert await state_of(admin) == ("draining", False)
     proxy.close()

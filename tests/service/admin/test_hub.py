@@ -227,10 +227,10 @@ def test_the_state_of_each_process_is_shown() -> None:
     service.wait(BOUND)
     found = [(line.state, line.up, line.ready) for line in statistics_of(service.pictures[0]).workers]
     assert found == [
-        ("serves", True, True),
-        ("does not answer", False, True),
-        ("drains", True, False),
-        ("starts", False, False),
+        ("serving", True, True),
+        ("serving", False, True),
+        ("draining", True, False),
+        ("starting", False, False),
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_picture_is_ready_while_a_process_serves() -> None:
     whole = picture(answer(), answer(), answer())
     for missing in range(3):
         # those that have died are replaced, and one drains
-        drains = msgspec.structs.replace(whole.workers[0], state="drains")
+        drains = msgspec.structs.replace(whole.workers[0], state="draining")
         shown = msgspec.structs.replace(whole, workers=[drains, *whole.workers[missing:]])
         assert (shown.ready, shown.serving) == (True, 3 - missing)
     assert not msgspec.structs.replace(whole, workers=[drains]).ready
@@ -58,7 +58,7 @@ def test_a_picture_is_not_ready_before_all_have_served_nor_in_a_drain(status: st
 
 def test_a_picture_is_not_ready_if_no_process_answers_that_serves() -> None:
     first, second = picture(answer(), answer()).workers
-    drains = Worker(worker=0, pid=99, up=True, state="drains")
+    drains = Worker(worker=0, pid=99, up=True, state="draining")
     for workers, ready in [
         ([silent(first), second], True),
         ([silent(first), silent(second)], False),

@@ -31,6 +31,8 @@ const REASONS = {
   done: "One side has asked for the end after a response, or both have ended a tunnel. This is normal.",
 };
 
+const STATES = { starting: "starts", serving: "serves", waiting: "waits for its command", draining: "drains" };
+
 // milliseconds before the next try where the browser does not make one: there may be room for another page then
 const AGAIN = 5000;
 
@@ -123,7 +125,9 @@ function reasons(closed) {
 
 function worker(one) {
   const row = element("tr");
-  for (const text of [one.worker, one.pid, one.state, one.open ?? "–", one.resident === null ? "–" : megabytes(one.resident)])
+  // others are not asked before they serve, and may be busy with the end of their last requests
+  const state = one.ready && !one.up ? "does not answer" : STATES[one.state];
+  for (const text of [one.worker, one.pid, state, one.open ?? "–", one.resident === null ? "–" : megabytes(one.resident)])
     row.append(element("td", text));
   return row;
 }
