@@ -46,11 +46,12 @@ def outdated(members: Collection[Member], wanted: int, generation: int) -> int |
 
 
 def superfluous(members: Collection[Member], wanted: int, generation: int) -> list[Member]:
-    """Return the processes that must leave now:
+    """Return the processes that must leave now. One that leaves already does not count. Another one must leave if
 
-    - another one that serves has their number, and is of a later generation;
-    - another one that serves has their number, and they do not serve and are of an earlier generation than this one;
-    - their number is above `wanted`, and they do not serve, or enough others do.
+    - a serving process of a later generation has the same number;
+    - it does not serve yet, is older than `generation`, and a serving process has the same number;
+    - its number is above `wanted`, and either it does not serve, or a process serves for each number from 1 to
+      `wanted`.
     """
     staying = [one for one in members if not one.leaving]
     newest = _newest([one for one in staying if one.ready])

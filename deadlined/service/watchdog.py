@@ -96,7 +96,7 @@ class SupervisorWatchdog:
             return False
         self._ask_at = now + self._period
         self._awake.advance(now)
-        # one that starts or drains has limits of its own
+        # a startup has no limit, and a drain has its own
         asked = [(pid, one) for pid, one in workers.items() if one.ready and not one.leaving and not one.killed]
         changed = [self._check(pid, worker) for pid, worker in asked]
         return any(changed)
