@@ -141,7 +141,7 @@ def _targets(asked: str, files: Files) -> Iterator[str]:
             what = f"`{name}`, {target.case}: {target.metric}, {target.ours}"
             against = f" : {target.theirs}" if target.theirs else ""
             label = f"**{verdict.label}**" if verdict.label in ("missed", "invalid") else verdict.label
-            yield _row(what + against, target.wanted, str(verdict.found or "-"), label)
+            yield _row(what + against, target.wanted, verdict.shown, label)
 
 
 def _ratios(asked: str, files: Files) -> Iterator[str]:

@@ -52,7 +52,7 @@ class Contestant:
 class Target:
     """A bound for the ratio of `ours` to `theirs`, or for the value of `ours` if `theirs` is empty.
 
-    What is wanted to be 0 must never happen: one start in which it does misses the target.
+    `at_most = 0` must hold in every start, so the largest value is judged; other bounds are judged by the median.
     `always`: it does not depend on sizes, so that a quick run is judged by it, too.
     """
 
@@ -73,27 +73,32 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a target. `found` is None if it was not measured; `invalid`: why what was measured does not count,
-    or ""."""
+    """The result of a target. `judged`: the value that is compared with the bounds, None if it was not measured.
+    `found`: the spread of which that is the median; None if it is the largest value, or if it was not measured.
+    `invalid`: why what was measured does not count, or ""."""
 
     target: Target
+    judged: float | None
     found: Spread | None
     invalid: str = ""
 
     @property
     def reached(self) -> bool | None:
-        """True or False, by the median of what was found; None if there is no valid figure."""
-        if self.found is None or self.invalid:
+        """True if `judged` is within the bounds; None without a valid figure."""
+        if self.judged is None or self.invalid:
             return None
         low, high = self.target.at_least, self.target.at_most
-        return (low is None or self.found.median >= low) and (high is None or self.found.median <= high)
+        return (low is None or self.judged >= low) and (high is None or self.judged <= high)
 
     @property
     def label(self) -> str:
         """The result as tables show it."""
-        if self.invalid:
-            return "invalid"
-        return {True: "reached", False: "missed", None: "not measured"}[self.reached]
+        return "invalid" if self.invalid else {True: "reached", False: "missed", None: "not measured"}[self.reached]
+
+    @property
+    def shown(self) -> str:
+        """What is judged, as tables show it: with its interval if it is a median; "-" if it was not measured."""
+        return "-" if self.judged is None else str(self.found or number(self.judged))
 
 
 class ContestantError(Exception):

@@ -93,8 +93,7 @@ class Results:
             # skipped now, but measured earlier
             self.skips.pop(key[:2], None)
         self.skips |= {pair: why for pair, why in earlier.skips.items() if pair[1] not in self.cases}
-        failed = {pair: output for pair, output in earlier.failures.items() if pair not in now}
-        self.failures = {**failed, **self.failures}
+        self.failures = {pair: why for pair, why in earlier.failures.items() if pair not in now} | self.failures
         self.cases = [case for case in cases if case in self.cases or case in earlier.cases]
 
     def spread(self, contestant: str, case: str, metric: str) -> Spread | None:
@@ -147,13 +146,14 @@ class Results:
         return [self.verdict(target) for target in self.targets]
 
     def verdict(self, target: Target) -> Verdict:
-        """Judge a target: by the worst start if it allows nothing at all, and by the median of the starts if not."""
+        """Judge a target, as `Target` says."""
         found = self.found(target.case, target.metric, target.ours, target.theirs)
-        if found is not None and target.at_most == 0:
-            found = Spread.of([max(self.values[target.ours, target.case, target.metric])])
+        judged = None if found is None else found.median
+        if found and target.at_most == 0:
+            judged, found = max(self.values[target.ours, target.case, target.metric]), None
         pairs = [(name, target.case) for name in (target.ours, target.theirs)]
         reasons = [self.invalid.get(pair) or self._failed(pair) for pair in pairs]
-        return Verdict(target, found, "; ".join(filter(None, reasons)))
+        return Verdict(target, judged, found, "; ".join(filter(None, reasons)))
 
     def _failed(self, pair: Pair) -> str | None:
         output = self.failures.get(pair)
@@ -169,17 +169,17 @@ def _by_pair(listed: Sequence[Mapping[str, str]], text: str) -> dict[Pair, str]:
 
 
 def _target(verdict: Verdict) -> dict[str, Any]:
-    found, told = verdict.found, {"invalid": verdict.invalid, "reached": verdict.reached}
-    value, interval = (None, None) if found is None else (found.median, [found.low, found.high])
-    return {**asdict(verdict.target), "value": value, "interval": interval, **told}
+    interval = verdict.found and [verdict.found.low, verdict.found.high]
+    told = {"value": verdict.judged, "interval": interval, "invalid": verdict.invalid, "reached": verdict.reached}
+    return {**asdict(verdict.target), **told}
 
 
-def judge(benchmark: Benchmark, results: Results, others: str = "") -> dict[Pair, str]:
+def judge(benchmark: Benchmark, results: Results, changed: str = "") -> dict[Pair, str]:
     """Return why the figures of a contestant in a case do not count, for each of which they do not.
 
-    `others`: what the run has begun with and not ended with, "" if there is nothing.
+    `changed`: facts that changed during the run, with their old values; "" if none.
     """
-    found = {pair: f"the run has begun with {others}, and ended with another" for pair in results.pairs if others}
+    found = {pair: f"the run has begun with {changed}, and ended with another" for pair in results.pairs if changed}
     for name, case in results.pairs:
         busy = results.spread(name, case, "busy")
         if busy is not None and busy.median < BUSY and benchmark.saturates(case):

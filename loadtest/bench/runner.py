@@ -116,8 +116,7 @@ def measure(benchmark: Benchmark, results: Results, rule: Rule) -> None:
                 # a log file shows no moving bar
                 console.print(f"{benchmark.name}: {repetition}/{rule.most} repetitions")
             for name, case in due:
-                place = f"{benchmark.name}, {repetition + 1} of {rule.most}: {case}, {name}"
-                on_progress(escape(place), done, total)
+                on_progress(escape(f"{benchmark.name}, {repetition + 1} of {rule.most}: {case}, {name}"), done, total)
                 if trouble := _measure(benchmark, results, (name, case)):
                     console.print(f"failed: {name}, {case}", style="red", markup=False)
                     console.print(trouble, markup=False, highlight=False)
@@ -168,10 +167,10 @@ def _facts() -> Facts:
     return {**revision(), "machine": machine(), "versions": versions(), "go": golang.version()}
 
 
-def _others(then: Facts, here: Facts) -> str:
-    """Name each of the facts that was another `then` than it is `here`, with its value; "" if there is none."""
-    then, here = ({**facts["machine"], **facts, "machine": None} for facts in (then, here))
-    return ", ".join(f"{name} {then.get(name)!r}" for name in here if then.get(name) != here[name])
+def _changed(before: Facts, now: Facts) -> str:
+    """Return the facts that differ, as `name old-value`, separated by commas; "" if none does."""
+    before, now = ({**facts["machine"], **facts, "machine": None} for facts in (before, now))
+    return ", ".join(f"{name} {before.get(name)!r}" for name in now if before.get(name) != now[name])
 
 
 def recall(path: Path, benchmark: Benchmark, facts: Facts) -> Results | None:
@@ -190,8 +189,8 @@ def recall(path: Path, benchmark: Benchmark, facts: Facts) -> Results | None:
         raise RuntimeError(f"{path} is of a quick run, whose figures mean nothing: there is nothing to add to")
     if list(read["metrics"]) != list(benchmark.metrics):
         raise RuntimeError(f"{path} has other metrics or other sizes ({', '.join(read['metrics'])}): run without --add")
-    if others := _others(read, facts):
-        raise RuntimeError(f"{path} was measured with {others}, which is another now: run without --add")
+    if changed := _changed(read, facts):
+        raise RuntimeError(f"{path} was measured with {changed}, which is another now: run without --add")
     return Results.read(read)
 
 
@@ -211,7 +210,7 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
     if before is not None:
         results.include(before, benchmark.cases())
     if not plan.quick:
-        results.invalid = judge(benchmark, results, _others(facts, _facts()))
+        results.invalid = judge(benchmark, results, _changed(facts, _facts()))
     results.targets = [one for one in benchmark.targets if one.case in results.cases and (one.always or not plan.quick)]
     tables.show(benchmark, results, told)
     stated = {"benchmark": benchmark.name, "title": benchmark.title, "quick": plan.quick, "rule": told,

@@ -86,8 +86,7 @@ def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:
         target = verdict.target
         of = f"{target.ours} / {target.theirs}" if target.theirs else target.ours
         label = f"[{styles[verdict.reached]}]{verdict.label}[/]"
-        names = map(escape, (target.case, target.metric, of))
-        table.add_row(*names, target.wanted, str(verdict.found or "-"), label)
+        table.add_row(*map(escape, (target.case, target.metric, of)), target.wanted, verdict.shown, label)
     return table
 
 

@@ -177,7 +177,7 @@ def test_a_metric_that_is_not_declared_is_refused() -> None:
 )
 def test_a_target_is_reached_missed_or_not_measured(target: Target, value: float | None, reached: bool | None) -> None:
     verdict = of(deadlined=10.0, peer=40.0).verdict(target)
-    assert (verdict.found and verdict.found.median, verdict.reached) == (value, reached)
+    assert (verdict.judged, verdict.reached) == (value, reached)
 
 
 def test_a_target_of_figures_that_do_not_count_is_not_reached() -> None:
