@@ -16,8 +16,8 @@ from .transport import Plain
 
 
 class TlsHandshake:
-    """The TLS handshake on `conn`. `peer` names the client in the log. `received`: the bytes that have come with the
-    first ones; 0 until then."""
+    """The TLS handshake on `conn`. `peer` names the client in the log. `received`: length in bytes of the first read,
+    0 before it."""
 
     def __init__(self, conn: Conn, context: ssl.SSLContext | None, peer: str) -> None:
         assert context is not None

@@ -41,8 +41,8 @@ class RequestRecord:
 @dataclass(frozen=True, slots=True)
 class ConnectionRecord:
     """One connection that ended in `phase`, for `reason`. `elapsed`: seconds from its accept to its end. `lateness`:
-    seconds by which the deadline that cut it was late, 0.0 if no deadline did. `received`, `sent`: bytes of HTTP; of a
-    TLS handshake that was not done in time the first bytes of the peer are received."""
+    seconds by which the deadline that cut it was late, 0.0 if no deadline did. `received`, `sent`: bytes of HTTP. After
+    a TLS handshake that timed out, `received` is the length of the first read of the handshake, 0 if nothing came."""
 
     peer: str
     reason: Reason

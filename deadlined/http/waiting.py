@@ -5,7 +5,7 @@ Answer     A connection from which no byte of the next request was read is unatt
            calls `on_ready`. If a response is still being sent, the connection waits for that without a task, too. Then
            it is idle, or closed if the response was its final one.
 Cost       A wait stores its phase and deadline, moves the read deadline, and parks a callback. Where a short read does
-           not show that nothing is left, as on a unix socket, it is a system call, too.
+           not show that nothing is left, as on a unix socket, a wait also costs one poll(2).
 """
 
 from __future__ import annotations

@@ -272,7 +272,8 @@ class Conn(trio.abc.HalfCloseableStream):
         return self._reading.half.drained
 
     def ask_if_drained(self) -> bool:
-        """Return True if `try_receive` would return None; unless the connection is `drained`, the kernel is asked."""
+        """Return `drained`; if it is False and the socket is open, first ask the kernel by poll(2), and mark the side
+        drained if there are no bytes, no end and no error. Receives nothing, raises nothing."""
         return ask_if_drained(self._reading.half, self._socket)
 
     def try_send(self, data: Buffer) -> int:

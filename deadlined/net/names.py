@@ -48,7 +48,7 @@ async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0
 
 
 def look_up_here(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
-    """Do what `look_up` does without an event loop, in this thread, which a name blocks."""
+    """Resolve as `look_up`, blocking this thread. OSError if there is no such host."""
     require_host(host)
     try:
         return [*stdlib.getaddrinfo(host, port, type=kind, flags=flags)]

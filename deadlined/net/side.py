@@ -187,8 +187,7 @@ def require_open(half: Half) -> None:
 
 
 def ask_if_drained(half: Half, socket: stdlib.socket) -> bool:
-    """Return True if `half`, the read side of `socket`, is drained. Ask the kernel if that is not known and the socket
-    is open: what a short read may leave behind, it says itself. Nothing is received, and no error is raised."""
+    """Do what `Conn.ask_if_drained` does, for `half`, the read side of `socket`."""
     if not (half.drained or half.closed or is_readable(socket)):
         half.found_empty()
     return half.drained
