@@ -80,7 +80,7 @@ def test_every_option_can_be_given_in_the_environment() -> None:
     [
         (["--idle", "soon"], ["--idle", "'soon' is not a duration", "500ms", "off"]),
         (["--idle", "-1s"], ["--idle", "'-1s' is not a duration"]),
-        (["--body-min-rate", "fast"], ["--body-min-rate", "'fast' is not an amount", "16k"]),
+        (["--body-min-rate", "fast"], ["--body-min-rate", "'fast' is not a rate", "16k"]),
         (["--body-min-rate", "off"], ["--body-min-rate", "cannot be off", "--body-grace off"]),
         (["--body-min-rate", "0"], ["body_min_rate must be greater than 0"]),
         (["--max-headers", "0"], ["max_headers must be at least 1"]),

@@ -34,16 +34,16 @@ def duration(text: str) -> float:
     return sum(float(part) * factor for part, factor in zip(parts, _SECONDS.values(), strict=True) if part is not None)
 
 
-def amount(text: str, allowed: str = AMOUNTS) -> float:
+def amount(text: str, kind: str = "an amount", allowed: str = AMOUNTS) -> float:
     """Return a whole number, with `k`, `m`, `g` or `t` for powers of 1024, or inf for `off`. ValueError, which says
-    what is `allowed`, for other text."""
+    that it is not `kind` and what is `allowed`, for other text."""
     stripped = text.strip()
     if stripped.lower() == "off":
         return math.inf
     match = _AMOUNT.fullmatch(stripped)
     number = math.nan if match is None else float(match[1]) * _FACTORS[match[2].lower()]
     if number != math.inf and not number.is_integer():
-        raise ValueError(f"{text!r} is not an amount: {allowed}")
+        raise ValueError(f"{text!r} is not {kind}: {allowed}")
     return number
 
 

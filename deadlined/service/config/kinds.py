@@ -258,10 +258,14 @@ def amount_kind() -> Kind:
 
 
 def rate_kind(grace: str) -> Kind:
-    """Return the kind of bytes per second that extend the deadline of the flag `grace`. It is never off: without a
-    rate nothing is extended, which is stricter than any rate."""
+    """Return the kind of a minimum rate in bytes per second. `off` is refused: without a rate nothing would extend the
+    deadline. `grace` is the flag that switches the check off."""
     allowed = f"write a number of bytes per second, such as 500 or 16k; {grace} off switches the check off"
-    return Quantity("amount", lambda text: amount(text, allowed), show_amount, allowed, whole=True, never_off=True)
+
+    def parse(text: str) -> float:
+        return amount(text, "a rate", allowed)
+
+    return Quantity("rate", parse, show_amount, allowed, whole=True, never_off=True)
 
 
 def printable(text: str) -> str:

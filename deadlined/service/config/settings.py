@@ -160,9 +160,8 @@ def _of_part(part: Part) -> list[Setting]:
 
 
 def _kind_of_number(owner: type, name: str) -> Kind:
-    checked, is_rate, _ = name.partition("_min_rate")
-    if is_rate:
-        return rate_kind(f"--{checked}-grace")
+    if name.endswith("_min_rate"):
+        return rate_kind(f"--{name.removesuffix('_min_rate')}-grace")
     return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind()
 
 
