@@ -35,7 +35,6 @@ from .state import (
     IDLE,
     NONE,
     QUEUED,
-    STARTED,
     TRANSPORT_CLOSED,
     Phase,
     Reason,
@@ -233,11 +232,11 @@ class ConnectionBase(ExchangeHost):
         self._perform(policy.on_refusal(bad, response), bad.detail)
 
     def lost(self, reason: Reason) -> None:
-        """End because the peer is gone. A response that is incomplete is reset: if the peer has ended its own side
-        only, it could take the part for the whole."""
+        """End because the peer is gone. If nothing but the end of the connection ends the body of a response, one that
+        is incomplete is reset: a peer that has ended only its own side could take the part for the whole."""
         exchange = self._exchange
         self._end(reason)
-        if exchange is not None and exchange.response == STARTED and not exchange.answered:
+        if exchange is not None and exchange.writer.ends_by_close and not exchange.answered:
             self.output.discard()
             self.conn.abort()
 

@@ -124,7 +124,8 @@ class Exchange(ReceivingExchange):
         """Send a piece of the body; `more` is False for the last one.
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone; with `quiet_sends`
-        only after a complete response, or after 32 calls of `start` and `send` that did nothing. Several tasks may
+        only after a complete response, once the handler has left, or after 32 calls of `start` and `send` that did
+        nothing. Several tasks may
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
         more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB, or if they are
         known to wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler
@@ -143,9 +144,10 @@ class Exchange(ReceivingExchange):
             return ends or self._admit_late_send()
         writer = self.writer
         host = self._host
-        # the deadline of the whole response counts also while no send has to wait
+        # the deadline of the whole response counts also while no send has to wait, but not for an end without bytes
         due = self._response_due()
-        if due < INF and due <= host.clock.now() and not writer.is_all_made:
+        needs_none = writer.complete or (writer.is_all_made and not more)
+        if due < INF and due <= host.clock.now() and not needs_none:
             # what was sent in time is not lost
             host.output.flush()
             host.output_expired(RULES["write"], host.clock.now() - due)
@@ -167,9 +169,12 @@ class Exchange(ReceivingExchange):
 
     def _admit_late_send(self) -> bool:
         """Count a send after the peer has gone. Return True if the send is done, False if the caller must await
-        `finish_send`. Raise Disconnected without `quiet_sends`, after a complete response, and for the 33rd."""
+        `finish_send`. Raise Disconnected without `quiet_sends`, after a complete response, once the handler has left,
+        and for the 33rd."""
         self._late_sends += 1
-        if not self.quiet_sends or self.writer.complete or self._late_sends > 2 * _MOST_LATE:
+        # a handler that has left is not cancelled any more, but tasks that it has started may go on
+        runs = self.task is not None
+        if not (self.quiet_sends and runs) or self.writer.complete or self._late_sends > 2 * _MOST_LATE:
             raise Disconnected(OVER)
         return self._late_sends <= _MOST_LATE
 

@@ -3,6 +3,7 @@ at a `yield`, and nothing is logged as an error."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -24,7 +25,7 @@ from starlette.routing import Route
 from deadlined.asgi import App, AsgiHandler
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.http import Disconnected, Phase
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, on_asyncio, on_each_loop
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, Client
 
@@ -303,6 +304,37 @@ async def test_one_that_goes_on_sending_all_the_same_is_told(
 
     await left(loop, app, leave)
     assert (told, errors(caplog)) == ([Disconnected], [])
+
+
+@on_asyncio
+async def test_a_task_that_the_handler_has_left_behind_is_told_at_once(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Django and Quart run a view in a task of its own, which their cancellation in `asyncio.wait` leaves behind."""
+    told: list[Any] = []
+
+    async def stream(send: Send) -> None:
+        try:
+            await send(START)
+            while True:
+                await send(PIECE)
+                told.append(None)
+                await asyncio.sleep(0.01)
+        except OSError as error:
+            told.append(type(error))
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await asyncio.wait([asyncio.create_task(stream(send))])
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await client.receive()
+        client.reset()
+        await site.until(lambda: told and told[-1])
+        sent = len(told)
+        await site.until(lambda: not runs(site))
+    assert (told[-1], sent < 16, errors(caplog)) == (Disconnected, True, [])
 
 
 @on_each_loop

@@ -310,6 +310,30 @@ async def test_a_client_that_ends_its_side_does_not_take_a_part_for_the_whole(
         assert await site.reason() is Reason.CLIENT_CLOSED
 
 
+async def gives_all_and_cleans_up(exchange: Exchange) -> None:
+    """Return after the client's moment is over, without the empty piece that ends a response."""
+    exchange.start(200, [(b"content-length", b"5")])
+    await exchange.send(b"bytes", True)
+    await trio.sleep(HOUR)
+
+
+@pytest.mark.parametrize(
+    ("act", "told"), [(gives_all_and_cleans_up, b"\r\n\r\nbytes"), (streams, b"\r\n\r\n5\r\nfirst\r\n")]
+)
+async def test_a_client_that_ends_its_side_gets_what_it_can_tell_from_the_whole(
+    act: Handler, told: bytes, autojump_clock: MockClock
+) -> None:
+    async with serving(act) as site:
+        client = await site.connect()
+        client.conn.try_send(GET)
+        client.conn.shutdown_write()
+        await trio.sleep(2 * DISCONNECT_GRACE)
+        received = b""
+        while data := await client.receive():
+            received += data
+        assert received.endswith(told)
+
+
 async def test_a_handler_that_cleans_up_after_its_cancellation_is_not_cancelled_again(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

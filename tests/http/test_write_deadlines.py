@@ -145,13 +145,14 @@ async def test_each_send_has_a_grace_of_its_own(mock_clock: MockClock) -> None:
         assert pauses > 10
 
 
-async def test_write_ends_an_endless_response_to_a_willing_reader(autojump_clock: MockClock) -> None:
-    async def ticking(exchange: Exchange) -> None:
-        exchange.start(200, [])
-        while True:
-            await exchange.send(b"tick", True)
-            await trio.sleep(1)
+async def ticking(exchange: Exchange) -> None:
+    exchange.start(200, [])
+    while True:
+        await exchange.send(b"tick", True)
+        await trio.sleep(1)
 
+
+async def test_write_ends_an_endless_response_to_a_willing_reader(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with serving(seen.watch(ticking), only(write=4.5)) as site:
         client = await site.connect()
@@ -195,15 +196,14 @@ async def gives_all_its_bytes(exchange: Exchange) -> None:
     await exchange.send(b"", False)
 
 
-async def goes_on_for_a_head(exchange: Exchange) -> None:
+async def ends_late_for_a_head(exchange: Exchange) -> None:
     exchange.start(200, [])
-    for _ in range(3):
-        await exchange.send(b"not sent", True)
-        await trio.sleep(1)
-    await exchange.send(b"not sent", False)
+    await exchange.send(b"not sent", True)
+    await trio.sleep(3)
+    await exchange.send(b"", False)
 
 
-@pytest.mark.parametrize(("handler", "method"), [(gives_all_its_bytes, "GET"), (goes_on_for_a_head, "HEAD")])
+@pytest.mark.parametrize(("handler", "method"), [(gives_all_its_bytes, "GET"), (ends_late_for_a_head, "HEAD")])
 async def test_a_response_whose_bytes_are_all_sent_is_in_time(
     handler: Callable[[Exchange], Awaitable[None]], method: str, autojump_clock: MockClock
 ) -> None:
@@ -215,6 +215,14 @@ async def test_a_response_whose_bytes_are_all_sent_is_in_time(
             assert (await client.response(method)).status == 200
         await trio.sleep(5)
         assert not site.records.connections
+
+
+async def test_write_ends_an_endless_response_to_a_head(autojump_clock: MockClock) -> None:
+    async with serving(ticking, only(write=2)) as site:
+        client = await site.connect()
+        await client.send(GET.replace(b"GET", b"HEAD"))
+        assert await client.end() == "reset"
+        assert await site.reason() is Reason.WRITE_TIMEOUT
 
 
 async def test_a_willing_reader_of_an_endless_response_keeps_nobody_waiting(autojump_clock: MockClock) -> None:

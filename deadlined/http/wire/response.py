@@ -102,6 +102,11 @@ class ResponseWriter:
         return self._status
 
     @property
+    def ends_by_close(self) -> bool:
+        """True once the response has begun, if only the end of the connection ends its body."""
+        return self.started and not (self._chunked or self._head_only or self._length is not None)
+
+    @property
     def is_all_made(self) -> bool:
         """True once no more bytes of the response follow on the wire: it is complete; or it has started, and
         `content-length` is reached, or no body is sent (HEAD, 204, 304)."""
