@@ -14,7 +14,7 @@ import click
 
 def load(path: str) -> None:
     """Set the variables of a file that are not set yet. click.UsageError if it cannot be read, or is malformed."""
-    from dotenv import load_dotenv
+    from dotenv.main import DotEnv
     from dotenv.parser import parse_stream
 
     try:
@@ -25,5 +25,6 @@ def load(path: str) -> None:
     for line in parse_stream(io.StringIO(text)):
         if line.error or "\0" in line.original.string:
             raise click.UsageError(f"--env-file {path}:{line.original.line}: this line is not NAME=value")
-    # what is set already comes first in ${NAME} as well; `dotenv_values` would prefer the file
-    load_dotenv(stream=io.StringIO(text), override=False)
+    # what is set already comes first, in ${NAME} as well. Not `dotenv_values`, which would prefer the file, nor
+    # `load_dotenv`, which PYTHON_DOTENV_DISABLED turns off: that is for files that nobody has named
+    DotEnv(None, stream=io.StringIO(text), override=False).set_as_environment_variables()
