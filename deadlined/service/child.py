@@ -14,6 +14,7 @@ Cost       A system call every INTERVAL seconds. It takes as long to notice an e
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -42,6 +43,20 @@ TRIES = 3
 SLOW = 10.0
 # seconds that one test may take: the queue of its socket may be full
 _PROBE = 1.0
+
+# there is no such program, or it is none
+_NO_PROGRAM = frozenset(
+    (
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOEXEC,
+    )
+)
 
 
 class Child:
@@ -239,13 +254,15 @@ def _prepared() -> Callable[[], None]:
 
 
 def _cannot_start(program: str, error: OSError) -> StartupError:
-    """Make the error of a command that the system cannot start."""
+    """Make the error of a command that the system cannot start: a wrong argument, or a lack that may be over at the
+    next start."""
     hints = {
         FileNotFoundError: "is it installed, and on PATH?",
         PermissionError: "is it a file that may be executed?",
     }
     hint = next((f"; {hint}" for kind, hint in hints.items() if isinstance(error, kind)), "")
-    return StartupError(f"cannot start {program}: {_why(error)}{hint}", WRONG_ARGUMENTS)
+    code = WRONG_ARGUMENTS if error.errno in _NO_PROGRAM else FAILED
+    return StartupError(f"cannot start {program}: {_why(error)}{hint}", code)
 
 
 def _why(error: OSError) -> str:

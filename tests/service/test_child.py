@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -358,6 +359,21 @@ def test_one_that_cannot_be_started_is_a_wrong_argument(
         assert (str(caught.value), caught.value.exit_code) == (f"cannot start {program}: {hint}", 2)
 
     assert told([program, "{uds}"], test).events == []
+
+
+def test_one_for_which_the_system_has_no_room_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be over at the next start, which a wrong argument is not."""
+
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    async def test(child: Child, _: Story) -> None:
+        with pytest.raises(StartupError, match="cannot start true: Resource temporarily unavailable") as caught:
+            await child.start()
+        assert caught.value.exit_code == 1
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    assert told(["true", "{uds}"], test).events == []
 
 
 def test_one_that_cannot_be_started_again_is_tried_until_it_can(tmp_path: Path) -> None:
