@@ -151,8 +151,8 @@ class HttpStatistics:
     `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
     that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
     connection was done with it, of those that were handled. `expired`: deadlines that have ended a connection, by their
-    phase; `lateness`: by how many seconds they were late. `received`, `sent`: bytes of HTTP. `admission`: requests that
-    run and that wait for their turn, None if their number is not limited."""
+    phase; `lateness`: by how many seconds they were late. `received`, `sent`: as in `ConnectionRecord`. `admission`:
+    requests that run and that wait for their turn, None if their number is not limited."""
 
     open: int
     phases: Mapping[Phase, int]

@@ -200,4 +200,4 @@ def test_an_error_ends_both_ends_and_is_logged_unless_the_other_is_gone(
         end.channel.send(ASK, b"this", [1_000_000])
     assert end.theirs.recv(100) == b""
     assert end.watched == 0
-    assert [record.levelname for record in caplog.records] == [] if gone else ["ERROR"]
+    assert [record.levelname for record in caplog.records] == ([] if gone else ["ERROR"])

@@ -114,7 +114,11 @@ def _connections(totals: Counters) -> Iterator[Metric]:
         "How long after its deadline a connection was ended, of those that a deadline ended.",
         totals.lateness,
     )
-    yield _counter("deadlined_received_bytes", "Bytes of HTTP that were received from clients.", totals.received)
+    yield _counter(
+        "deadlined_received_bytes",
+        "Bytes of HTTP, and of TLS handshakes that timed out, from clients.",
+        totals.received,
+    )
     yield _counter("deadlined_sent_bytes", "Bytes of HTTP that were sent to clients.", totals.sent)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -89,6 +90,9 @@ def test_a_page_that_was_refused_tries_again_unless_it_is_paused(start: Starter,
         page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
         assert page.evaluate("[source.readyState, again !== null]") == [2, True]
         page.evaluate("pause()")
+        # for longer than until the page would try again
+        time.sleep(6)
+        assert page.evaluate("[document.getElementById('status').textContent, source.readyState]") == ["paused", 2]
         page.evaluate("pause()")
         page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
     # the others have left
