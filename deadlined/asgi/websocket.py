@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
+from ..http.errors import OVER
 from ..http.state import DEAD
 from ..runtime import Event
 from .messages import DONE, App, Message, Scope, Sender, copied, start
@@ -169,7 +170,7 @@ class WebSocketChannel(Sender):
             return self._deny(event.get("body", b""), bool(event.get("more_body")))
         if kind == "websocket.send" and exchange.link == DEAD:
             # the client has left, perhaps while another task accepted it
-            raise Disconnected("the peer is gone")
+            raise Disconnected(OVER)
         done = "denied" if self._denied else "not accepted"
         raise ResponseError(f"{kind!r} cannot be sent: the websocket was {done}")
 

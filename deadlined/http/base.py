@@ -232,11 +232,14 @@ class ConnectionBase(ExchangeHost):
         self._perform(policy.on_refusal(bad, response), bad.detail)
 
     def lost(self, reason: Reason) -> None:
-        """End because the peer is gone. If nothing but the end of the connection ends the body of a response, one that
-        is incomplete is reset: a peer that has ended only its own side could take the part for the whole."""
-        exchange = self._exchange
         self._end(reason)
-        if exchange is not None and exchange.writer.ends_by_close and not exchange.answered:
+        if self._exchange is not None:
+            self._reset_part(self._exchange)
+
+    def _reset_part(self, exchange: Exchange) -> None:
+        """Reset the connection if it would end a response in the middle of a body that nothing else ends: its peer,
+        which may still read, would take the part for the whole."""
+        if exchange.writer.ends_by_close and not exchange.answered:
             self.output.discard()
             self.conn.abort()
 

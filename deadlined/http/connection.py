@@ -370,6 +370,7 @@ class Connection(UpgradedConnection):
             self._end(Reason.DONE)
         if self.reason is not None:
             await exchange.end_reads()
+            self._reset_part(exchange)
         # unless the peer asked for the close, it may be sending a next request that the server will not read
         more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
         self._unread = more or not exchange.body_done

@@ -12,7 +12,7 @@ from ..runtime import checkpoint
 from .draining import Draining
 from .errors import OVER, Disconnected, ResponseError
 from .output import LIMIT
-from .policy import RULES, Rule, output_deadline
+from .policy import DISCONNECT_GRACE, RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
@@ -124,8 +124,8 @@ class Exchange(ReceivingExchange):
         """Send a piece of the body; `more` is False for the last one.
 
         Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone; with `quiet_sends`
-        only after a complete response, once the handler has left, or after 32 calls of `start` and `send` that did
-        nothing. Several tasks may
+        only after a complete response, once the handler has left, and after 32 calls of `start` and `send` that did
+        nothing, or a second of such calls. Several tasks may
         send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
         more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB, or if they are
         known to wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler
@@ -170,11 +170,14 @@ class Exchange(ReceivingExchange):
     def _admit_late_send(self) -> bool:
         """Count a send after the peer has gone. Return True if the send is done, False if the caller must await
         `finish_send`. Raise Disconnected without `quiet_sends`, after a complete response, once the handler has left,
-        and for the 33rd."""
+        for the 33rd, and DISCONNECT_GRACE seconds after the first."""
+        now = self._host.clock.now()
+        self._late_since = min(self._late_since, now)
         self._late_sends += 1
         # a handler that has left is not cancelled any more, but tasks that it has started may go on
         runs = self.task is not None
-        if not (self.quiet_sends and runs) or self.writer.complete or self._late_sends > 2 * _MOST_LATE:
+        too_late = self._late_sends > 2 * _MOST_LATE or now > self._late_since + DISCONNECT_GRACE
+        if not (self.quiet_sends and runs) or self.writer.complete or too_late:
             raise Disconnected(OVER)
         return self._late_sends <= _MOST_LATE
 
@@ -182,7 +185,7 @@ class Exchange(ReceivingExchange):
         """Wait until at most 64 KiB are pending. Raise Disconnected if the peer is gone and `quiet_sends` is off. A
         checkpoint, except if the peer is gone, with `quiet_sends`, until more than 16 late sends were made."""
         output = self._host.output
-        if output.size > LIMIT:
+        if output.size > LIMIT and self._link != DEAD:
             self._sending += 1
             interrupted = True
             try:

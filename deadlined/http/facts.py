@@ -24,6 +24,7 @@ class ExchangeFacts:
         "_host",
         "_interrupted",
         "_late_sends",
+        "_late_since",
         "_link",
         "_own_deadline",
         "_paused",
@@ -86,8 +87,9 @@ class ExchangeFacts:
         # set by who wants it: a send that waits when the peer is lost, or that comes soon after, returns, and the
         # handler is cancelled as one that waits for something else
         self.quiet_sends: bool = False
-        # sends that came when the peer was gone
+        # sends that came when the peer was gone, and when the first did
         self._late_sends = 0
+        self._late_since = INF
         # tasks that wait in a send; a send that waited was cancelled
         self._sending = 0
         self._interrupted = False

@@ -264,10 +264,14 @@ class Attempt(ConnectionUser):
     async def _respond_beside(
         self, connection: UpstreamConnection, progress: Progress, outcome: _Outcome, group: Group
     ) -> None:
-        assert self._upload is not None
-        group.start_soon(self._upload.run)
+        upload = self._upload
+        assert upload is not None
+        group.start_soon(upload.run)
         try:
             outcome.complete = await self._respond(connection, progress)
+            if self._send_waits and not upload.done and upload.error is None:
+                # the client may read only when it has sent everything
+                await self._finish_send(progress)
         except UpstreamError as error:
             # a group would wrap it
             outcome.error = error

@@ -59,7 +59,12 @@ def stall(client: Client) -> None:
     """Stay, and do not read."""
 
 
-each_way = pytest.mark.parametrize("leave", [reset, close, stall])
+def end_side(client: Client) -> None:
+    """Stay, send nothing more, and do not read."""
+    client.conn.shutdown_write()
+
+
+each_way = pytest.mark.parametrize("leave", [reset, close, stall, end_side])
 in_each_mode = pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "left_alone"])
 
 
@@ -335,6 +340,40 @@ async def test_a_task_that_the_handler_has_left_behind_is_told_at_once(
         sent = len(told)
         await site.until(lambda: not runs(site))
     assert (told[-1], sent < 16, errors(caplog)) == (Disconnected, True, [])
+
+
+@on_asyncio
+async def test_one_that_cannot_be_cancelled_yet_is_told_after_a_second(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream that a thread makes, as that of a WSGI application in Starlette: anyio shields the thread."""
+    go_on = threading.Event()
+    told: list[Any] = []
+
+    async def stream(send: Send) -> None:
+        await send(START)
+        try:
+            while True:
+                await send(PIECE)
+                told.append(None)
+                await asyncio.sleep(0.3)
+        except OSError as error:
+            told.append(type(error))
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream, send)
+            await anyio.to_thread.run_sync(go_on.wait)
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await client.receive()
+        client.reset()
+        await site.until(lambda: told[-1])
+        go_on.set()
+        await site.until(lambda: not runs(site))
+    assert (told[-1], len(told) < 16, errors(caplog)) == (Disconnected, True, [])
 
 
 @on_each_loop

@@ -310,6 +310,19 @@ async def test_a_client_that_ends_its_side_does_not_take_a_part_for_the_whole(
         assert await site.reason() is Reason.CLIENT_CLOSED
 
 
+async def test_a_client_whose_body_is_late_does_not_take_a_part_for_the_whole(autojump_clock: MockClock) -> None:
+    async def streams_and_receives(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(b"first", True)
+        await exchange.receive()
+
+    async with serving(streams_and_receives, only(read=2)) as site:
+        client = await site.connect()
+        client.conn.try_send(b"POST / HTTP/1.0\r\ncontent-length: 100\r\n\r\n")
+        assert await client.end() == "reset"
+        assert await site.reason() is Reason.READ_TIMEOUT
+
+
 async def gives_all_and_cleans_up(exchange: Exchange) -> None:
     """Return after the client's moment is over, without the empty piece that ends a response."""
     exchange.start(200, [(b"content-length", b"5")])

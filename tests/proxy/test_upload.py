@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from deadlined.http import Reason
+from deadlined.http import Phase, Reason
 from tests.support.conformance import Loop, Running, on_each_loop
 from tests.support.http import CHUNKED_POST, Client, chunk, post
 from tests.support.proxy import INF, OK, Guarded, Peer, guarding, problem
@@ -97,6 +97,24 @@ async def test_an_upstream_need_not_read_while_its_client_does_not(loop: Loop) -
         await peer.until(b"0\r\n\r\n")
         await take(loop, client)
         assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_a_body_goes_on_while_the_last_of_the_response_waits_for_a_client_that_sends(loop: Loop) -> None:
+    """Many clients read only when they have sent everything."""
+    body = bytes(120_000)
+    async with guarding(loop, send_buffer=4096) as guarded:
+        client = await guarded.site.connect(receive_buffer=4096)
+        await client.send(CHUNKED_POST)
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await guarded.site.until(lambda: guarded.site.server.connections()[0].phase is Phase.WRITE)
+        sending = guarded.tasks.start(client.send, chunk(bytes(MUCH)) + chunk(b""))
+        await peer.read(MUCH)
+        await peer.until(b"0\r\n\r\n")
+        await sending.succeeds()
+        assert (await client.response()).body == body
 
 
 @on_each_loop
