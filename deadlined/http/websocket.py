@@ -17,10 +17,10 @@ from ..runtime import checkpoint
 from ..timers import Timer
 from .errors import Disconnected, ResponseError
 from .exchange import Exchange
-from .inbox import Inbox
-from .liveness import Liveness
+from .inbox import Inbox, Incomplete
+from .liveness import CLOSE, PING, Liveness
 from .output import LIMIT
-from .policy import DRAIN_NOTICE, RULES, Rule, body_deadline
+from .policy import DRAIN_NOTICE, RULES, Rule
 from .seams import ExchangeHost, Upgraded
 from .state import Phase, Reason
 from .timeouts import INF
@@ -61,12 +61,9 @@ class WebSocket(Upgraded):
         # an answer to a ping that waits until the output is not blocked any more
         self._pong = b""
         self._liveness: Final = Liveness()
-        # when the first bytes of an incomplete message came, and bytes that have come since
-        self._began = INF
-        self._received = 0
-        # set when the closing handshake begins: why, and until when it may last
+        self._incomplete: Final = Incomplete()
+        # set when the closing handshake begins: why
         self._why = Reason.DONE
-        self._close_by = INF
         # by how many seconds the deadline that ends the websocket was late
         self._late = 0.0
         # when the drain or the connection's age closes the websocket, and the rule for it
@@ -105,8 +102,7 @@ class WebSocket(Upgraded):
         if was_full and not self.full and self.state == OPEN:
             # nothing was read meanwhile: the peer's silence, and the time of its message, begin now
             self._liveness.hear(self._host.clock.now())
-            if self._began < INF:
-                self._began = self._liveness.heard
+            self._incomplete.begin_again(self._liveness.heard)
             self._host.read_on()
         return message
 
@@ -173,7 +169,8 @@ class WebSocket(Upgraded):
         messages = frames.feed(data)
         if messages and self.state == OPEN:
             self._inbox.put(messages)
-        self._note_progress(len(data), bool(messages))
+        if self._incomplete.note(frames.incomplete, bool(messages), len(data), self._liveness.heard):
+            self._arm_before(self._next()[0])
         self._answer()
         if frames.failed is not None:
             code, text = frames.failed
@@ -205,6 +202,10 @@ class WebSocket(Upgraded):
             self._host.output.append(self._pong)
             self._pong = b""
             self._host.output.flush()
+        if self.state == CLOSING:
+            # the close has left only now
+            self._ask(CLOSE)
+            self._arm()
 
     def drain(self) -> None:
         if self.state == OPEN:
@@ -223,20 +224,6 @@ class WebSocket(Upgraded):
         self._host.loop.set_timer(self._timer, INF)
         self._timer.arg = None
         self._inbox.wake()
-
-    # messages
-
-    def _note_progress(self, size: int, complete: bool) -> None:
-        """Note whether a message is incomplete, and since when."""
-        if not self._frames.incomplete:
-            self._began = INF
-        elif self._began == INF or complete:
-            self._began = self._liveness.heard
-            # of what came with the end of another message nobody knows how much is of this one
-            self._received = 0 if complete else size
-            self._arm_before(self._next()[0])
-        else:
-            self._received += size
 
     # output
 
@@ -271,14 +258,14 @@ class WebSocket(Upgraded):
 
     def _next(self) -> tuple[float, Rule | None]:
         """Return the nearest deadline, and its rule; None for that of a ping."""
-        if self.state == CLOSING:
-            return self._close_by, RULES["ws_close"]
         timeouts = self._host.timeouts
         when, rule = self._liveness.next(timeouts)
-        if self._began < INF and not self.full:
-            by = body_deadline(INF, self._began, self._received, timeouts)[0]
-            if by < when:
-                when, rule = by, RULES["body_grace"]
+        if self.state == CLOSING:
+            # before the close has left, only the output has deadlines
+            return INF if self._host.output.blocked else when, rule
+        by = INF if self.full else self._incomplete.deadline(timeouts)
+        if by < when:
+            when, rule = by, RULES["body_grace"]
         if self._exchange.read_by < when:
             when, rule = self._exchange.read_by, RULES["read"]
         if self._end_at < when:
@@ -297,20 +284,17 @@ class WebSocket(Upgraded):
             self._host.loop.set_timer(self._timer, when)
 
     def expire(self, lateness: float) -> None:
-        """Check the deadlines. Called by the timer, which may be early: deadlines move without it."""
+        """Act if the nearest deadline has passed. Called by the timer, which is early if a deadline has moved."""
         self._armed = INF
-        if self.state != CLOSED:
-            self._check(lateness)
-
-    def _check(self, lateness: float) -> None:
-        """Act if the nearest deadline has passed."""
+        if self.state == CLOSED:
+            return
         when, rule = self._next()
         now = self._host.clock.now()
         if when > now:
             self._arm()
         elif rule is None:
             self._ping(now)
-        elif rule.field == "ws_pong" and self._liveness.extend(now, self._host.transport.taken, self._host.timeouts):
+        elif rule.phase is Phase.WEBSOCKET and self._extend(now):
             self._arm()
         else:
             self._expire_by(rule, max(now - when, lateness))
@@ -326,13 +310,21 @@ class WebSocket(Upgraded):
         elif self._host.output.blocked:
             self._liveness.hear(now)
         else:
-            transport = self._host.transport
-            self._liveness.ping(now, transport.taken, transport.untaken + self._host.output.size)
+            self._ask(PING)
         if not self._host.output.blocked:
             self._frames.ping()
             self._flush_frames()
         if self.state == OPEN:
             self._arm()
+
+    def _ask(self, rule: Rule) -> None:
+        """Note that the peer must answer a PING or a CLOSE, which is sent now."""
+        transport = self._host.transport
+        untaken = transport.untaken + self._host.output.size
+        self._liveness.ask(rule, self._host.clock.now(), transport.taken, untaken)
+
+    def _extend(self, now: float) -> bool:
+        return self._liveness.extend(now, self._host.transport.taken, self._host.timeouts)
 
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
@@ -341,7 +333,8 @@ class WebSocket(Upgraded):
             if self._why is Reason.DONE:
                 self._late = self._host.count_expiry(lateness)
                 self._why = rule.reason
-            self._end(self._why)
+            # a reset would discard what the peer has not taken, if it goes on sending
+            self._end(self._why, unread=self._host.transport.untaken > 0)
         elif self.state == OPEN:
             code = rule.code or 1011
             why = Reason.DONE if rule.field == "drain" else rule.reason
@@ -368,7 +361,7 @@ class WebSocket(Upgraded):
         self._why = why
         self.closed = (code, text)
         self.state = CLOSING
-        self._close_by = self._host.clock.now() + self._host.timeouts.ws_close
+        self._ask(CLOSE)
         self._flush_frames()
         if self.state == CLOSING:
             self._arm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadlined.http.liveness import Liveness
+from deadlined.http.liveness import CLOSE, PING, Liveness
 from deadlined.http.policy import RULES
 from tests.support.http import only
 
@@ -17,7 +17,7 @@ def pinged(untaken: int) -> Liveness:
     liveness = Liveness()
     liveness.hear(100)
     assert liveness.next(TIMEOUTS) == (120, None)
-    liveness.ping(120, 10_000, untaken)
+    liveness.ask(PING, 120, 10_000, untaken)
     assert liveness.next(TIMEOUTS) == (125, RULES["ws_pong"])
     return liveness
 
@@ -67,3 +67,20 @@ def test_a_rate_that_is_off_extends_nothing_before_all_was_taken() -> None:
     liveness = pinged(5_000)
     assert not liveness.extend(125, 14_999, timeouts)
     assert liveness.extend(130, 15_000, timeouts)
+
+
+def test_a_close_is_answered_by_nothing_but_a_close_and_extended_in_the_same_way() -> None:
+    timeouts = only(ws_ping=20, ws_pong=5, ws_close=10, write_min_rate=200)
+    liveness = pinged(0)
+    liveness.ask(CLOSE, 200, 10_000, 5_000)
+    liveness.hear(201)
+    assert liveness.next(timeouts) == (210, RULES["ws_close"])
+    assert not liveness.extend(210, 11_999, timeouts)
+    assert liveness.extend(211, 13_999, timeouts)
+    assert liveness.next(timeouts) == (221, RULES["ws_close"])
+
+
+def test_no_time_is_extended_only_while_the_peer_takes_something() -> None:
+    timeouts = only(ws_pong=0, write_min_rate=200)
+    liveness = pinged(5_000)
+    assert [liveness.extend(120, 10_000 + taken, timeouts) for taken in (0, 1, 1)] == [False, True, False]
