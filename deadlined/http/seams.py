@@ -16,7 +16,7 @@ from .errors import BadRequest
 from .output import Output, OutputOwner
 from .policy import Rule
 from .state import Phase, Reason, Refusal
-from .timeouts import Limits
+from .timeouts import Limits, Timeouts
 from .wire import RequestParser
 
 
@@ -103,8 +103,8 @@ class Upgraded:
         """Note that the application has set the time by which the peer must have sent more."""
         raise NotImplementedError
 
-    def idle_changed(self) -> None:
-        """Note that the timeout `idle` has changed. Do nothing unless overridden."""
+    def timeouts_changed(self, before: Timeouts) -> None:
+        """Note that the connection's timeouts are not `before` any more. Do nothing unless overridden."""
 
     def handler_left(self, failed: bool) -> None:
         """Note that the handler has returned, or `failed`: nobody sends or receives any more."""

@@ -58,10 +58,10 @@ class UpgradedConnection(WaitingConnection):
             self._upgraded.drain()
 
     def configure(self, settings: Settings) -> None:
-        idle = self.timeouts.idle
+        before = self.timeouts
         super().configure(settings)
-        if self.state == UPGRADED and self._upgraded is not None and self.timeouts.idle != idle:
-            self._upgraded.idle_changed()
+        if self.state == UPGRADED and self._upgraded is not None and self.timeouts != before:
+            self._upgraded.timeouts_changed(before)
 
     # implements ExchangeHost
 

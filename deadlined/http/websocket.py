@@ -23,7 +23,7 @@ from .output import LIMIT
 from .policy import DRAIN_NOTICE, RULES, Rule
 from .seams import ExchangeHost, Upgraded
 from .state import Phase, Reason
-from .timeouts import INF
+from .timeouts import INF, Timeouts
 from .wire import Headers
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class WebSocket(Upgraded):
             # nothing was read meanwhile: the peer's silence, and the time of its message, begin now
             self._liveness.hear(self._host.clock.now())
             self._incomplete.begin_again(self._liveness.heard)
+            self._arm_before(self._next()[0])
             self._host.read_on()
         return message
 
@@ -184,6 +185,10 @@ class WebSocket(Upgraded):
             # a reset would discard the answer, if the peer goes on sending after its close (RFC 6455, 7.1.1)
             self._end(self._why, code, text, unread=True)
         return frames.incomplete and frames.few
+
+    def timeouts_changed(self, before: Timeouts) -> None:
+        if self.state == OPEN:
+            self._arm()
 
     def read_deadline_moved(self, when: float) -> None:
         if self.state == OPEN:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..http import ExchangeHost, Phase, Reason, Upgraded
+from ..http import ExchangeHost, Phase, Reason, Timeouts, Upgraded
 from ..http.output import LIMIT, Output, OutputOwner
 from ..http.policy import RULES, Rule
 from ..http.transport import Plain
@@ -156,9 +156,10 @@ class Tunnel(Upgraded):
     def phase(self) -> Phase:
         return Phase.TUNNEL
 
-    def idle_changed(self) -> None:
-        self._heard = self._clock.now()
-        self._arm()
+    def timeouts_changed(self, before: Timeouts) -> None:
+        if self._host.timeouts.idle != before.idle:
+            self._heard = self._clock.now()
+            self._arm()
 
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host

@@ -147,6 +147,16 @@ async def test_a_client_is_not_blamed_while_the_application_does_not_receive(aut
         assert (await site.ended()).reason in (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
 
+async def test_a_silent_client_is_asked_once_a_reload_has_set_the_time_for_that(autojump_clock: MockClock) -> None:
+    async with site_of(Told(), only()) as site:
+        client = await peer(site)
+        await trio.sleep(50)
+        site.server.configure(timeouts=only(ws_ping=60, ws_pong=5))
+        with trio.fail_after(100):
+            assert isinstance(await client.event(), Ping)
+        assert current_time() == pytest.approx(60, abs=0.01)
+
+
 # messages
 
 
@@ -167,6 +177,24 @@ async def test_a_message_that_stays_incomplete_is_closed_by_the_formula_of_a_bod
         assert counted.expired == {Phase.WEBSOCKET: 1}
         assert sum(counted.lateness.counts) == 1
     assert told.disconnect == (1008, "body_rate")
+
+
+async def test_a_message_that_stays_incomplete_while_the_others_are_received_is_closed(
+    autojump_clock: MockClock,
+) -> None:
+    async def receives(scope: Scope, receive: Receive, send: Send) -> None:
+        await trio.sleep(100)
+        while (await receive())["type"] != "websocket.disconnect":
+            continue
+
+    async with site_of(accepted(receives), only(body_grace=20, body_min_rate=100)) as site:
+        client = await raw(site)
+        # the inbox is full with the first 64, and while it is, no deadline runs
+        await client.send(frame(TEXT, b"x") * 64 + frame(TEXT, b"x" * 1000)[:508])
+        with trio.fail_after(1000):
+            assert await close_frame(client) == (1008, "body_rate")
+        ended = await site.ended()
+        assert ended.elapsed == pytest.approx(125, abs=0.1)
 
 
 async def test_a_message_that_trickles_is_closed_and_one_that_keeps_the_rate_is_not(autojump_clock: MockClock) -> None:
