@@ -19,12 +19,14 @@ _MOST_BYTES: Final = 64 * 1024
 class Inbox:
     """A queue between the poller's call, which puts messages, and the handler's tasks, which take them."""
 
-    __slots__ = ("_messages", "_receivers", "_size")
+    __slots__ = ("_messages", "_receivers", "_size", "taken")
 
     def __init__(self) -> None:
         self._messages: deque[str | bytes] = deque()
         # bytes, or characters of texts
         self._size = 0
+        # messages that were taken, ever
+        self.taken: int = 0
         self._receivers: list[Waiter] = []
 
     def __len__(self) -> int:
@@ -46,6 +48,7 @@ class Inbox:
         """Remove the first message. IndexError if there is none."""
         message = self._messages.popleft()
         self._size -= len(message)
+        self.taken += 1
         return message
 
     def clear(self) -> None:

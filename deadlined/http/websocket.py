@@ -56,6 +56,8 @@ class WebSocket(Upgraded):
         self.closed: tuple[int, str] | None = None
         self._closed_by_handler = False
         self._inbox: Final = Inbox()
+        # messages that were taken before the last look at a full inbox
+        self._taken = 0
         # large messages that may be sent before other tasks must run
         self._budget = _BUDGET
         # an answer to a ping that waits until the output is not blocked any more
@@ -306,11 +308,12 @@ class WebSocket(Upgraded):
 
     def _ping(self, now: float) -> None:
         """Send a ping, unless the output is blocked, which has a deadline of its own. Wait for the answer, unless the
-        inbox is full, so that nothing is read: then only check whether the peer has left."""
+        inbox is full, so that nothing is read: then end if the peer has left, and the handler receives nothing."""
         if self.full:
-            if self._host.was_left:
+            if self._host.was_left and self._inbox.taken == self._taken:
                 self._end(Reason.CLIENT_CLOSED)
                 return
+            self._taken = self._inbox.taken
             self._liveness.hear(now)
         elif self._host.output.blocked:
             self._liveness.hear(now)

@@ -386,6 +386,50 @@ async def test_a_client_that_goes_in_the_closing_handshake(how: str, autojump_cl
         assert ended.elapsed < 1
 
 
+async def test_a_slow_application_receives_all_that_a_client_has_sent_before_it_left(autojump_clock: MockClock) -> None:
+    received: list[Any] = []
+    ended = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await accepting(receive, send)
+        while (message := await receive())["type"] != "websocket.disconnect":
+            received.append(message["text"])
+            await trio.sleep(0.1)
+        received.append((message["code"], message["reason"]))
+        ended.set()
+
+    messages = [f"{number:0100}" for number in range(1100)]
+    # the application has as long as it likes to receive what was read
+    async with serving(handler(app), only(ws_ping=20, ws_pong=20), cancel_on_disconnect=False) as site:
+        client = await raw(site)
+        await client.send(b"".join(frame(TEXT, message.encode()) for message in messages) + closing(1000, "bye"))
+        client.conn.shutdown_write()
+        with trio.fail_after(1000):
+            await ended.wait()
+        assert received == [*messages, (1000, "bye")]
+        assert await site.reason() is Reason.DONE
+
+
+async def test_an_application_that_stops_receiving_does_not_keep_a_client_that_has_left(
+    autojump_clock: MockClock,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await accepting(receive, send)
+        for _ in range(10):
+            await trio.sleep(5)
+            await receive()
+        await trio.sleep_forever()
+
+    async with serving(handler(app), only(ws_ping=20, ws_pong=20)) as site:
+        client = await raw(site)
+        await client.send(frame(TEXT, b"x" * 100) * 1100)
+        client.conn.shutdown_write()
+        ended = await site.ended()
+        assert ended.reason is Reason.CLIENT_CLOSED
+        # at the second look after the last message, which was received at 50
+        assert ended.elapsed == pytest.approx(80, abs=0.1)
+
+
 async def test_what_comes_with_the_request_belongs_to_the_websocket(autojump_clock: MockClock) -> None:
     told = Told()
     async with site_of(told) as site:
