@@ -127,10 +127,11 @@ class WebSocketChannel(Sender):
         if self._websocket is None:
             watch_ended = self._watch_ended = Event()
             try:
-                await self._exchange.wait_disconnected()
-                if self._accepting is not None:
-                    # the upgrade has ended the wait
-                    await self._accepting.wait()
+                while self._websocket is None and not self._exchange.ended:
+                    await self._exchange.wait_disconnected()
+                    if self._accepting is not None:
+                        # the upgrade has ended the wait, and may be cancelled
+                        await self._accepting.wait()
             finally:
                 self._watch_ended = None
                 watch_ended.set()

@@ -103,6 +103,44 @@ async def test_an_accept_that_is_cancelled_while_another_task_receives_has_sent_
         assert (await client.response()).status == 403
 
 
+@pytest.mark.parametrize("then", ["accepts", "denies", "the client leaves"])
+async def test_an_accept_that_is_cancelled_does_not_end_the_receive_of_another_task(
+    then: str, autojump_clock: MockClock
+) -> None:
+    told: list[str] = []
+
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+        async def hear() -> None:
+            told.append((await receive())["type"])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            for _attempt in range(3):
+                await wait_all_tasks_blocked()
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await send(ACCEPT)
+            await wait_all_tasks_blocked()
+            assert told == []
+            if then == "accepts":
+                await send(ACCEPT)
+            elif then == "denies":
+                await send({"type": "websocket.close"})
+
+    async with serving(handler(act)) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        await trio.sleep(1)
+        if then == "accepts":
+            await client.send(frame(TEXT, b"hello"))
+        elif then == "the client leaves":
+            client.conn.close()
+        await trio.sleep(1)
+    assert told == ["websocket.receive" if then == "accepts" else "websocket.disconnect"]
+
+
 async def test_the_disconnect_of_another_client_is_a_failure_of_the_application(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
