@@ -14,7 +14,8 @@ class Timeouts:
     """Seconds from the start of a phase to its deadline; `inf` is off. Rates are in bytes per second.
 
     A deadline bounds its phase as a whole: bytes that trickle in do not extend it, except by the stated rates. A rate
-    of `inf` extends nothing. Raises ValueError for NaN, a negative number, or a rate of 0.
+    of `inf` extends nothing. Raises ValueError for NaN, a negative number, or 0 as a rate or as `ws_ping`, which is a
+    period.
     """
 
     # from accept until the TLS handshake is done; Kestrel's 10
@@ -61,9 +62,9 @@ class Timeouts:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            is_rate = field.name.endswith("_rate")
-            allowed = "greater than 0" if is_rate else "0 or more, or inf for off"
-            if not value >= 0 or (value == 0 and is_rate):
+            positive = field.name.endswith("_rate") or field.name == "ws_ping"
+            allowed = "greater than 0" if positive else "0 or more, or inf for off"
+            if not value >= 0 or (value == 0 and positive):
                 raise ValueError(f"{field.name} must be {allowed}, not {value!r}")
 
 

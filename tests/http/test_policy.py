@@ -316,8 +316,8 @@ def test_a_timeout_that_is_no_length_of_time_is_refused_by_name(field: str, valu
 
 
 @pytest.mark.parametrize("field", DEFAULTS)
-def test_zero_is_a_timeout_but_not_a_rate(field: str) -> None:
-    if field.endswith("_rate"):
+def test_zero_is_a_timeout_but_not_a_rate_nor_a_period(field: str) -> None:
+    if field.endswith("_rate") or field == "ws_ping":
         with pytest.raises(ValueError, match=f"^{field} must be greater than 0"):
             Timeouts(**{field: 0.0})
     else:

@@ -162,7 +162,7 @@ def _of_part(part: Part) -> list[Setting]:
 def _kind_of_number(owner: type, name: str) -> Kind:
     if name.endswith("_min_rate"):
         return rate_kind(f"--{name.removesuffix('_min_rate')}-grace")
-    return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind()
+    return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind(positive=name == "ws_ping")
 
 
 SETTINGS: Final = _settings()

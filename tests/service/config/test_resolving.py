@@ -189,6 +189,7 @@ RATES = "write a number of bytes per second, such as 500 or 16k; --body-grace of
         ("body_min_rate = true", f"F:1: body_min_rate: true is not a rate: {RATES}"),
         ("write_min_rate = 'off'", f"F:1: write_min_rate: cannot be off: {RATES.replace('body', 'write')}"),
         ("[[route]]\npath = '/'\nbody_min_rate = 'off'", f"F:3: route: body_min_rate: cannot be off: {RATES}"),
+        ("ws_ping = 0", "F:1: ws_ping: must be above 0; off switches it off"),
         ("stall_log = 0", "F:1: stall_log: must be above 0; off switches it off"),
         ("port = '80'", "F:1: port: '80' is not allowed: write 0 to 65535"),
         ("port = 65536", "F:1: port: 65536 is not allowed: write 0 to 65535"),
