@@ -256,11 +256,9 @@ class Supervisor:
             self._reload_later = True
 
     def reload(self, by: str) -> Reloaded:
-        """Read the configuration again, tell it to all worker processes, and begin to replace them, one after another.
-
-        A process that does not serve yet may have imported the old application. It is ended and started again; if no
-        other process serves under its number, it is replaced once it serves.
-        """
+        """Read the configuration again, tell it to all worker processes, and begin to replace them, one by one. One
+        that does not serve yet may have imported the old application: it is started again or, if no other process
+        serves under its number, replaced once it serves."""
         if self._stopping or not self._was_ready:
             return refused("draining" if self._stopping else "starting", by, self._log)
         self._notifier.reloading()
