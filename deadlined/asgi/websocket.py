@@ -102,6 +102,11 @@ class WebSocketChannel(Sender):
         """True if the websocket has ended, or cannot be accepted any more."""
         return self._exchange.ended if self._websocket is None else self._websocket.closed is not None
 
+    @property
+    def _is_undecided(self) -> bool:
+        """True while the websocket may still be accepted."""
+        return self._websocket is None and not self._exchange.ended
+
     async def receive(self) -> Message:
         """Return the next message. After the end it is `websocket.disconnect`, any number of times."""
         if not self._connected:
@@ -124,10 +129,10 @@ class WebSocketChannel(Sender):
         """Wait until the websocket is accepted, or can no longer be. Tasks that wait at the same time take turns."""
         while self._watch_ended is not None:
             await self._watch_ended.wait()
-        if self._websocket is None:
+        if self._is_undecided:
             watch_ended = self._watch_ended = Event()
             try:
-                while self._websocket is None and not self._exchange.ended:
+                while self._is_undecided:
                     await self._exchange.wait_disconnected()
                     if self._accepting is not None:
                         # the upgrade has ended the wait, and may be cancelled
