@@ -123,13 +123,15 @@ class Exchange(ReceivingExchange):
     async def send(self, data: bytes, more: bool) -> None:
         """Send a piece of the body; `more` is False for the last one.
 
-        Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone; with `quiet_sends`
-        only after a complete response, once the handler has left, and after 32 calls of `start` and `send` that did
-        nothing, or a second of such calls. Several tasks may
-        send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The call waits while
-        more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB, or if they are
-        known to wait for the peer. If the peer does not accept a piece in time, the connection is reset and the handler
-        is cancelled (not without `cancel_on_disconnect`). The piece of a cancelled send is sent all the same.
+        Several tasks may send; the pieces are sent in the order of the calls, at the end of the event loop's turn. The
+        call waits while more than 64 KiB are pending; over TLS after the last piece only if they are more than 256 KiB,
+        or if they are known to wait for the peer. If the peer does not accept a piece in time, the connection is reset
+        and the handler is cancelled (not without `cancel_on_disconnect`). The piece of a cancelled send is sent all the
+        same.
+
+        Raise ResponseError if the piece does not fit the response, Disconnected if the peer is gone. With `quiet_sends`
+        the first 32 calls of `start` and `send` after that, within DISCONNECT_GRACE seconds, do nothing instead, while
+        the handler runs and its response is incomplete.
         """
         if not self.try_send(data, more):
             await self.finish_send()

@@ -182,7 +182,8 @@ class ExchangeHost(OutputOwner):
         raise NotImplementedError
 
     def lost(self, reason: Reason) -> None:
-        """Record that the peer is gone, for `reason`."""
+        """End because the peer is gone, for `reason`. Reset a response that is incomplete, if only the end of the
+        connection ends its body."""
         raise NotImplementedError
 
     def watch_peer(self) -> None:

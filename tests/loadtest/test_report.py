@@ -38,14 +38,19 @@ def test_results_that_were_written_meanwhile_are_no_change(checkout: Path) -> No
     assert not revision(checkout / "tool")["dirty"]
 
 
-def test_any_other_change_counts_and_different_ones_have_different_digests(checkout: Path) -> None:
+def require_two_digests(checkout: Path, file: str) -> None:
+    """Check that two contents of a file are two different changes."""
     digests = set()
     for text in ("new", "newer"):
-        (checkout / "package/code.py").write_text(text)
+        (checkout / file).write_text(text)
         found = revision(checkout / "tool")
         assert found["dirty"]
         digests.add(found["changes"])
     assert len(digests) == 2
+
+
+def test_any_other_change_counts_and_different_ones_have_different_digests(checkout: Path) -> None:
+    require_two_digests(checkout, "package/code.py")
 
 
 def test_a_new_file_of_the_packages_is_a_change_and_one_beside_them_is_not(checkout: Path) -> None:
@@ -53,13 +58,7 @@ def test_a_new_file_of_the_packages_is_a_change_and_one_beside_them_is_not(check
     assert not revision(checkout / "tool")["dirty"]
     (checkout / "loadtest").mkdir()
     (checkout / "loadtest/nowhere").symlink_to("missing")
-    digests = set()
-    for text in ("new", "newer"):
-        (checkout / "loadtest/new.py").write_text(text)
-        found = revision(checkout / "tool")
-        assert found["dirty"]
-        digests.add(found["changes"])
-    assert len(digests) == 2
+    require_two_digests(checkout, "loadtest/new.py")
     (checkout / ".gitignore").write_text("/loadtest/\n")
     git(checkout, "add", ".gitignore")
     git(checkout, "commit", "--quiet", "--message=second")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +15,14 @@ from tests.support.chromium import Page, chromium
 from tests.support.command import Process, Starter
 
 pytestmark = pytest.mark.thorough
+
+# what is to be called later, which the test calls itself
+PLAYED_TIMERS = """
+    timers = [];
+    setTimeout = call => timers.push(call);
+    clearTimeout = number => { if (number !== null) timers[number - 1] = null; };
+    0
+"""
 
 ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.cells[2].textContent)"
 
@@ -90,12 +97,15 @@ def test_a_page_that_was_refused_tries_again_unless_it_is_paused(start: Starter,
         page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
         assert page.evaluate("[source.readyState, again !== null]") == [2, True]
         page.evaluate("pause()")
-        # for longer than until the page would try again
-        time.sleep(6)
-        assert page.evaluate("[document.getElementById('status').textContent, source.readyState]") == ["paused", 2]
+        page.evaluate(PLAYED_TIMERS)
         page.evaluate("pause()")
-        page.wait_for("document.getElementById('status').textContent.includes('does not answer')")
+        page.wait_for("timers.some(each => each)")
+        page.evaluate("pause()")
+        assert page.evaluate("[timers.some(each => each), source.readyState]") == [False, 2]
+        page.evaluate("pause()")
+        page.wait_for("timers.some(each => each)")
     # the others have left
+    page.evaluate("timers.findLast(each => each)()")
     page.wait_for("document.getElementById('status').textContent === 'ready'")
 
 
