@@ -29,6 +29,12 @@ from tests.support.slow_servers import Rule, slow_server
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def client_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy this machine is, it is not the client that is too slow for what is asked."""
+    monkeypatch.setattr(Tally, "invalid", "")
+
+
 def command(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["http", *arguments])
 
@@ -163,21 +169,21 @@ def test_a_server_that_has_gone_is_an_error_of_each_request() -> None:
     assert tally.sent == 0
 
 
+@pytest.mark.usefixtures("client_in_time")
 def test_the_command_writes_the_figures_and_judges_them(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     arguments = ("--rate", "50", "--duration", "0.6", "--json", str(file))
     with slow_server(Rule(delay=0.1)) as server:
         bad = command(server.url, *arguments, "--fail-if", "p50>50ms")
         good = command(server.url, *arguments, "--fail-if", "p50<50ms", "--fail-if", "errors>0", "--processes", "2")
-    # 4 if this machine was so busy that the client was late
-    assert bad.exit_code in (1, 4), bad.output
-    assert good.exit_code in (0, 4), good.output
-    assert ("Failed: p50>50ms" in bad.output) is (bad.exit_code == 1)
+    assert bad.exit_code == 1, bad.output
+    assert good.exit_code == 0, good.output
+    assert "Failed: p50>50ms" in bad.output
     written: dict[str, Any] = json.loads(file.read_text())
     assert (written["sent"], written["ok"], written["errors"], written["processes"]) == (30, 30, 0, 2)
-    assert written["rate"] == 50.0
+    assert 0 < written["rate"] <= 50.0
     assert written["latency_ms"]["p50"] > 99
-    assert written["valid"] is (good.exit_code == 0)
+    assert written["valid"] is True
 
 
 def test_a_server_that_is_slower_than_the_rate_is_said_to_be() -> None:
@@ -222,12 +228,12 @@ def test_a_run_of_no_requests_is_refused() -> None:
     assert "no request is due within the --duration at this --rate" in done.output
 
 
+@pytest.mark.usefixtures("client_in_time")
 def test_requests_that_are_refused_fail_a_run_however_fast_they_are() -> None:
     with slow_server(Rule(breaks=2)) as server:
         done = command(server.url, "--rate", "50", "--duration", "0.2", "--fail-if", "p99>1000s")
-    # 4 if this machine was so busy that the client was late
-    assert done.exit_code in (1, 4), done.output
-    assert ("Failed: errors>1%" in done.output) is (done.exit_code == 1)
+    assert done.exit_code == 1, done.output
+    assert "Failed: errors>1%" in done.output
 
 
 @pytest.mark.parametrize(
@@ -274,6 +280,7 @@ def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch
     assert dict(tally.errors) == {"Too many open files": 10}
 
 
+@pytest.mark.usefixtures("client_in_time")
 def test_a_search_ends_with_the_highest_rate(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     with slow_server(Rule(delay=0.1)) as server:
@@ -316,6 +323,7 @@ def test_ctrl_c_while_the_clients_end_keeps_what_was_measured(
     assert (written["ok"], written["interrupted"], len(written.get("search", [0]))) == (10, True, 1)
 
 
+@pytest.mark.usefixtures("client_in_time")
 def test_ctrl_c_between_two_runs_of_a_search_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines(result: openloop_run.Result) -> list[str]:
         if result.plan.rate == 100:
