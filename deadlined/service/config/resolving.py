@@ -22,7 +22,16 @@ from .subjects import keep_one_subject, leave_out_unused
 PREFIX: Final = "DEADLINED_"
 
 # variables that are not settings: of the library, of the command, of its build and of its tests
-OTHER_VARIABLES: Final = ("CONFIG", "DEBUG", "ENV_FILE", "PURE", "REQUIRE_COMPILED", "REQUIRE_TOOLS")
+OTHER_VARIABLES: Final = (
+    "CONFIG",
+    "DEBUG",
+    "ENV_FILE",
+    "OPT_LEVEL",
+    "PURE",
+    "REQUIRE_COMPILED",
+    "REQUIRE_TOOLS",
+    "TRAINING",
+)
 
 DEFAULT: Final = "default"
 

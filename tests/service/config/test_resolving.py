@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,11 @@ def test_an_unknown_variable_is_told_and_changes_nothing(name: str, like: str) -
     assert warning.endswith(like)
     assert "hunter2" not in warning
     assert resolution.config == ServeConfig()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"DEADLINED_[A-Z_]+", (ROOT / "setup.py").read_text()))))
+def test_a_variable_of_the_build_is_known(name: str) -> None:
+    assert not resolve(Sources(environment={name: "0"})).warnings
 
 
 # where to listen
