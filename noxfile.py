@@ -269,11 +269,22 @@ def sources_of_wheel(session: nox.Session) -> Path:
 
 
 def digest() -> str:
-    """Return a short name for the contents of what a wheel is made of."""
-    suffixes = {".css", ".h", ".html", ".js", ".py"}
-    inside = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.*"))]
-    files = [*(ROOT / name for name in SOURCES), *(path for path in inside if path.suffix in suffixes)]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    """Return a short name for what a wheel is made of: the names of the files, and their contents."""
+    made = hashlib.sha256()
+    for name in (*SOURCES, *PACKAGES):
+        for path in files_of(ROOT / name):
+            made.update(b"\0%s\0%s" % (bytes(path.relative_to(ROOT)), path.read_bytes()))
+    return made.hexdigest()[:12]
+
+
+def files_of(place: Path) -> Iterator[Path]:
+    """Return the files that a copy of a folder has, or the file itself."""
+    if place.is_file():
+        yield place
+        return
+    names = {path.name for path in place.iterdir()}
+    for name in sorted(names - MADE(str(place), sorted(names))):
+        yield from files_of(place / name)
 
 
 def copy_without_package(session: nox.Session) -> Path:
