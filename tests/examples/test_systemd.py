@@ -102,6 +102,19 @@ def test_wrong_arguments_are_not_tried_again() -> None:
     assert int(SERVICE["RestartPreventExitStatus"]) == WRONG_ARGUMENTS
 
 
+def test_another_failure_is_tried_again_without_an_end_and_not_in_a_hurry() -> None:
+    assert SERVICE["Restart"] == "on-failure"
+    assert Unit("shop.service")["Unit"]["StartLimitIntervalSec"] == "0"
+    assert float(SERVICE["RestartSec"]) >= 1
+
+
+@pytest.mark.parametrize("name", ["shop.service", "shop.socket"])
+def test_what_the_example_enables_can_be_enabled(name: str) -> None:
+    text = (FOLDER / "shop.service").read_text()
+    assert name in text[text.index("systemctl enable") :].splitlines()[0].split()
+    assert Unit(name)["Install"]["WantedBy"]
+
+
 @contextmanager
 def activated(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Open a socket at `path` soon, as systemd does, and start the service with it upon the first connection."""
