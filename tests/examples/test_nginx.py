@@ -100,7 +100,7 @@ def behind(start: Starter, folder: Path) -> Process:
     (told,) = re.findall(r"^#\s+deadlined serve (.*)$", TEXT, re.MULTILINE)
     arguments = [f"{folder}/shop.sock" if word == "/run/shop.sock" else word for word in shlex.split(told)]
     assert f"{folder}/shop.sock" in arguments
-    return start(*arguments, "--loop", "asyncio", "--app-dir", str(SHOP), "--admin", "127.0.0.1:0")
+    return start(*arguments, "--app-dir", str(SHOP), "--admin", "127.0.0.1:0")
 
 
 def asked(connection: http.client.HTTPConnection, **fields: str) -> Any:
@@ -135,6 +135,25 @@ def test_the_application_sees_the_client_whatever_the_client_says(start: Starter
             **wanted,
             "host": "shop.example",
         }
+
+
+def test_a_client_of_http_1_0_that_names_no_host_is_served(start: Starter, folder: Path) -> None:
+    behind(start, folder)
+    port = free_port()
+    with running(folder, port), socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+        client.sendall(b"GET /client HTTP/1.0\r\n\r\n")
+        with client.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.split()[1] == b"200", (head, body)
+    assert json.loads(body)["host"] == "localhost"
+
+
+def test_what_waits_on_asyncio_is_served(start: Starter, folder: Path) -> None:
+    behind(start, folder)
+    port = free_port()
+    with running(folder, port), closing(from_client(port)) as client:
+        client.request("GET", "/slow?seconds=0.01")
+        assert client.getresponse().status == 200
 
 
 def test_all_requests_share_a_connection(start: Starter, folder: Path) -> None:
