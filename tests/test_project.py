@@ -104,6 +104,14 @@ def test_the_readme_shows_early_how_to_serve_on_uvloop() -> None:
     assert next(arguments for name, arguments in COMMANDS if name == "README.md") == ["app:app", "--loop", "uvloop"]
 
 
+def test_the_example_which_needs_asyncio_is_served_on_it_everywhere() -> None:
+    told = re.compile(r"deadlined serve shop:app((?:[^`\n]|\n(?!\n))*)")
+    pages = [*DOCUMENTS, *(path for path in (ROOT / "examples").rglob("*.*") if path.suffix != ".pyc")]
+    arguments = [text for page in pages for text in told.findall(page.read_text())]
+    assert len(arguments) >= 9
+    assert [text for text in arguments if text.split()[:1] != ["--loop"]] == []
+
+
 def test_the_finder_of_commands_finds_them() -> None:
     document = "```sh\nx && .venv/bin/deadlined serve a:b --idle 5s\ndeadlined serve  # a page\n```\ndeadlined serve no"
     assert served(document) == [["a:b", "--idle", "5s"], []]
