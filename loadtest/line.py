@@ -152,9 +152,12 @@ class Line(ABC):
         """Close it, if it has begun to open; with an RST, which leaves no port behind, if `reset`."""
         self._next = None
         if self._mask:
-            self._mask = 0
-            self._loop.forget(self._socket.fileno())
+            self._forget()
             close(self._socket, reset=reset)
+
+    def _forget(self) -> None:
+        self._mask = 0
+        self._loop.forget(self._socket.fileno())
 
     def _on_events(self, mask: int, now: float, wrong: float) -> None:
         try:
@@ -172,6 +175,8 @@ class Line(ABC):
         _require(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), (0,))
         if self._context is not None:
             if not isinstance(self._socket, ssl.SSLSocket):
+                # if that fails it closes the descriptor, which the next connection may get
+                self._forget()
                 self._socket = self._context.wrap_socket(
                     self._socket, server_hostname=self._target.host, do_handshake_on_connect=False
                 )

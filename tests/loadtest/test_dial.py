@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 import threading
@@ -45,8 +46,9 @@ def accepting(serve: Callable[[socket.socket], object]) -> Iterator[Target]:
 class Dialled(Line):
     """A connection that opens, and then does nothing. `trouble`: why it does not."""
 
-    def __init__(self, target: Target, address: str = "") -> None:
-        self.loop = Loop()
+    def __init__(self, target: Target, address: str = "", loop: Loop | None = None) -> None:
+        self.loop = loop or Loop()
+        self._owns_loop = loop is None
         self.trouble = ""
         super().__init__(target, target.context(), self.loop)
         self.connect(address)
@@ -71,7 +73,8 @@ class Dialled(Line):
 
     def close(self, *, reset: bool = False) -> None:
         super().close(reset=reset)
-        self.loop.close()
+        if self._owns_loop:
+            self.loop.close()
 
 
 def test_a_connection_opens_from_the_address_that_was_asked_for() -> None:
@@ -104,6 +107,29 @@ def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
     # the leak check sees what is not closed
     with accepting(serve) as plain:
         assert Dialled(replace(plain, tls=True)).trouble.startswith("TLS: ")
+
+
+def test_a_reset_before_the_handshake_leaves_nothing_of_its_descriptor_in_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed: list[int] = []
+
+    def reset(_: ssl.SSLContext, endpoint: socket.socket, **__: object) -> ssl.SSLSocket:
+        """What Python does when the peer's RST arrives between its detach() and its look for early data."""
+        freed.append(endpoint.detach())
+        os.close(freed[0])
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = replace(TARGET, address=listener.getsockname()[:2])
+        with monkeypatch.context() as patched:
+            patched.setattr(ssl.SSLContext, "wrap_socket", reset)
+            assert Dialled(replace(target, tls=True), loop=loop).trouble == "Connection reset by peer"
+        again = Dialled(target, loop=loop)
+        assert (again.trouble, again.socket.fileno()) == ("", freed[0])
+        again.close()
+    loop.close()
 
 
 def test_a_port_at_which_nobody_listens_is_told() -> None:
