@@ -113,7 +113,8 @@ def closer(facts: Facts, name: str, bounds: tuple[float, float]) -> list[Script]
 
 
 def between(low: float, high: float) -> tuple[float, ...]:
-    """Return the rates to try between two."""
+    """Return the rates to try between two, and none below a byte per second."""
+    low = max(low, 1.0)
     return tuple(low * (high / low) ** (step / (CLOSER + 1)) for step in range(1, CLOSER + 1))
 
 
@@ -142,7 +143,7 @@ def _stalled_and_dripped(start: Script, cap: int, rates: Sequence[float]) -> Ite
 
 def _dripping(start: Script, cap: int, rate: float = 1 / DRIP) -> Script:
     """Return one that goes on at a rate, in whole bytes: a byte for each piece, if no other is given."""
-    size = round(rate * DRIP)
+    size = max(1, round(rate * DRIP))
     return replace(start, role="dripped", piece=b"a" * size, interval=size / rate, rate=rate, cap=cap)
 
 
@@ -189,7 +190,7 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
     for rate in facts.rates or READ_RATES:
         number = math.ceil((FILLING + rate * facts.limit * 1.1) / facts.size)
         if number <= facts.most and number * len(request) <= _LONG_PIPELINE:
-            size = round(rate * GULP)
+            size = max(1, round(rate * GULP))
             gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=size / rate)
             yield replace(gulp, gulp=size, rate=rate, cap=2 * _LONG_PIPELINE)
 

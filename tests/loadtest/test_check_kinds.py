@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import socket
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,8 @@ from loadtest.check.attacks import NAMES, deadlines, trouble, unsure
 from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
 from loadtest.check.script import Close, Seen
-from loadtest.check.scripts import DRIP, RATES, STALLED, between
+from loadtest.check.scripts import DRIP, RATES, STALLED, Facts, between, closer
+from loadtest.target import Target
 
 LIMIT = 60.0
 
@@ -118,6 +120,21 @@ def test_a_minimum_rate_in_windows_lies_between_two_rates() -> None:
     # what was open after a minute may end at T / (1 - 300 / R), T being 5 s and 5 % of it
     assert found.kind == "min-rate"
     assert found.min_rate == pytest.approx((200.0, 300 / (1 - 5.25 / LIMIT)), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("slow-header", (0.75, 21000.0)), ("slow-body", (0.0, 10.0)), ("slow-read", (8.5, 60000.0))],
+)
+def test_however_slow_a_rate_is_there_is_time_between_two_pieces(name: str, bounds: tuple[float, float]) -> None:
+    target = Target("http://127.0.0.1/", socket.AF_INET, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", tls=False)
+    found = closer(Facts(target, 100_000, websocket=False, limit=60.0), name, bounds)
+    assert len(found) >= 4
+    for one in found:
+        size = one.gulp if name == "slow-read" else len(one.piece)
+        assert size is not None
+        assert size >= 1
+        assert size / one.interval == pytest.approx(one.rate)
 
 
 def test_others_between_the_two_bring_them_closer_together() -> None:
