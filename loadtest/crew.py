@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from .histogram import NO_PORTS, Tally, lacks_ports
+from .histogram import Tally
 from .servers import raise_file_limit
 from .target import ForbiddenTargetError
 
@@ -94,12 +94,6 @@ def need_descriptors(connections: int, less: str = "fewer --connections") -> Non
         raise ForbiddenTargetError(f"{need}, and the limit is {limit}: raise it (ulimit -n){advice}")
 
 
-def need_ports(troubles: Iterable[str]) -> None:
-    """ForbiddenTargetError if one of these failures says that there are no ports."""
-    if lacks_ports(troubles):
-        raise ForbiddenTargetError(NO_PORTS)
-
-
 class Crew:
     """The processes. RuntimeError of each method if one of them ends without a result."""
 
@@ -150,8 +144,11 @@ def crew(function: Function, number: int) -> Iterator[Crew]:
 
 @contextmanager
 def noted() -> Iterator[Event]:
-    """Let Ctrl-C set an event while the block runs; a second one raises as usual."""
+    """Let Ctrl-C set an event while the block runs; a second one raises as usual. No effect where SIGINT is ignored."""
     event = Event()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield event
+        return
 
     def note(*_: object) -> None:
         event.set()

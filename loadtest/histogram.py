@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-import errno
 import functools
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +11,8 @@ from time import monotonic
 from typing import ClassVar, Self, TypeVar
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped,unused-ignore]
+
+from .target import NO_PORTS, lacks_ports
 
 # microseconds; an hour
 _LONGEST = 3_600_000_000
@@ -23,7 +23,6 @@ LATE_MS, LATE_PART = 20.0, 0.25
 BUSY = 0.95
 # seconds: in a shorter run it means nothing that the client had work
 _SHORTEST = 0.1
-NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
 
 # the library's histograms go to another process encoded only
 copyreg.pickle(HdrHistogram, lambda one: (HdrHistogram.decode, (one.encode(),)))
@@ -51,11 +50,6 @@ def milliseconds(of: HdrHistogram, points: Iterable[float] = (50, 90, 99, 99.9))
 def shown(found: dict[str, float | None], digits: int = 1) -> str:
     """Return percentiles in milliseconds as a line of text."""
     return "  ".join(f"{name} {'-' if value is None else f'{value:.{digits}f} ms'}" for name, value in found.items())
-
-
-def lacks_ports(troubles: Iterable[str]) -> bool:
-    """Tell if one of these failures says that there are no ports."""
-    return any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles)
 
 
 @dataclass

@@ -10,11 +10,12 @@ Cost       A target that moves during the run is lost.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -24,6 +25,9 @@ from urllib.parse import SplitResult, urlsplit
 import httptools
 
 from .wire import Answers
+
+# what is said when no connection can be opened for a reason of this machine
+NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer --connections"
 
 # seconds for the first, honest request, all of its answer included
 PATIENCE = 10.0
@@ -42,6 +46,17 @@ class UnusableTargetError(Exception):
 
 class ForbiddenTargetError(Exception):
     """The target may not be attacked."""
+
+
+def lacks_ports(troubles: Iterable[str]) -> bool:
+    """Tell if one of these failures says that there are no ports."""
+    return any(os.strerror(errno.EADDRNOTAVAIL) in trouble for trouble in troubles)
+
+
+def need_ports(troubles: Iterable[str]) -> None:
+    """ForbiddenTargetError if one of these failures says that there are no ports."""
+    if lacks_ports(troubles):
+        raise ForbiddenTargetError(NO_PORTS)
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,8 @@ def _permit(host: str, address: str, owned: set[str]) -> None:
 
 
 def _first_that_listens(addresses: list[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
-    """Return the first address that accepts a connection. UnusableTargetError if none does."""
+    """Return the first address that accepts a connection. UnusableTargetError if none does, ForbiddenTargetError if
+    this machine has no port to try it from."""
     reason: OSError | None = None
     for family, address in addresses:
         try:
@@ -158,13 +174,15 @@ def _first_that_listens(addresses: list[tuple[int, tuple[Any, ...]]]) -> tuple[i
             return family, address
         except OSError as error:  # of the socket, too: a kernel may have no IPv6
             reason = error
+    need_ports([str(reason)])
     text = "does not answer" if isinstance(reason, TimeoutError) else os.strerror(reason.errno or 0) if reason else "?"
     where = ", ".join(f"{address[0]} port {address[1]}" for _, address in addresses)
     raise UnusableTargetError(f"{where}: {text}")
 
 
 def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> Answers:
-    """Make one request, and return its answer. UnusableTargetError, in one line, if no proper response comes.
+    """Make one request, and return its answer. UnusableTargetError, in one line, if no proper response comes;
+    ForbiddenTargetError if this machine has no port left.
 
     `patience`: seconds to wait for the whole of it.
 
@@ -182,6 +200,7 @@ def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> 
     except httptools.HttpParserError as error:
         wrong = f" speaks no HTTP/1.1: {error}"
     except OSError as error:
+        need_ports([str(error)])
         # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
         hint = "; perhaps it wants a client certificate" if target.tls else ""
         wrong = f" ends the connection without an answer: {error}{hint}"

@@ -27,8 +27,9 @@ from locust.user.task import LOCUST_STATE_STOPPING
 
 from .check.attacker import PASSING, Watch, follow
 from .check.attacks import ATTACKS, NAMES
+from .check.run import impossible, learned
 from .check.script import Script, Seen
-from .check.scripts import REQUESTS, Facts, crowd, scripts
+from .check.scripts import crowd, scripts
 from .churn.connection import Crowd, Rules
 from .churn.connection import Tally as Churned
 from .churn.profiles import PROFILES
@@ -73,8 +74,10 @@ class Setup:
         if not (options.rate > 0 and options.limit > 0 and 0 <= options.deadline < math.inf):
             raise ForbiddenTargetError("--rate and --limit must be above 0, and --deadline at least 0")
         self.target: Target = resolve(host, [name for name in options.i_own_this_target.split(",") if name])
-        first = ask(self.target)
-        self.facts = Facts(self.target, max(first.size, 1), True, options.limit, REQUESTS if first.keeps_alive else 1)
+        self.facts = learned(self.target, ask(self.target), frozenset(names), options.limit)
+        for attack in ATTACKS:
+            if attack.name in names and (why := impossible(attack, self.facts)):
+                raise ForbiddenTargetError(f"{attack.name}: {why}")
         self.attacks = cycle(names)
         # the histograms of these are large, and nobody reads them: one for all users
         self.asked, self.churned = Asked(), Churned()
@@ -92,14 +95,19 @@ class Setup:
         return follow(Watch(self.target, [script], limit))[0]
 
     def deadline(self) -> float | None:
-        """Return the keep-alive deadline: measured by the first user, for whom the others wait; None for none."""
+        """Return the keep-alive deadline: measured by the first user, for whom the others wait; None for none.
+        UnusableTargetError if it could not be measured; the next user tries again."""
         with self._measuring:
             return self._deadline
 
     @cached_property
     def _deadline(self) -> float | None:
-        given: float = self.options.deadline
-        return given or self.follow(self.script("idle"), self.options.limit).seconds
+        if self.options.deadline:
+            return float(self.options.deadline)
+        seen = self.follow(self.script("idle"), self.options.limit)
+        if seen.trouble:
+            raise UnusableTargetError(seen.trouble)
+        return seen.seconds
 
 
 _setup: dict[str, Setup] = {}
@@ -186,7 +194,12 @@ class Churner(_Base):
     @task
     def live(self) -> None:
         """Be a crowd of one until this user is to stop."""
-        setup, deadline = self.setup, self.setup.deadline()
+        setup = self.setup
+        try:
+            deadline = setup.deadline()
+        except UnusableTargetError as error:
+            self._told("deadline", 0.0, str(error))
+            return
         overdue = (deadline or 0.0) * 1.2 + _LATE
         rules = Rules(setup.target, setup.options.churn_profile, deadline, _EARLY, overdue, spread=False)
         crowd = Crowd(rules, random.Random(), setup.churned, self._told)

@@ -20,10 +20,19 @@ from time import monotonic, sleep
 from typing import Any
 
 from ..commands import OnProgress, now
-from ..crew import Child, need_descriptors, need_ports, noted
+from ..crew import Child, need_descriptors, noted
 from ..openloop.client import Client, Load, Schedule
 from ..servers import attempts
-from ..target import ForbiddenTargetError, Target, UnusableTargetError, answered, ask, refusal, speaks_websocket
+from ..target import (
+    ForbiddenTargetError,
+    Target,
+    UnusableTargetError,
+    answered,
+    ask,
+    need_ports,
+    refusal,
+    speaks_websocket,
+)
 from ..wire import Answers
 from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
@@ -109,6 +118,26 @@ def _shown(first: Answers, server: str) -> str:
     return (said or server or "unknown") + status + ", closes each connection" * (not first.keeps_alive)
 
 
+def learned(target: Target, first: Answers, names: frozenset[str], limit: float) -> Facts:
+    """Ask what the attacks of these names must know. `first`: the target's answer to an honest request."""
+    websocket = "websocket-silent" in names and speaks_websocket(target)
+    facts = Facts(target, max(first.size, 1), websocket, limit)
+    if "slow-read" not in names:
+        return facts
+    return replace(facts, most=answered(target, filler(facts), longest(facts)))
+
+
+def impossible(attack: Attack, facts: Facts) -> str:
+    """Return why the attack is not possible; "" if it is."""
+    if attack.needs_tls and not facts.target.tls:
+        return "the URL is not https"
+    if attack.name == "websocket-silent" and not facts.websocket:
+        return "the URL does not speak websocket"
+    if attack.name == "slow-read" and not fills(facts):
+        return "the responses on one connection do not fill a server's buffers: give a URL with a larger one"
+    return ""
+
+
 class Check(ExitStack):
     """A check while it runs; a context manager. In this order: `prepare`, the function `collect`, `attack`, `report`.
 
@@ -122,11 +151,7 @@ class Check(ExitStack):
         self._first = ask(plan.target)
         self._server = known(self._first.fields, refusal(plan.target, _REFUSAL_PATIENCE))
         need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
-        websocket = "websocket-silent" in plan.names and speaks_websocket(plan.target)
-        self._facts = Facts(plan.target, max(self._first.size, 1), websocket, plan.limit)
-        if "slow-read" in plan.names:
-            most = answered(plan.target, filler(self._facts), longest(self._facts))
-            self._facts = replace(self._facts, most=most)
+        self._facts = learned(plan.target, self._first, plan.names, plan.limit)
         self._plan = plan
         self._progress = progress
         self._calm = Honest(0, 0, None)
@@ -160,13 +185,7 @@ class Check(ExitStack):
         """Return why the attack is not possible; "" if it is."""
         if attack.enough is None and not self._plan.connections:
             return "no crowd was asked for"
-        if attack.needs_tls and not self._plan.target.tls:
-            return "the URL is not https"
-        if attack.name == "websocket-silent" and not self._facts.websocket:
-            return "the URL does not speak websocket"
-        if attack.name == "slow-read" and not fills(self._facts):
-            return "the responses on one connection do not fill a server's buffers: give a URL with a larger one"
-        return ""
+        return impossible(attack, self._facts)
 
     def _possible(self) -> list[Attack]:
         return [attack for attack in ATTACKS if attack.name in self._plan.names and not self._why_not(attack)]
@@ -179,6 +198,7 @@ class Check(ExitStack):
         tally = client.run(monotonic())
         if tally.interrupted:
             raise KeyboardInterrupt
+        need_ports(tally.errors)
         # a proper 404 is a service, too, if that is the answer in calm: what was asked for is the user's
         status = self._first.status
         ok = tally.errors[f"status {status}"] if status >= 400 else tally.ok

@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +264,7 @@ def test_too_few_descriptors_are_one_clear_line(monkeypatch: pytest.MonkeyPatch)
 
 def test_where_ports_run_out_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    monkeypatch.setattr(check_run, "need_ports", refuse_crowds)
+    monkeypatch.setattr(check_run, "need_ports", refused_once_crowds_come())
     with slow_server(Rule("absolute", 0.3)) as server:
         arguments = ("--only", "silent", "half-close", "--limit", "0.6", "--connections", "8", "--json", str(file))
         done = run(server.url, *arguments)
@@ -276,9 +276,43 @@ def test_where_ports_run_out_what_was_measured_is_kept(monkeypatch: pytest.Monke
     assert silent["seconds"] == pytest.approx(0.3, abs=0.1)
 
 
-def refuse_crowds(troubles: Iterable[str]) -> None:
-    if isinstance(troubles, Counter):  # of a crowd
-        raise ForbiddenTargetError("no free port")
+def refused_once_crowds_come() -> Callable[[Iterable[str]], None]:
+    counted = iter(range(9))
+
+    def need_ports(troubles: Iterable[str]) -> None:
+        # the first counts are those of honest clients in calm
+        if isinstance(troubles, Counter) and next(counted):
+            raise ForbiddenTargetError("no free port")
+
+    return need_ports
+
+
+@pytest.mark.parametrize("calm", [True, False])
+def test_no_ports_for_honest_clients_are_not_the_servers_fault(calm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_port(*_: object) -> int:
+        return errno.EADDRNOTAVAIL
+
+    with slow_server(Rule("absolute", 0.3)) as server:
+        plan = check_run.Plan(resolve(server.url), frozenset({"silent"}), 0.5, 8)
+        with check_run.Check(plan, lambda *_: None) as check:
+            monkeypatch.setattr("loadtest.line.socket.socket.connect_ex", no_port)
+            monkeypatch.setattr("loadtest.target.Target.connect", connect_without_ports)
+            with pytest.raises(ForbiddenTargetError, match="no free port is left"):
+                if calm:
+                    check.prepare()
+                else:
+                    check._recovered()
+
+
+def connect_without_ports(*_: object) -> socket.socket:
+    raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+
+def test_no_ports_at_the_start_are_not_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.target.socket.socket.connect", connect_without_ports)
+    done = run("http://127.0.0.1:1/")
+    assert done.exit_code == 2, done.output
+    assert "no free port is left on this machine" in " ".join(done.output.split())
 
 
 def test_ctrl_c_reports_what_was_measured_until_then(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from loadtest import target
 from loadtest.command import main
 from loadtest.commands import conclude
+from loadtest.crew import noted
 from loadtest.servers import ROOT
 from tests.support.load_command import measuring
 from tests.support.net import LOCALHOST
@@ -221,3 +222,14 @@ def test_a_mounted_file_cannot_be_replaced_and_is_written_over(tmp_path: Path, m
     monkeypatch.setattr(Path, "replace", busy)
     conclude(print, (tmp_path / "file", lambda: "new"))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "new")]
+
+
+def test_where_ctrl_c_is_ignored_it_ends_no_run() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with noted() as interrupt:
+            signal.raise_signal(signal.SIGINT)
+            assert not interrupt.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

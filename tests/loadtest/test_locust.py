@@ -72,6 +72,23 @@ def test_a_target_that_may_not_or_cannot_be_attacked_ends_the_run(
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    ("attack", "text"),
+    [
+        ("websocket-silent", "the URL does not speak websocket"),
+        ("tls-silent", "the URL is not https"),
+        ("slow-read", "do not fill a server's buffers"),
+    ],
+)
+@pytest.mark.timed
+def test_an_attack_that_is_not_possible_is_told_and_does_not_pass(attack: str, text: str) -> None:
+    with slow_server(Rule("none", drops=101, large=300)) as server:
+        found, output = alone(server.url, "--attacks", attack, "Attacker")
+    assert found == 2, output
+    assert f"{attack}: " in output
+    assert text in output
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on now. Locust says nowhere which port it has taken of itself."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
