@@ -6,10 +6,12 @@ import copy
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
+from deadlined.http import Timeouts
 from deadlined.service.config import ServeConfig
 from tests.support.admin import admin_of
 from tests.support.command import Process, Starter, read_all
@@ -110,6 +112,19 @@ def test_the_files_have_what_they_should() -> None:
         "Job-loadtest-master",
         "Job-loadtest-workers",
     ]
+
+
+def test_the_load_test_holds_for_longer_than_a_deadline_and_asks_no_more_than_its_workers_can() -> None:
+    (settings,) = (document["data"] for document in LOAD_TEST if document["kind"] == "ConfigMap")
+    assert urlsplit(settings["LOCUST_HOST"]).hostname == settings["LOADTEST_OWNED"]
+    assert settings["LOADTEST_OWNED"].split(".")[0] in SERVICES
+    assert "idle" in settings["LOADTEST_ATTACKS"]
+    assert float(settings["LOADTEST_LIMIT"]) > Timeouts().idle + 2
+    master, workers = (document["spec"] for document in LOAD_TEST if document["kind"] == "Job")
+    (command,) = master["template"]["spec"]["containers"][0]["args"]
+    # a third of the users are honest
+    honest = int(re.findall(r"--users (\d+)", command)[0]) / 3
+    assert honest * float(settings["LOADTEST_RATE"]) / workers["parallelism"] <= 300
 
 
 def test_a_pod_is_not_killed_before_its_drain_has_ended() -> None:
