@@ -107,14 +107,14 @@ def test_only_the_errors_of_the_access_log(tmp_path: Path) -> None:
         assert "500" in server.ask("/bad")
         assert "408" in server.send("GET / HTTP/1.1\r\n")
         lines = server.end()
-    own = [
-        ("listening", None),
-        ("request", 500),
-        ("connection", "header_timeout"),
-        ("draining", None),
-        ("stopped", None),
+    # a connection lingers until the client has closed it, which the signal may overtake
+    assert sorted(map(str, told(lines))) == [
+        "('connection', 'header_timeout')",
+        "('draining', None)",
+        "('listening', None)",
+        "('request', 500)",
+        "('stopped', None)",
     ]
-    assert told(lines) == own
 
 
 def test_an_upstream_that_is_not_there_is_an_error_of_the_access_log(tmp_path: Path) -> None:
