@@ -215,13 +215,15 @@ async def open_tcp_listeners(
 
 
 def sockets_for(addresses: Sequence[AddressInfo]) -> Iterator[tuple[stdlib.socket, Any]]:
-    """Make a socket for each result of `getaddrinfo`, and give it with its address. OSError if one cannot be made.
+    """Make a socket for each different result of `getaddrinfo`, and give it with its address. OSError if one cannot be
+    made.
 
+    Of a name that has several lines in /etc/hosts, an address may come once for each, and can be bound once only.
     An address of a family that the kernel does not support is skipped if another one is not: containers often resolve
     IPv6 addresses without supporting them.
     """
     given, unsupported = False, None
-    for family, kind, proto, _, address in addresses:
+    for family, kind, proto, _, address in dict.fromkeys(addresses):
         try:
             socket = stdlib.socket(family, kind, proto)
         except OSError as error:

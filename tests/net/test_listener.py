@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 
 import pytest
 import trio
@@ -24,7 +24,7 @@ from deadlined import (
     open_udp,
     open_unix_listener,
 )
-from deadlined.net.listener import sockets_for
+from deadlined.net.listener import listening_sockets, sockets_for
 from tests.support.net import (
     BACKOFF,
     INF,
@@ -109,6 +109,23 @@ def test_a_family_that_the_kernel_lacks_is_skipped_if_there_is_another() -> None
     made = [made for made, _ in listening_at(unknown, known)]
     with made[0]:
         assert [made.family for made in made] == [socket.AF_INET]
+
+
+def test_an_address_that_is_given_twice_is_listened_on_once() -> None:
+    """glibc gives one for each line of /etc/hosts that has the name, and the second bind would fail."""
+    made = [made for made, _ in listening_at(*[(socket.AF_INET, socket.SOCK_STREAM)] * 2)]
+    with made[0]:
+        assert [made.family for made in made] == [socket.AF_INET]
+
+
+@pytest.mark.parametrize("reuse_port", [False, True])
+def test_a_name_with_an_address_twice_is_listened_on(reuse_port: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [first, second, first])
+    with ExitStack() as stack:
+        sockets = listening_sockets(0, "twice.example", reuse_port=reuse_port)
+        hosts = [stack.enter_context(listening).getsockname()[0] for listening in sockets]
+    assert hosts == ["127.0.0.1", "127.0.0.2"]
 
 
 @pytest.mark.parametrize(
