@@ -30,7 +30,7 @@ import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar
@@ -294,7 +294,8 @@ class _FunctionTimer(Timer):
         self._entry.arg = None
         try:
             outcome = self._context.run(self._function, *self._args)
-            if inspect.iscoroutine(outcome):
+            # `inspect.iscoroutine` does not know those of compiled functions
+            if isinstance(outcome, Coroutine):
                 outcome.close()
                 raise _no_async(self._function)
         except Exception as error:

@@ -260,6 +260,19 @@ async def test_an_async_function_is_refused(loop: Loop) -> None:
         after_func(1, work)
 
 
+@on_asyncio
+async def test_a_function_may_return_the_task_that_it_has_started(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    started = loop.event()
+
+    async def work() -> None:
+        started.set()
+
+    async with asyncio.TaskGroup() as group:
+        after_func(loop.seconds(1), lambda: group.create_task(work()))
+        await started.wait()
+    assert not caplog.records
+
+
 @on_each_loop
 async def test_a_cancelled_waiter_leaves_the_time_to_the_next(loop: Loop) -> None:
     timer = Timer(loop.seconds(100))

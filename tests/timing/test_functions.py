@@ -9,9 +9,9 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -20,6 +20,7 @@ from trio.testing import MockClock
 import deadlined.runtime
 from deadlined import Ticker, Timer, after_func, sleep, timing
 from tests.support.net import HOUR, INF
+from tests.support.poll import conn_pair
 from tests.support.timing import jump_and_poll, pending_entries, poll_now, run_until_blocked
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
@@ -132,6 +133,30 @@ class TestCalling:
         assert timer.stop()
 
 
+class Compiled(Coroutine[Any, Any, None]):
+    """A coroutine as compilers make them: of another type than the interpreter's."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def send(self, value: object) -> NoReturn:
+        pytest.fail("nobody starts it")
+
+    def throw(self, *error: object) -> NoReturn:
+        pytest.fail("nobody starts it")
+
+    def __await__(self) -> NoReturn:
+        pytest.fail("nobody starts it")
+
+
+def is_refused(caplog: pytest.LogCaptureFixture) -> bool:
+    """Return True if all that was logged is that a plain function is needed."""
+    [record] = caplog.records
+    return record.exc_info is not None and isinstance(record.exc_info[1], TypeError)
+
+
 class TestErrors:
     async def test_an_error_is_logged_and_harms_no_other_timer(
         self, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
@@ -169,9 +194,30 @@ class TestErrors:
         after_func(1, hidden)
         with caplog.at_level(logging.ERROR, logger="deadlined.timers"):
             await sleep(2)
-        [record] = caplog.records
-        assert record.exc_info is not None
-        assert isinstance(record.exc_info[1], TypeError)
+        assert is_refused(caplog)
+
+    async def test_so_is_one_of_a_compiled_function(
+        self, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        coroutine = Compiled()
+        after_func(1, lambda: coroutine)
+        with caplog.at_level(logging.ERROR, logger="deadlined.timers"):
+            await sleep(2)
+        assert is_refused(caplog)
+        assert coroutine.closed
+
+    async def test_so_is_one_of_the_library(self, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+        async with conn_pair() as (conn, peer):
+
+            def hidden() -> Awaitable[None]:
+                return conn.aclose()
+
+            after_func(1, hidden)
+            with caplog.at_level(logging.ERROR, logger="deadlined.timers"):
+                await sleep(2)
+            assert is_refused(caplog)
+            await conn.send_all(b"open")
+            assert await peer.receive_some() == b"open"
 
     async def test_an_async_function_is_refused(self) -> None:
         class Work:
