@@ -1,15 +1,28 @@
-"""A forked child that closes what it has inherited: its parent and the parent's peers notice nothing."""
+"""A forked child may close what it has inherited, and run an event loop of its own: its parent and the parent's peers
+notice nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from deadlined import Conn, Listener, TlsConn, open_unix_listener, open_unix_stream
+from deadlined import (
+    Conn,
+    DeadlineExceeded,
+    Listener,
+    TlsConn,
+    current_time,
+    open_unix_listener,
+    open_unix_stream,
+    sleep,
+)
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.net import SERVER_NAME, certificates, tcp_pair
+from tests.support.poll import conn_pair
 from tests.support.runtime import exit_status_of
 
 CLOSES = [Conn.close, Conn.abort]
@@ -57,3 +70,25 @@ async def test_of_a_unix_listener(loop: Loop, tmp_path: Path) -> None:
         async with await open_unix_stream(path), await listener.accept():
             pass
     assert not path.exists()
+
+
+async def echo_and_sleep() -> None:
+    before = time.monotonic()
+    assert before <= current_time() <= time.monotonic()
+    async with conn_pair() as (conn, peer):
+        await peer.send_all(b"hello")
+        assert await conn.receive_some() == b"hello"
+        conn.set_read_timeout(0.01)
+        with pytest.raises(DeadlineExceeded):
+            await conn.receive_some()
+    await sleep(0.01)
+
+
+@on_each_loop
+async def test_the_child_may_run_asyncio(loop: Loop) -> None:
+    """In the same thread, as a child of `multiprocessing.Process` does."""
+    assert exit_status_of(lambda: asyncio.run(echo_and_sleep())) == 0
+    async with conn_pair() as (conn, peer):
+        assert exit_status_of(lambda: asyncio.run(echo_and_sleep())) == 0
+        await peer.send_all(b"hello")
+        assert await conn.receive_some() == b"hello"
