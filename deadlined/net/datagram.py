@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import errno
 import socket as stdlib
+from functools import partial
 from typing import Any
 
 import trio
 
 from ..runtime import current_host
-from .names import look_up, require_port
+from .names import AddressInfo, LookUp, look_up, numeric, require_port
 from .side import Side, require_open
 
 # bytes; UDP's length field allows no more
 MAX_DATAGRAM = 65535
 
 Address = Any
+
+_INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
+
+# hosts with a meaning for `socket.sendto`: this machine, and all in its network
+_NOT_NAMES = ("", "<broadcast>")
 
 
 class PacketConn(trio.abc.AsyncResource):
@@ -26,6 +32,7 @@ class PacketConn(trio.abc.AsyncResource):
         self._host = current_host()
         self._desc = self._host.open(socket.fileno())
         self._socket = socket
+        self._family = socket.family
         self._reading = Side("read", self._desc.read, self._host)
         self._writing = Side("write", self._desc.write, self._host)
 
@@ -90,12 +97,17 @@ class PacketConn(trio.abc.AsyncResource):
     async def send_to(self, data: bytes, address: Address = None) -> None:
         """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
-        OSError as the kernel reports it (EMSGSIZE, ECONNREFUSED, ENOBUFS); the socket stays usable.
+        A host that is a name is looked up for each datagram, without blocking and until the write deadline: give an
+        address to those that are many, or connect with `remote` of `open_udp`.
+        OSError if the name has no address in the socket's family, and as the kernel reports it (EMSGSIZE, ECONNREFUSED,
+        ENOBUFS); the socket stays usable.
         """
         side = self._writing
         side.enter()
         try:
             await side.begin()
+            if address is not None and self._is_name(address):
+                address = await self._look_up(address)
             while not self._try_send(data, address):
                 side.woken(await side.parking)
             if not side.slept:
@@ -109,6 +121,41 @@ class PacketConn(trio.abc.AsyncResource):
         self._socket.close()
         await self._host.checkpoint()
 
+    def _is_name(self, address: Address) -> bool:
+        """Return True if `sendto` would look the host up, and block. What is no address of any kind is left to it."""
+        try:
+            stdlib.inet_pton(self._family, address[0])
+        except (OSError, TypeError, ValueError, IndexError):
+            return self._family in _INTERNET and _has_name(address)
+        return False
+
+    async def _look_up(self, address: Address) -> Address:
+        """Return the first address of a name in the socket's family."""
+        host, port = address[:2]
+        require_port(port)
+        found = numeric(host, port, stdlib.SOCK_DGRAM)
+        if found is None:
+            found = await self._ask(host, port)
+        for family, _, _, _, resolved in found:
+            if family == self._family:
+                # flow and scope of IPv6 may be the caller's
+                return (*resolved[:2], *address[2:]) if address[2:] else resolved
+        raise OSError(errno.EAFNOSUPPORT, f"{host!r} has no address in the socket's family")
+
+    async def _ask(self, host: str | bytes, port: int) -> list[AddressInfo]:
+        """Look a name up, unless the write deadline or a close comes first."""
+        side = self._writing
+        looking = LookUp(host, port, stdlib.SOCK_DGRAM, partial(side.half.unblock, True))
+
+        async def wait() -> None:
+            while not looking.is_over:
+                side.woken(await side.parking)
+
+        found = await looking.run(wait)
+        # other tasks have run since
+        side.woken(side.half.reset())
+        return found
+
     def _try_send(self, data: bytes, address: Address) -> bool:
         try:
             if address is None:
@@ -118,6 +165,13 @@ class PacketConn(trio.abc.AsyncResource):
         except BlockingIOError:
             return False
         return True
+
+
+def _has_name(address: Address) -> bool:
+    """Return True if the host of something like an address is a text."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return False
+    return isinstance(address[0], bytes) or (isinstance(address[0], str) and address[0] not in _NOT_NAMES)
 
 
 async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str, int] | None = None) -> PacketConn:

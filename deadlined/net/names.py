@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket as stdlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import DeadlineExceeded
@@ -40,7 +41,7 @@ def no_such_host(host: str | bytes | None) -> OSError:
 async def look_up(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo]:
     """Do what `socket.getaddrinfo` does for a type of socket, without blocking. OSError if there is no address. A
     cancellation abandons the look-up. A checkpoint."""
-    found = _numeric(host, port, kind, flags)
+    found = numeric(host, port, kind, flags)
     if found is None:
         return await _ask(host, port, kind, flags)
     await checkpoint()
@@ -59,42 +60,52 @@ def look_up_here(host: str | bytes | None, port: int, kind: int, flags: int = 0)
 async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[AddressInfo]:
     """Return the addresses to connect to. OSError if there are none; DeadlineExceeded at `deadline`. A checkpoint only
     if `host` is a name."""
-    found = _numeric(host, port, stdlib.SOCK_STREAM, 0)
+    found = numeric(host, port, stdlib.SOCK_STREAM)
     if found is not None:
         return found
-    looking = _LookUp(host, port)
     if deadline == math.inf:
-        await looking.run()
-    else:
+        return await _ask(host, port, stdlib.SOCK_STREAM, 0)
+    done = Event()
+
+    async def wait() -> None:
+        if not await done.wait_until(deadline):
+            raise DeadlineExceeded("connect", deadline)
+
+    return await LookUp(host, port, stdlib.SOCK_STREAM, done.set).run(wait)
+
+
+class LookUp:
+    """One look-up of a name, beside a wait that can end it. At its end it calls `wake`, and `is_over` is True."""
+
+    def __init__(self, host: str | bytes, port: int, kind: int, wake: Callable[[], object]) -> None:
+        self._name = (host, port, kind)
+        self._wake = wake
+        self._found: list[AddressInfo] = []
+        self._error: Exception | None = None
+        self.is_over = False
+
+    async def run(self, wait: Callable[[], Awaitable[object]]) -> list[AddressInfo]:
+        """Return the addresses. OSError if there are none. `wait` must return once `is_over`, at the call of `wake`; an
+        error that it raises before that abandons the look-up, and is raised."""
         async with open_group() as group:
-            group.start_soon(looking.run)
-            await looking.done.wait_until(deadline)
+            group.start_soon(self._look_up)
+            try:
+                await wait()
+            except Exception as error:
+                self._error = error
             group.cancel()
-    if looking.error is not None:
-        raise looking.error
-    if not looking.done.is_set():
-        raise DeadlineExceeded("connect", deadline)
-    return looking.found
+        # here, because a group would wrap it
+        if self._error is not None:
+            raise self._error
+        return self._found
 
-
-class _LookUp:
-    """One look-up of a name, whose outcome is kept."""
-
-    def __init__(self, host: str | bytes, port: int) -> None:
-        self._name = (host, port)
-        self.done = Event()
-        self.found: list[AddressInfo] = []
-        self.error: Exception | None = None
-
-    async def run(self) -> None:
-        """Look the name up, and set `done`."""
-        host, port = self._name
+    async def _look_up(self) -> None:
         try:
-            self.found = await _ask(host, port, stdlib.SOCK_STREAM, 0)
+            self._found = await _ask(*self._name, 0)
         except Exception as error:
-            # a group would wrap it
-            self.error = error
-        self.done.set()
+            self._error = error
+        self.is_over = True
+        self._wake()
 
 
 async def _ask(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo]:
@@ -106,7 +117,7 @@ async def _ask(host: str | bytes | None, port: int, kind: int, flags: int) -> li
         raise no_such_host(host) from error
 
 
-def _numeric(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo] | None:
+def numeric(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo] | None:
     """Return what `getaddrinfo` does for an address, and for None, which is every interface or this machine. None if
     `host` is a name, which a text is that is not ASCII."""
     require_host(host)

@@ -30,9 +30,7 @@ from deadlined import (
 from deadlined.net import race
 from deadlined.net.listener import listening_sockets
 from deadlined.net.names import AddressInfo
-from deadlined.runtime import current_host
-from tests.support.builds import CANNOT_PLAY
-from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops, pretend
 from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener, port_of
 
 
@@ -204,19 +202,6 @@ async def test_a_cancelled_dial_leaves_nothing(loop: Loop) -> None:
             dialing.cancel()
             await dialing.wait()
             assert dialing.cancelled
-
-
-def pretend(monkeypatch: pytest.MonkeyPatch, look_up: Any) -> None:
-    """Let this event loop resolve names by `look_up(port)`."""
-    host = current_host()
-
-    async def getaddrinfo(_: object, port: int, kind: int, flags: int) -> Any:
-        return await look_up(port)
-
-    if isinstance(getattr(type(host), "getaddrinfo", None), type(pretend)):
-        monkeypatch.setattr(host, "getaddrinfo", getaddrinfo)
-    else:
-        pytest.skip(CANNOT_PLAY)
 
 
 @on_each_loop

@@ -25,7 +25,8 @@ import uvloop
 from trio.testing import MockClock
 
 from deadlined import current_time, statistics
-from deadlined.runtime import LOOPS
+from deadlined.runtime import LOOPS, current_host
+from tests.support.builds import CANNOT_PLAY
 
 # seconds of real time: by then, or something is broken
 SURELY = 20.0
@@ -256,6 +257,19 @@ async def _task_set(loop: Loop) -> AsyncIterator[Tasks]:
         for task in started:
             task.cancel()
         await asyncio.gather(*started, return_exceptions=True)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, look_up: Callable[[int], Awaitable[Any]]) -> None:
+    """Let this event loop resolve names by `look_up(port)`."""
+    host = current_host()
+
+    async def getaddrinfo(_: object, port: int, kind: int, flags: int) -> Any:
+        return await look_up(port)
+
+    if isinstance(getattr(type(host), "getaddrinfo", None), type(pretend)):
+        monkeypatch.setattr(host, "getaddrinfo", getaddrinfo)
+    else:
+        pytest.skip(CANNOT_PLAY)
 
 
 def on_loops(*names: str) -> Callable[[Test], Callable[..., None]]:
