@@ -89,6 +89,8 @@ class ConnectionBase(ExchangeHost):
         # application has set for it
         self._write_from: float = INF
         self._write_by: float | None = None
+        # method and path of the latest request, whose route holds until the next one begins; None without routes
+        self._latest: tuple[str, bytes] | None = None
         # requests of routes that are not observed
         self._unobserved = 0
         # for the close: whether the peer may be sending bytes that the server will not read, and the close that is
@@ -123,23 +125,17 @@ class ConnectionBase(ExchangeHost):
     def configure(self, settings: Settings) -> None:
         """Use `settings` from now on. Their timeouts apply to waits that begin later, the idle timeout also to a
         current wait, which may be without a limit."""
-        idle = self.settings.timeouts.idle
+        idle = self.timeouts.idle
         self._use(settings)
         self.reader.configure(settings.limits, settings.routes)
-        if self._is_idle and not self.draining and settings.timeouts.idle != idle:
-            self.enter(Phase.IDLE, policy.idle_deadline(self.clock.now(), settings.timeouts))
+        self._choose_again()
+        if self._is_idle and not self.draining and self.timeouts.idle != idle:
+            self.enter(Phase.IDLE, policy.idle_deadline(self.clock.now(), self.timeouts))
             self.conn.set_read_deadline(self.deadline)
-        if self._exchange is not None and settings.routes is not None:
-            request = self._exchange.request
-            # a request that the routes of its time have let in is not refused by these
-            with suppress(BadRequest):
-                self._use_choice(settings.routes.choose(request.method, request.path_and_query))
 
     def _use(self, settings: Settings) -> None:
         self.settings = settings
         self.timeouts, self.limits = settings.timeouts, settings.limits
-        # `timeouts` and `limits` are those of a route
-        self._has_choice = False
         self._observed = True
         self.keep_alive_line = settings.keep_alive_line
         self.cancel_on_disconnect = settings.cancel_on_disconnect
@@ -147,9 +143,17 @@ class ConnectionBase(ExchangeHost):
         self.loop = settings.loop
         self.drain_began = settings.drain.notice
 
+    def _choose_again(self) -> None:
+        """Use what the routes say now of the current request, or of the latest while none has begun."""
+        exchange, routes = self._exchange, self.settings.routes
+        request = self._latest if exchange is None else (exchange.request.method, exchange.request.path_and_query)
+        if request is not None and routes is not None:
+            # a request that the routes of its time have let in is not refused by these
+            with suppress(BadRequest):
+                self._use_choice(routes.choose(*request))
+
     def _use_choice(self, choice: Choice | None) -> None:
         """Use the timeouts and limits of a route, or the server's again, until the next request begins."""
-        self._has_choice = choice is not None
         chosen = self.settings if choice is None else choice
         self.timeouts, self.limits = chosen.timeouts, chosen.limits
         self.keep_alive_line = chosen.keep_alive_line
@@ -321,6 +325,8 @@ class ConnectionBase(ExchangeHost):
         """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""
         exchange.kill()
         self._exchange = None
+        if self.settings.routes is not None:
+            self._latest = (exchange.request.method, exchange.request.path_and_query)
         self._write_from, self._write_by = exchange.head_done, exchange.write_by
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)

@@ -298,7 +298,8 @@ class WaitingConnection(PeerConnection):
     def _begin_request(self) -> None:
         """Note that the first bytes of the next request were read."""
         self._began_at = self._came_at = self.clock.now()
-        if self._has_choice:
+        if self._latest is not None:
+            self._latest = None
             self._use_choice(None)
         self._advance(BYTES_CAME)
 

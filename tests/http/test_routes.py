@@ -270,6 +270,48 @@ async def test_the_wait_for_the_next_request_is_that_of_the_last_ones_route(auto
         assert record.elapsed == pytest.approx(44, abs=0.1)
 
 
+@pytest.mark.parametrize(("of_route", "ended"), [(600, 601), (3, 4)])
+async def test_new_timeouts_of_a_server_leave_the_wait_for_the_next_request_to_the_last_ones_route(
+    of_route: float, ended: float, autojump_clock: MockClock
+) -> None:
+    async with serving(hello, only(idle=50), routes=[route("/a", idle=of_route)]) as site:
+        client = await site.connect()
+        assert (await client.get(request("/a"))).headers["keep-alive"] == f"timeout={of_route}"
+        await trio.sleep(1)
+        site.server.set_timeouts(only(idle=40))
+        record = await site.ended()
+        assert record.reason is Reason.IDLE_TIMEOUT
+        assert record.elapsed == pytest.approx(ended, abs=0.1)
+
+
+async def test_the_new_idle_timeout_of_a_route_is_for_those_who_are_idle_after_it(autojump_clock: MockClock) -> None:
+    async with serving(routes=[route("/a", handler=9)]) as site:
+        after_a, after_b = await site.connect(), await site.connect()
+        await after_a.get(request("/a"))
+        await after_b.get(request("/b"))
+        await trio.sleep(100)
+        site.server.configure(routes=[route("/a", idle=5)])
+        await trio.sleep(100)
+        (record,) = site.records.connections
+        assert record.elapsed == pytest.approx(106, abs=0.1)
+        assert (await after_b.get(request("/b"))).status == 200
+
+
+async def test_a_reload_leaves_what_is_still_to_be_sent_to_the_route_of_its_request(autojump_clock: MockClock) -> None:
+    async def much(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with trio.move_on_after(1):
+            await exchange.send(bytes(64 << 20), False)
+
+    async with serving(much, only(write_grace=10), routes=[route("/a", write_grace=600)]) as site:
+        client = await site.connect(receive_buffer=4096)
+        await client.send(request("/a"))
+        await trio.sleep(100)
+        site.server.configure()
+        await trio.sleep(400)
+        assert (site.server.open_connections, site.server.statistics().requests) == (1, 1)
+
+
 async def test_new_timeouts_of_a_server_keep_the_overrides_also_of_a_request_that_runs(
     autojump_clock: MockClock,
 ) -> None:
