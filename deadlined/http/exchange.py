@@ -257,7 +257,7 @@ class Exchange(ReceivingExchange):
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
         # `write` bounds a response, not what follows a 101
         began = INF if self.upgraded else self.head_done
-        return output_deadline(began, self._write_by, length, since, progress, self._host.timeouts)
+        return output_deadline(began, self._write_by, length, since, progress, self._host.send_timeouts)
 
     def output_sent(self) -> None:
         """Tell the task that nothing of the response is pending any more, if it is complete."""

@@ -51,6 +51,11 @@ class OutputOwner(ReadyCallback):
     timeouts: Timeouts
     transport: Transport
 
+    def output_waits(self) -> None:
+        """Note that the first piece begins to wait, or that it waits without a limit: the timeouts of now hold for
+        it."""
+        raise NotImplementedError
+
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece of `length` bytes that has been waiting since
         `since`, and by which rule. `progress`: when the peer was last seen to take bytes, or the wait began."""
@@ -234,7 +239,9 @@ class Output(ReadyCallback):
     def _begin_wait(self) -> None:
         self._progress = self._owner.clock.now()
         self._seen = _UNKNOWN
-        self._since = min(self._since, self._progress)
+        if self._since == INF:
+            self._since = self._progress
+            self._owner.output_waits()
 
     def _look(self) -> None:
         """Note if the peer has taken any byte since the last look."""
@@ -249,6 +256,8 @@ class Output(ReadyCallback):
         owner = self._owner
         now = owner.clock.now()
         deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
+        if deadline == INF:
+            owner.output_waits()
         deadline = min(deadline, self._latest)
         if deadline <= now:
             owner.output_expired(rule, now - deadline)

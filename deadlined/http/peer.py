@@ -33,6 +33,8 @@ class PeerConnection(ConnectionBase):
         self._watched = False
         # the peer has ended its side while the current handler ran
         self._leaving = False
+        # the timeouts under which the first piece of the output began to wait
+        self.send_timeouts = self.timeouts
 
     # implements ExchangeHost
 
@@ -80,14 +82,17 @@ class PeerConnection(ConnectionBase):
 
     # implements OutputOwner
 
+    def output_waits(self) -> None:
+        self.send_timeouts = self.timeouts
+
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         exchange = self._exchange
         if exchange is not None:
             return exchange.output_deadline(length, since, progress)
         if self.state == IDLE:
             # the last response, whose exchange is over
-            return policy.output_deadline(self._write_from, self._write_by, length, since, progress, self.timeouts)
-        return policy.output_deadline(since, None, length, since, progress, self.timeouts)
+            return policy.output_deadline(self._write_from, self._write_by, length, since, progress, self.send_timeouts)
+        return policy.output_deadline(since, None, length, since, progress, self.send_timeouts)
 
     def output_blocked(self, deadline: float) -> None:
         # the phase in which a connection has ended is recorded

@@ -142,6 +142,8 @@ class ExchangeHost(OutputOwner):
     reader: RequestParser
     output: Output
     dates: DateLine
+    # those under which the first piece of the output began to wait; a reload leaves them
+    send_timeouts: Timeouts
     keep_alive_line: bytes
     cancel_on_disconnect: bool
     drain_began: Draining

@@ -266,6 +266,9 @@ class _Upward(OutputOwner):
         self._tunnel: Final = tunnel
         self._stall: Final = stall
 
+    def output_waits(self) -> None:
+        """Do nothing: the limit is that of the tunnel's start."""
+
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         waited_until = self._tunnel.waited_for_client_until
         return take_deadline(progress, waited_until, self.clock.now(), self._stall), RULES["write_grace"]

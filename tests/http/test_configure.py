@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 
 import pytest
 import trio
@@ -12,6 +13,9 @@ from deadlined import open_tcp_listeners
 from deadlined.http import Exchange, Limits, Route
 from deadlined.net import Listener
 from tests.support.http import GET, Site, hello, only, serving
+
+# more than the kernels hold
+BIG = 64 << 20
 
 
 async def one_more(site: Site) -> Listener:
@@ -84,6 +88,28 @@ async def test_the_current_wait_of_a_request_keeps_its_deadline(autojump_clock: 
         assert (await client.response()).status == 200
         # and the next one has the new one
         assert (await client.get()).status == 504
+
+
+@pytest.mark.parametrize("shorter", [{"write_grace": 10}, {"write": 10}], ids=["grace", "write"])
+async def test_a_send_that_waits_keeps_its_deadline_and_the_next_one_has_another(
+    shorter: dict[str, float], autojump_clock: MockClock
+) -> None:
+    patient = only(write_grace=600, write_min_rate=1e12)
+
+    async def sent(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(bytes(BIG), True)
+
+    async with serving(sent, patient) as site:
+        old = await site.connect(receive_buffer=4096)
+        await old.send(GET)
+        await trio.sleep(120)
+        site.server.configure(timeouts=replace(patient, **shorter))
+        new = await site.connect(receive_buffer=4096)
+        await new.send(GET)
+        await trio.sleep(400)
+        assert [record.elapsed for record in site.records.connections] == [10]
+        assert (await site.ended(2)).elapsed == 600
 
 
 async def test_a_limit_holds_for_the_next_request_of_an_open_connection(autojump_clock: MockClock) -> None:

@@ -71,6 +71,9 @@ class Owner(OutputOwner):
         self.time = 0.0
         self.asked: list[tuple[int, float]] = []
 
+    def output_waits(self) -> None:
+        """Ignore it."""
+
     def output_deadline(self, length: int, since: float, progress: float) -> Any:
         self.asked.append((length, since))
         return min(since + 100.0, progress + 10.0), None
