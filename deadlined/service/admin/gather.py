@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...http import RULES, ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason, Survey
+from ...http import ConnectionInfo, HistogramCounts, HttpServer, HttpStatistics, Phase, Reason, Survey
 from ...poll import Poller
 from ...proxy import Failure, ProxyStatistics
 from ..config.kinds import printable
@@ -88,7 +88,7 @@ class Serving:
         return Counters(
             accepted=found.accepted,
             closed={reason.value: found.reasons.get(reason, 0) for reason in Reason},
-            expired={phase.value: found.expired.get(phase, 0) for phase in _expiring()},
+            expired={phase.value: found.expired.get(phase, 0) for phase in Phase},
             requests=_by_method(found.answered),
             durations=_histogram(found.durations),
             lateness=_histogram(found.lateness),
@@ -146,11 +146,6 @@ def _described(info: ConnectionInfo, worker: int) -> Connection:
         left=left,
         requests=info.requests,
     )
-
-
-def _expiring() -> list[Phase]:
-    """Return the phases in which a deadline can pass."""
-    return [phase for phase in Phase if any(rule.phase is phase for rule in RULES.values())]
 
 
 def _by_method(answered: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:

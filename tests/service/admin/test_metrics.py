@@ -157,6 +157,15 @@ async def test_a_process_tells_what_its_limit_of_requests_does(autojump_clock: M
     assert found.counters.refused == {"queue_full": 0, "queue_timeout": 1, "client_left": 0}
 
 
+async def test_a_deadline_is_shown_whatever_the_phase_that_it_has_ended(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        for phase in Phase:
+            site.server._settings.counts.expiry(phase, 0.0)
+        found = Serving(site.server, current_host().poller, lambda: 0).last_answer(1)
+    shown = samples(rendered(picture(found)))
+    assert {shown[f'deadlined_deadline_expired_total{{phase="{phase}"}}'] for phase in Phase} == {1}
+
+
 async def test_an_upstream_may_have_a_path_that_is_not_utf8(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
