@@ -59,6 +59,8 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _NODE: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9A-Fa-f:.]+)"
 )
+# of an IPv4 address that is mapped into IPv6, in full, with brackets and a port
+_LONGEST_NODE: Final = 53
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_\-.~]+)(?::(?P<port>[0-9]{1,5}))?")
 _DIGITS: Final = re.compile(r"[0-9]{1,5}")
 _X_FORWARDED: Final = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port")
@@ -234,9 +236,14 @@ def _x_forwarded_hops(fields: dict[bytes, list[str]]) -> list[_Hop]:
     return hops
 
 
-@lru_cache(maxsize=4096)
 def _node(text: str) -> Address | None:
     """Return the address and port of a node, None if it is unknown, obfuscated or malformed."""
+    # what is longer may be anything of a client's, and would be remembered
+    return _known_node(text) if len(text) <= _LONGEST_NODE else None
+
+
+@lru_cache(maxsize=4096)
+def _known_node(text: str) -> Address | None:
     match = _NODE.fullmatch(text)
     port = int(match["port"] or 0) if match else 0
     if match is None or port > _LARGEST_PORT:

@@ -15,6 +15,7 @@ from deadlined.http.forwarded import (
     Address,
     Origin,
     TrustedProxies,
+    _known_node,
     is_gone,
     is_well_formed,
     plain_address,
@@ -284,6 +285,15 @@ def test_whatever_comes_the_answer_is_an_address_a_scheme_and_a_port(fields: lis
     assert found.server is not None
     assert found.server[1] is not None
     assert 0 < found.server[1] < 65536
+
+
+def test_the_longest_address_is_read_and_what_is_longer_is_neither_read_nor_remembered() -> None:
+    longest = "[0000:0000:0000:0000:0000:ffff:100.100.100.100]:65535"
+    assert client_of(f'for="{longest}"') == x_client_of(longest) == ("100.100.100.100", 65535)
+    before = _known_node.cache_info().currsize
+    for text in ("a" * 54, "1" * 10_000, f"[{'0' * 5000}::1]"):
+        assert (client_of(f'for="{text}"'), x_client_of(text)) == (PROXY, PROXY)
+    assert _known_node.cache_info().currsize == before
 
 
 def test_a_list_without_end_is_read_to_the_length_of_any_real_path() -> None:
