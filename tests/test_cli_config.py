@@ -68,6 +68,13 @@ def test_a_valid_configuration_ends_validate_with_0(file: Path) -> None:
     assert (result.exit_code, result.output) == (0, "the configuration is valid\n")
 
 
+@pytest.mark.parametrize("admin", ["9000", "0.0.0.0:9000"])
+def test_validate_looks_at_the_place_of_the_admin_listener(admin: str) -> None:
+    result = invoke("config", "validate", "--admin", admin)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--admin" in result.stderr
+
+
 def test_each_mistake_is_a_line_and_ends_validate_with_2(file: Path) -> None:
     file.write_text("drian = 1\nidle = 'soon'\n")
     result = invoke("config", "validate", "--config", str(file))

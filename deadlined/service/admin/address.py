@@ -5,8 +5,6 @@ They are bound before a worker process is forked and before an event loop runs, 
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import re
 import socket as stdlib
 from collections.abc import Callable
@@ -16,19 +14,15 @@ from typing import Any
 
 from ...net.listener import bind, listening_unix_socket, sockets_for
 from ...net.names import look_up_here
+from ..config.binds import UnixBind, needs_token, parse_admin
 from ..errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
 from .gate import Gate
-
-UNIX = "unix:"
 
 # connections that wait to be accepted: few, because few ask
 _BACKLOG = 64
 
 # the owner alone: without a token only the file's permissions protect the listener
 _MODE = 0o600
-
-# sun_path of unix(7), with its NUL
-_LONGEST_PATH = 107
 
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -54,22 +48,13 @@ def open_admin(address: str, token_file: str | None) -> AdminSockets:
     """Bind the address of `--admin`. StartupError if it is malformed, taken, or public without a token."""
     token = None if token_file is None else read_token(token_file)
     try:
-        if address.startswith(UNIX):
-            return _open_unix(address.removeprefix(UNIX), token)
-        return _open_tcp(*parse(address), token)
+        place = parse_admin(address)
+    except ValueError as error:
+        raise StartupError(f"--admin: {error}", WRONG_ARGUMENTS) from None
+    try:
+        return _open_unix(place, token) if isinstance(place, UnixBind) else _open_tcp(*place, token)
     except OSError as error:
         raise StartupError(f"--admin: cannot listen on {address}: {error.strerror or error}", CANNOT_BIND) from None
-
-
-def parse(address: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, where an IPv6 address is in brackets. StartupError for anything else."""
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or (":" in host and not bracketed):
-        raise StartupError(
-            f"--admin: {address!r} is not an address: write HOST:PORT, [IPV6]:PORT or unix:PATH", WRONG_ARGUMENTS
-        )
-    return host[1:-1] if bracketed else host, int(port)
 
 
 def read_token(file: str) -> bytes:
@@ -90,13 +75,9 @@ def read_token(file: str) -> bytes:
 
 def _open_tcp(host: str, port: int, token: bytes | None) -> AdminSockets:
     found = look_up_here(host or None, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
-    public = [str(info[4][0]) for info in found if not _is_loopback(_plain(info[4][0]))]
+    public = [why for info in found if (why := needs_token(str(info[4][0])))]
     if public and token is None:
-        raise StartupError(
-            f"--admin: {public[0]} is not a loopback address, so other machines could ask: add --admin-token-file, "
-            "or listen on 127.0.0.1 or unix:PATH",
-            WRONG_ARGUMENTS,
-        )
+        raise StartupError(public[0], WRONG_ARGUMENTS)
     sockets: list[stdlib.socket] = []
     try:
         for socket, address in sockets_for(found):
@@ -112,26 +93,12 @@ def _open_tcp(host: str, port: int, token: bytes | None) -> AdminSockets:
     return AdminSockets(sockets, None, Gate(token, frozenset(("localhost", host.lower()))), f"http://{shown}:{port}")
 
 
-def _plain(address: Any) -> str:
-    """Return an address without the name of an interface (fe80::1%eth0)."""
-    return str(address).partition("%")[0]
-
-
 def _listen(socket: stdlib.socket, address: Any) -> None:
     bind(socket, address)
     socket.listen(_BACKLOG)
     socket.setblocking(False)
 
 
-def _open_unix(path: str, token: bytes | None) -> AdminSockets:
-    if not path or len(os.fsencode(path)) > _LONGEST_PATH:
-        raise StartupError(f"--admin: unix: needs a path of 1 to {_LONGEST_PATH} bytes", WRONG_ARGUMENTS)
-    socket, unlink = listening_unix_socket(path, backlog=_BACKLOG, mode=_MODE)
-    return AdminSockets([socket], unlink, Gate(token, None), f"{UNIX}{path}")
-
-
-def _is_loopback(address: str) -> bool:
-    """Return True if only this machine can reach `address`. One that is mapped to IPv4 counts as public: Python 3.13
-    tells such loopback addresses apart, earlier ones do not."""
-    parsed = ipaddress.ip_address(address)
-    return parsed.is_loopback and getattr(parsed, "ipv4_mapped", None) is None
+def _open_unix(place: UnixBind, token: bytes | None) -> AdminSockets:
+    socket, unlink = listening_unix_socket(place.path, backlog=_BACKLOG, mode=_MODE)
+    return AdminSockets([socket], unlink, Gate(token, None), str(place))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from typing import Final, NamedTuple
 
@@ -11,6 +13,8 @@ ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
 _TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
 _FD: Final = re.compile(r"fd://([0-9]{1,9})")
 _LARGEST_PORT: Final = 65535
+# bytes of a unix socket's path; sun_path of unix(7), without its NUL
+_LONGEST_PATH: Final = 107
 
 
 class TcpBind(NamedTuple):
@@ -59,6 +63,43 @@ def parse_bind(text: str) -> Bind:
     if match is None or match["host"] == "fd" or int(match["port"]) > _LARGEST_PORT:
         raise ValueError(f"{text!r} is not a place to listen: {ALLOWED}")
     return TcpBind(match["v6"] or match["host"] or "", int(match["port"]))
+
+
+def parse_admin(text: str) -> TcpBind | UnixBind:
+    """Return where the admin listener listens. ValueError for other text."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        if not 0 < len(os.fsencode(path)) <= _LONGEST_PATH:
+            raise ValueError(f"unix: needs a path of 1 to {_LONGEST_PATH} bytes")
+        return UnixBind(path)
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    right = re.fullmatch(r"[0-9]{1,5}", port) is not None and int(port) <= _LARGEST_PORT
+    if not (colon and right) or (":" in host and not bracketed):
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT, [IPV6]:PORT or unix:PATH")
+    return TcpBind(host[1:-1] if bracketed else host, int(port))
+
+
+def check_admin(text: str) -> str:
+    """Return `text` if the admin listener can listen there. ValueError for others."""
+    parse_admin(text)
+    return text
+
+
+def needs_token(address: str) -> str:
+    """Return why an admin listener at this address of a machine, "" for all of them, needs a token; "" if it needs
+    none, or if the address is a name. One that is mapped to IPv4 counts as public: Python 3.13 tells such loopback
+    addresses apart, earlier ones do not."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0] or "0.0.0.0")
+    except ValueError:
+        return ""
+    if parsed.is_loopback and getattr(parsed, "ipv4_mapped", None) is None:
+        return ""
+    return (
+        f"--admin: {parsed} is not a loopback address, so other machines could ask: add --admin-token-file, or listen "
+        "on 127.0.0.1 or unix:PATH"
+    )
 
 
 def check_owner(text: str) -> str:

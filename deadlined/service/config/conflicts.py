@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from .binds import parse_bind
+from .binds import TcpBind, needs_token, parse_admin, parse_bind
 from .groups import PROXY, RUN
 from .model import ServeConfig
 from .settings import SETTINGS
@@ -116,10 +116,25 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
         found += [f"{flag} needs --client-ca" for flag, given in of_ca.items() if given]
     if config.admin_token_file is not None and config.admin is None:
         found.append("--admin-token-file needs --admin")
+    found += _of_admin(config)
     found += [f"--upstream: {text} is given twice" for text in sorted(_repeated(config.upstream))]
     places = [parse_bind(text) for text in config.bind]
     found += [f"--bind: {text} is given twice" for text in sorted(_repeated(places)) if not text.endswith(":0")]
     return found
+
+
+def _of_admin(config: ServeConfig) -> list[str]:
+    """Return what is wrong with the place of the admin listener, or why it needs a token that is not given. What a name
+    stands for is found out when it is bound."""
+    if config.admin is None:
+        return []
+    try:
+        place = parse_admin(config.admin)
+    except ValueError as error:
+        # a program has made this configuration
+        return [f"--admin: {error}"]
+    why = needs_token(place.host) if isinstance(place, TcpBind) and config.admin_token_file is None else ""
+    return [why] if why else []
 
 
 def _of_command(config: ServeConfig, command: str | None) -> list[str]:

@@ -286,7 +286,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         about(
             ADMIN,
             "Listen here for health checks, metrics and operators; see docs/metrics.md. Off by default.",
-            name="host:port|unix:path",
+            kind=Checked("host:port|unix:path", binds.check_admin),
         ),
     ] = None
     admin_token_file: Annotated[

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
-from deadlined.service.admin.address import open_admin, parse, read_token
+from deadlined.service.admin.address import open_admin, read_token
 from deadlined.service.errors import CANNOT_BIND, WRONG_ARGUMENTS
 
 
@@ -25,19 +25,6 @@ def refused(address: str, token_file: str | None = None) -> StartupError:
         open_admin(address, token_file)
     assert "\n" not in str(caught.value)
     return caught.value
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("127.0.0.1:9000", ("127.0.0.1", 9000)),
-        ("[::1]:0", ("::1", 0)),
-        (":9000", ("", 9000)),
-        ("localhost:65535", ("localhost", 65535)),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(address: str, expected: tuple[str, int]) -> None:
-    assert parse(address) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from deadlined.service.config.binds import Bind, InheritedBind, TcpBind, UnixBind, check_owner, parse_bind
+from deadlined.service.config.binds import (
+    Bind,
+    InheritedBind,
+    TcpBind,
+    UnixBind,
+    check_owner,
+    parse_admin,
+    parse_bind,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,20 @@ def test_a_place_is_read(text: str, bind: Bind) -> None:
 def test_what_is_no_place_says_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a place to listen: write 127\.0\.0\.1:8000, \[::1\]:8000, unix:/run"):
         parse_bind(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("127.0.0.1:9000", TcpBind("127.0.0.1", 9000)),
+        ("[::1]:0", TcpBind("::1", 0)),
+        (":9000", TcpBind("", 9000)),
+        ("localhost:65535", TcpBind("localhost", 65535)),
+        ("unix:/run/x y.sock", UnixBind("/run/x y.sock")),
+    ],
+)
+def test_the_place_of_the_admin_listener_is_read(text: str, place: TcpBind | UnixBind) -> None:
+    assert parse_admin(text) == place
 
 
 @pytest.mark.parametrize(

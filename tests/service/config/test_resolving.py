@@ -26,6 +26,7 @@ from deadlined.service.config import (
     Sources,
     resolve,
 )
+from deadlined.service.config.conflicts import conflicts
 from deadlined.service.config.kinds import Flag
 from deadlined.service.config.parts import PARTS
 from deadlined.service.config.reference import page
@@ -298,6 +299,11 @@ def test_a_variable_of_the_build_is_known(name: str) -> None:
         ({}, {}, "uds_owner = 'a b'", "F:1: uds_owner: 'a b' is not an owner: write user, user:group or :group"),
         ({}, {}, "uds_owner = 1000", "F:1: uds_owner: 1000 is not text: write user:group"),
         ({}, {}, "trusted_proxies = '*'", "F:1: trusted_proxies: '*' is not a proxy: write an address"),
+        ({}, {}, "admin = '9000'", "F:1: admin: '9000' is not an address: write HOST:PORT, [IPV6]:PORT or unix:PATH"),
+        ({}, {"DEADLINED_ADMIN": "::1:9000"}, "", "DEADLINED_ADMIN: '::1:9000' is not an address"),
+        ({}, {}, "admin = 'unix:'", "F:1: admin: unix: needs a path of 1 to 107 bytes"),
+        ({}, {}, "admin = ':9000'", "--admin: 0.0.0.0 is not a loopback address, so other machines could ask: add"),
+        ({"admin": "[fe80::1%eth0]:9000"}, {}, "", "--admin: fe80::1 is not a loopback address"),
     ],
 )
 def test_places_that_do_not_go_together_are_told(
@@ -305,6 +311,20 @@ def test_places_that_do_not_go_together_are_told(
 ) -> None:
     (problem,) = problems(tmp_path, toml, flags=flags, environment=environment)
     assert problem.startswith(told)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9000", "[::1]:9000", "localhost:9000", "any.name:9000", "unix:/run/x"])
+def test_the_admin_listener_needs_no_token_where_no_address_of_other_machines_is_given(place: str) -> None:
+    assert resolve(Sources(flags={"admin": place})).config.admin == place
+
+
+def test_a_program_is_told_of_a_malformed_place_of_the_admin_listener() -> None:
+    (told,) = conflicts(ServeConfig(app="a:b", admin="9000"))
+    assert told.startswith("--admin: '9000' is not an address")
+
+
+def test_with_a_token_the_admin_listener_may_be_public() -> None:
+    assert resolve(Sources(flags={"admin": ":9000", "admin_token_file": "x"})).config.admin == ":9000"
 
 
 @pytest.mark.parametrize(
