@@ -167,7 +167,8 @@ class Checked(Kind):
 
 
 class Words(Kind):
-    """A list of words, separated by commas or blanks in text. `check` raises ValueError for a wrong one."""
+    """A list of texts, separated by commas where it is one text, so that one of them may be a path with blanks. `check`
+    raises ValueError for a wrong one."""
 
     def __init__(self, name: str, allowed: str, check: Callable[[str], object]) -> None:
         self.name = name
@@ -175,7 +176,7 @@ class Words(Kind):
         self._check = check
 
     def parse(self, text: str) -> tuple[str, ...]:
-        return self.accept(text.replace(",", " ").split())
+        return self.accept([word for part in text.split(",") if (word := part.strip())])
 
     def accept(self, value: Any) -> tuple[str, ...]:
         try:

@@ -79,7 +79,7 @@ name. The value of an unknown key is not repeated in messages.
 | amount | `500`, `1.5k`, `64KiB`, `10m`, `1g`; `k`, `m`, `g` are powers of 1024, capital or small; `off` is no limit |
 | rate | an amount of bytes per second, never `off` |
 | switch | `--factory` or `--no-factory`; a variable is `true`, `1`, `yes`, `on`, or their opposites |
-| list | repeat the flag, or separate by commas; TOML: a list of texts |
+| list | repeat the flag, or separate by commas, not by blanks, which a path may have; TOML: a list of texts |
 | command | the words after `--`; a variable has the quotes of a shell; TOML: a list of texts |
 
 In TOML a switch is `true` or `false`, and a duration, an amount or a rate is a text or a number. Negative numbers

@@ -283,6 +283,29 @@ def test_a_variable_of_the_build_is_known(name: str) -> None:
     assert not resolve(Sources(environment={name: "0"})).warnings
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("reload_dir", "/My Projects/a,/b", ("/My Projects/a", "/b")),
+        ("upstream", "unix:/Application Support/x.sock", ("unix:/Application Support/x.sock",)),
+        ("trusted_proxies", "10.0.0.1, unix", ("10.0.0.1", "unix")),
+        ("access_log_fields", "referer,\tuser-agent", ("referer", "user-agent")),
+    ],
+)
+def test_a_list_is_separated_by_commas_alone(name: str, text: str, value: tuple[str, ...]) -> None:
+    assert SETTINGS[name].parse(text) == value
+    assert SETTINGS[name].accept(list(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("bind", "a:1 b:2"), ("upstream", "a:1 b:2"), ("trusted_proxies", "10.0.0.1 unix"), ("access_log_fields", "a b")],
+)
+def test_blanks_separate_nothing(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"'{text}' is not"):
+        SETTINGS[name].parse(text)
+
+
 # where to listen
 
 
@@ -334,6 +357,7 @@ def test_with_a_token_the_admin_listener_may_be_public() -> None:
         ({"port": 81}, {"DEADLINED_HOST": "::1"}, "bind = [':80']", ("::1", 81, None, ())),
         ({"uds": "y"}, {"DEADLINED_PORT": "81"}, "host = '::1'", ("127.0.0.1", 8000, "y", ())),
         ({}, {"DEADLINED_BIND": "a:1, b:2"}, "uds = 'x'", ("127.0.0.1", 8000, None, ("a:1", "b:2"))),
+        ({}, {"DEADLINED_BIND": " unix:/a b ,, c:3,"}, "", ("127.0.0.1", 8000, None, ("unix:/a b", "c:3"))),
         ({}, {}, "bind = 'a:1'", ("127.0.0.1", 8000, None, ("a:1",))),
     ],
 )
