@@ -4,6 +4,7 @@ listener."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .errors import WRONG_ARGUMENTS, StartupError
@@ -47,16 +48,16 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
 
 
 def local_service(
-    address: str | None, log: Log, drain: Callable[[str], object], reload: Callable[[str], Reloaded]
+    address: str | None, log: Log, drain: Callable[[str], object] | None, reload: Callable[[str], Reloaded]
 ) -> LocalService | None:
     """Return this process as the listener at `address` and the supervisor see it, None without a listener. It can be
-    drained and reloaded, by functions that are told who has asked."""
+    drained, unless `drain` is None, and reloaded, by functions that are told who has asked."""
     if address is None:
         return None
     from .admin.local import LocalService
 
-    def drain_for_post() -> None:
+    def drain_for_post(begin: Callable[[str], object]) -> None:
         log("drain requested", by="POST /drain")
-        drain("POST /drain")
+        begin("POST /drain")
 
-    return LocalService(drain_for_post, lambda: reload("POST /reload"))
+    return LocalService(None if drain is None else partial(drain_for_post, drain), lambda: reload("POST /reload"))

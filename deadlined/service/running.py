@@ -87,8 +87,10 @@ class Service:
         self._starting = parent.starting
         self._content = content
         self._admin = admin
+        # the parent of --reload would wait for a change
+        drain = None if configuration.config.reload else self._drain_on_request
         # a supervisor that has an admin listener asks its worker processes
-        self._local = local_service(configuration.config.admin, voice.log, self._drain_on_request, self._reload)
+        self._local = local_service(configuration.config.admin, voice.log, drain, self._reload)
         # None until they are made
         self._http: HttpServer | None = None
         self._stopper: Stopper | None = None

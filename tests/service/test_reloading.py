@@ -165,6 +165,17 @@ def test_a_configuration_that_the_next_edit_would_undo_is_not_read(start: Starte
     assert process.end()[0] == 0
 
 
+def test_a_drain_that_would_leave_the_parent_is_refused(start: Starter, file: Path) -> None:
+    process = start(*RELOAD, "--admin", "127.0.0.1:0")
+    admin = admin_of(process)
+    found = admin.get("/drain", "POST")
+    assert (found.status, "SIGTERM" in found.detail) == (409, True)
+    assert admin.get("/readyz").status == 200
+    assert process.get().endswith("one")
+    process.signal()
+    assert process.end()[0] == 0
+
+
 def test_the_serving_process_ends_with_a_parent_that_was_killed(start: Starter, file: Path) -> None:
     process = start(*RELOAD)
     process.signal(signal.SIGKILL)

@@ -18,7 +18,7 @@ from .metrics import Exposition
 from .pace import PAGE_PATIENCE, PATIENCE, Pace
 from .picture import Picture, Question
 from .replies import JSON, Reply, page, problem, text
-from .service import Service, UnavailableError
+from .service import RefusedError, Service, UnavailableError
 from .views import Both, connections_of, json_line, parse_query, statistics_of
 
 # what a client without a token must send: Basic lets a browser ask for it
@@ -86,6 +86,8 @@ class AdminHandler:
             return problem(405, sentence, (b"allow", ", ".join(allowed).encode()))
         try:
             return await answer(request, query)
+        except RefusedError as error:
+            return problem(409, str(error))
         except UnavailableError as error:
             return problem(503, str(error), (b"retry-after", b"1"))
 

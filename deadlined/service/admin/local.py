@@ -15,7 +15,7 @@ from ..rereading import Reloaded
 from ..stalls import StallWatch
 from .gather import Serving
 from .picture import Answer, Picture, Question, State, Status, Worker
-from .service import Service, UnavailableError
+from .service import RefusedError, Service, UnavailableError
 from .showing import shown
 
 # the number of a process that serves alone: a supervisor counts from 1 as well
@@ -25,13 +25,13 @@ _log = logging.getLogger("deadlined.admin")
 
 
 class LocalService(Service):
-    """The serving process itself. `drain()` begins its drain; it is called once at most. `reload()` reads its
-    configuration again.
+    """The serving process itself. `drain()` begins its drain; it is called once at most. It is None if the service
+    would not end with this process. `reload()` reads its configuration again.
 
     It is `starting` until `serving` is set, and `draining` once `begin_drain` was called.
     """
 
-    def __init__(self, drain: Callable[[], object], reload: Callable[[], Reloaded]) -> None:
+    def __init__(self, drain: Callable[[], object] | None, reload: Callable[[], Reloaded]) -> None:
         self.serving: Serving | None = None
         self._reload = reload
         self._drain = drain
@@ -72,14 +72,19 @@ class LocalService(Service):
 
     async def ask(self, question: Question) -> Picture:
         if question.what == "drain" and not self._draining:
-            if self.serving is None:
-                raise UnavailableError("the service is starting; it can be drained once it is ready")
-            self._draining = True
-            self._drain()
+            self._begin_own_drain()
         reloaded = self._reload() if question.what == "reload" else None
         answer = await self._answer(question) if question.what not in ("status", "reload") else None
         worker = Worker(worker=ONLY, pid=os.getpid(), up=True, state=self._state, answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
+
+    def _begin_own_drain(self) -> None:
+        if self._drain is None:
+            raise RefusedError("--reload keeps the service when its application ends: send it SIGTERM")
+        if self.serving is None:
+            raise UnavailableError("the service is starting; it can be drained once it is ready")
+        self._draining = True
+        self._drain()
 
     async def reply(self, question: bytes, worker: int) -> bytes:
         """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or if

@@ -11,6 +11,10 @@ class UnavailableError(Exception):
     """The service does not answer. The message is a sentence that says why."""
 
 
+class RefusedError(Exception):
+    """The service does not do what it was asked for. The message is a sentence that says why."""
+
+
 class Service:
     """Answers questions about a service, drains and reloads it. An abstract base class. `config`: the options to show
     after a reload; None while they are those of the start."""
@@ -20,5 +24,5 @@ class Service:
     async def ask(self, question: Question) -> Picture:
         """Return the service as it is now, with what `question` asks for. The question `drain` begins the drain, once;
         `reload` reads the configuration again.
-        Raise UnavailableError if there is no answer in time."""
+        Raise UnavailableError if there is no answer in time, RefusedError if the service does not drain by itself."""
         raise NotImplementedError

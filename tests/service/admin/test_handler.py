@@ -15,6 +15,7 @@ from deadlined.proxy import Address, Proxy
 from deadlined.runtime import current_host
 from deadlined.service import ServeConfig
 from deadlined.service.admin.gather import Serving
+from deadlined.service.admin.local import LocalService
 from deadlined.service.admin.picture import MOST_SHOWN, Status
 from deadlined.service.admin.views import parse_query
 from deadlined.service.rereading import Reloaded
@@ -283,6 +284,19 @@ async def test_readyz_follows_the_service_and_livez_does_not(autojump_clock: Moc
     assert (draining.status, "draining" in draining.detail) == (503, True)
     assert (again.status, alive.status) == (202, 200)
     assert (scraped["deadlined_draining"], scraped["deadlined_ready"]) == (1.0, 0.0)
+
+
+async def test_a_drain_after_which_the_service_would_not_end_is_refused(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        service = LocalService(None, lambda: Reloaded("restarting"))
+        service.serving = local(site.server).serving
+        async with asking(service) as admin:
+            refused = await admin.get("/drain", "POST")
+            assert (await admin.get("/readyz")).status == 200
+            # it may drain for another reason
+            service.begin_drain()
+            assert (await admin.get("/drain", "POST")).status == 202
+    assert (refused.status, "--reload" in refused.detail) == (409, True)
 
 
 async def state_of(admin: Asker) -> tuple[str, bool]:
