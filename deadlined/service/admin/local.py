@@ -74,7 +74,7 @@ class LocalService(Service):
         if question.what == "drain" and not self._draining:
             self._begin_own_drain()
         reloaded = self._reload() if question.what == "reload" else None
-        answer = await self._answer(question) if question.what not in ("status", "reload") else None
+        answer = await self._answer(question) if question.what in ("counts", "connections") else None
         worker = Worker(worker=ONLY, pid=os.getpid(), up=True, state=self._state, answer=answer)
         return Picture(id=question.id, status=self.status, wanted=1, restarts=0, workers=[worker], reloaded=reloaded)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from deadlined.runtime import current_host
 from deadlined.service import ServeConfig
 from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.local import LocalService
-from deadlined.service.admin.picture import MOST_SHOWN, Status
+from deadlined.service.admin.picture import MOST_SHOWN, Question, Status
 from deadlined.service.admin.views import parse_query
 from deadlined.service.rereading import Reloaded
 from tests.support.admin import Asker, Response, Still, answer, asking, checked_by_promtool, local, picture, samples
@@ -284,6 +284,15 @@ async def test_readyz_follows_the_service_and_livez_does_not(autojump_clock: Moc
     assert (draining.status, "draining" in draining.detail) == (503, True)
     assert (again.status, alive.status) == (202, 200)
     assert (scraped["deadlined_draining"], scraped["deadlined_ready"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("what", ["status", "drain", "reload"])
+async def test_what_shows_no_counts_does_not_look_at_the_connections(
+    what: Literal["status", "drain", "reload"], autojump_clock: MockClock
+) -> None:
+    async with serving() as site:
+        (worker,) = (await local(site.server).ask(Question(what=what))).workers
+    assert worker.answer is None
 
 
 async def test_a_drain_after_which_the_service_would_not_end_is_refused(autojump_clock: MockClock) -> None:
