@@ -136,10 +136,20 @@ class Plain(Kind):
         return self._convert(text, strict=False)
 
     def accept(self, value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool) and self._is_text(str(value)):
+            raise ValueError(f'{value} is a number: write the text "{value}"')
         return self._convert(value, strict=True)
 
     def toml(self, value: Any) -> str:
         return str(value) if isinstance(value, int) else quoted(value)
+
+    def _is_text(self, text: str) -> bool:
+        """Return True if `text`, and not the number that it may be, is a value."""
+        try:
+            msgspec.convert(text, self._type)
+        except msgspec.ValidationError:
+            return False
+        return True
 
     def _convert(self, value: Any, *, strict: bool) -> Any:
         try:
