@@ -56,8 +56,9 @@ def lines(text: str) -> dict[Key, int]:
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Give the first line, the text and the values of each statement that has values."""
     start, pending = 1, ""
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        pending += line
+    # not `splitlines`, which ends lines at characters that a comment or a text may have
+    for number, line in enumerate(text.split("\n"), 1):
+        pending += line + "\n"
         try:
             values = tomllib.loads(pending)
         except tomllib.TOMLDecodeError:

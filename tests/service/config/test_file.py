@@ -41,6 +41,12 @@ key = 2
 '''
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85"])
+def test_what_ends_lines_in_other_texts_ends_none_in_toml(character: str) -> None:
+    text = f'# a{character}b = 1\r\nidle = "1m"\r\nname = """{character}\n"""\ndrain = 1'
+    assert lines(text) == {("idle",): 2, ("name",): 3, ("drain",): 5}
+
+
 def test_each_key_has_the_line_on_which_it_begins() -> None:
     assert lines(TEXT) == {
         ("app",): 2,
