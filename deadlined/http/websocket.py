@@ -72,7 +72,6 @@ class WebSocket(Upgraded):
         self._end_at = INF
         self._end_rule = RULES["connection_age"]
         self._timer = Timer(_expire, self)
-        self._armed = INF
 
     @property
     def _host(self) -> ExchangeHost:
@@ -281,18 +280,15 @@ class WebSocket(Upgraded):
 
     def _arm(self) -> None:
         """Let the timer fire at the nearest deadline."""
-        self._armed = self._next()[0]
-        self._host.loop.set_timer(self._timer, self._armed)
+        self._host.loop.set_timer(self._timer, self._next()[0])
 
     def _arm_before(self, when: float) -> None:
         """Let the timer fire at `when` if it would fire later."""
-        if when < self._armed:
-            self._armed = when
+        if when < self._timer.when:
             self._host.loop.set_timer(self._timer, when)
 
     def expire(self, lateness: float) -> None:
         """Act if the nearest deadline has passed. Called by the timer, which is early if a deadline has moved."""
-        self._armed = INF
         if self.state == CLOSED:
             return
         when, rule = self._next()
