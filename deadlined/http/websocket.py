@@ -249,13 +249,16 @@ class WebSocket(Upgraded):
         host.flush_soon(True)
 
     def _answer(self) -> None:
-        """Send the answers that `frames` have made. While the output is blocked, keep only that to the latest ping."""
+        """Send the answers that `frames` have made. While the output is blocked, keep only that to the latest ping.
+        Answer no ping of a peer that has left: the reset that follows would discard what it has sent after that."""
         output = self._host.output
         answers = self._frames.take()
         for piece in answers:
-            if output.blocked and piece[0] == _PONG:
+            if piece[0] != _PONG:
+                output.append(piece)
+            elif output.blocked:
                 self._pong = piece
-            else:
+            elif not self._host.transport.conn.peer_has_left:
                 output.append(piece)
         if answers:
             self._host.flush_soon(False)
@@ -304,18 +307,20 @@ class WebSocket(Upgraded):
 
     def _ping(self, now: float) -> None:
         """Send a ping, unless the output is blocked, which has a deadline of its own. Wait for the answer, unless the
-        inbox is full, so that nothing is read: then end if the peer has left, and the handler receives nothing."""
+        inbox is full, so that nothing is read: if the peer has left then, it is not asked, which it would answer by a
+        reset, and the websocket ends if the handler receives nothing."""
+        has_left = self.full and self._host.was_left
+        if has_left and self._inbox.taken == self._taken:
+            self._end(Reason.CLIENT_CLOSED)
+            return
         if self.full:
-            if self._host.was_left and self._inbox.taken == self._taken:
-                self._end(Reason.CLIENT_CLOSED)
-                return
             self._taken = self._inbox.taken
             self._liveness.hear(now)
         elif self._host.output.blocked:
             self._liveness.hear(now)
         else:
             self._ask(PING)
-        if not self._host.output.blocked:
+        if not (has_left or self._host.output.blocked):
             self._frames.ping()
             self._flush_frames()
         if self.state == OPEN:

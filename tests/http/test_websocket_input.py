@@ -386,7 +386,13 @@ async def test_a_client_that_goes_in_the_closing_handshake(how: str, autojump_cl
         assert ended.elapsed < 1
 
 
-async def test_a_slow_application_receives_all_that_a_client_has_sent_before_it_left(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("how", ["half-close", "close"])
+async def test_a_slow_application_receives_all_that_a_client_has_sent_before_it_left(
+    how: str, asks: bool, autojump_clock: MockClock
+) -> None:
+    """A ping, or the answer to one, would make the system of a client that has closed its socket reset the
+    connection."""
     received: list[Any] = []
     ended = trio.Event()
 
@@ -398,12 +404,15 @@ async def test_a_slow_application_receives_all_that_a_client_has_sent_before_it_
         received.append((message["code"], message["reason"]))
         ended.set()
 
-    messages = [f"{number:0100}" for number in range(1100)]
+    messages = [f"{number:0100}" for number in range(1500)]
     # the application has as long as it likes to receive what was read
     async with serving(handler(app), only(ws_ping=20, ws_pong=20), cancel_on_disconnect=False) as site:
         client = await raw(site)
-        await client.send(b"".join(frame(TEXT, message.encode()) for message in messages) + closing(1000, "bye"))
-        client.conn.shutdown_write()
+        # the server reads three times, the second and third time after the client has left; the ping is in the second
+        sent = [frame(TEXT, message.encode()) for message in messages]
+        sent[1100:1100] = [frame(PING, b"x")] * asks
+        await client.send(b"".join(sent) + closing(1000, "bye"))
+        go_away(client, how)
         with trio.fail_after(1000):
             await ended.wait()
         assert received == [*messages, (1000, "bye")]
