@@ -97,6 +97,7 @@ COMPILED = [
     "http/upgraded.py",
     "http/waiting.py",
     "http/websocket.py",
+    "http/websocket_deadlines.py",
     "http/worker.py",
     "http/wire",
     "asgi/budget.py",

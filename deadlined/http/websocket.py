@@ -17,13 +17,14 @@ from ..runtime import checkpoint
 from ..timers import Timer
 from .errors import Disconnected, ResponseError
 from .exchange import Exchange
-from .inbox import Inbox, Incomplete
-from .liveness import CLOSE, PING, Liveness
+from .inbox import Inbox
+from .liveness import CLOSE, PING
 from .output import LIMIT
 from .policy import DRAIN_NOTICE, RULES, Rule
 from .seams import ExchangeHost, Upgraded
 from .state import Phase, Reason
 from .timeouts import INF, Timeouts
+from .websocket_deadlines import Deadlines
 from .wire import Headers
 
 if TYPE_CHECKING:
@@ -62,15 +63,11 @@ class WebSocket(Upgraded):
         self._budget = _BUDGET
         # an answer to a ping that waits until the output is not blocked any more
         self._pong = b""
-        self._liveness: Final = Liveness()
-        self._incomplete: Final = Incomplete()
+        self._deadlines: Final = Deadlines()
         # set when the closing handshake begins: why
         self._why = Reason.DONE
         # by how many seconds the deadline that ends the websocket was late
         self._late = 0.0
-        # when the drain or the connection's age closes the websocket, and the rule for it
-        self._end_at = INF
-        self._end_rule = RULES["connection_age"]
         self._timer = Timer(_expire, self)
 
     @property
@@ -101,9 +98,7 @@ class WebSocket(Upgraded):
         was_full = self.full
         message = inbox.take()
         if was_full and not self.full and self.state == OPEN:
-            # nothing was read meanwhile: the peer's silence, and the time of its message, begin now
-            self._liveness.hear(self._host.clock.now())
-            self._incomplete.begin_again(self._liveness.heard)
+            self._deadlines.begin_again(self._host.clock.now())
             self._arm_before(self._next()[0])
             self._host.read_on()
         return message
@@ -149,8 +144,8 @@ class WebSocket(Upgraded):
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
         self.state = OPEN
-        self._liveness.hear(host.clock.now())
-        self._end_at = host.close_after
+        self._deadlines.liveness.hear(host.clock.now())
+        self._deadlines.end_by(host.close_after, RULES["connection_age"])
         self._arm()
 
     @property
@@ -165,13 +160,14 @@ class WebSocket(Upgraded):
         if not data:
             self._end(self._why if self.state == CLOSING else Reason.CLIENT_CLOSED)
             return False
+        now = self._host.clock.now()
         # whatever comes answers a ping: its answer may wait behind a message that is long
-        self._liveness.hear(self._host.clock.now())
+        self._deadlines.liveness.hear(now)
         frames = self._frames
         messages = frames.feed(data)
         if messages and self.state == OPEN:
             self._inbox.put(messages)
-        if self._incomplete.note(frames.incomplete, bool(messages), len(data), self._liveness.heard):
+        if self._deadlines.incomplete.note(frames.incomplete, bool(messages), len(data), now):
             self._arm_before(self._next()[0])
         self._answer()
         if frames.failed is not None:
@@ -215,9 +211,9 @@ class WebSocket(Upgraded):
 
     def drain(self) -> None:
         if self.state == OPEN:
-            self._end_at = self._host.clock.now() + DRAIN_NOTICE
-            self._end_rule = RULES["drain"]
-            self._arm_before(self._end_at)
+            when = self._host.clock.now() + DRAIN_NOTICE
+            self._deadlines.end_by(when, RULES["drain"])
+            self._arm_before(when)
 
     @property
     def closed_by_handler(self) -> bool:
@@ -267,19 +263,12 @@ class WebSocket(Upgraded):
 
     def _next(self) -> tuple[float, Rule | None]:
         """Return the nearest deadline, and its rule; None for that of a ping."""
-        timeouts = self._host.timeouts
-        when, rule = self._liveness.next(timeouts)
-        if self.state == CLOSING:
-            # before the close has left, only the output has deadlines
-            return INF if self._host.output.blocked else when, rule
-        by = INF if self.full else self._incomplete.deadline(timeouts)
-        if by < when:
-            when, rule = by, RULES["body_grace"]
-        if self._exchange.read_by < when:
-            when, rule = self._exchange.read_by, RULES["read"]
-        if self._end_at < when:
-            when, rule = self._end_at, self._end_rule
-        return when, rule
+        host = self._host
+        if self.state != CLOSING:
+            return self._deadlines.next(host.timeouts, self._exchange.read_by, self.full)
+        when, rule = self._deadlines.liveness.next(host.timeouts)
+        # before the close has left, only the output has deadlines
+        return INF if host.output.blocked else when, rule
 
     def _arm(self) -> None:
         """Let the timer fire at the nearest deadline."""
@@ -315,9 +304,9 @@ class WebSocket(Upgraded):
             return
         if self.full:
             self._taken = self._inbox.taken
-            self._liveness.hear(now)
+            self._deadlines.liveness.hear(now)
         elif self._host.output.blocked:
-            self._liveness.hear(now)
+            self._deadlines.liveness.hear(now)
         else:
             self._ask(PING)
         if not (has_left or self._host.output.blocked):
@@ -330,10 +319,10 @@ class WebSocket(Upgraded):
         """Note that the peer must answer a PING or a CLOSE, which is sent now."""
         transport = self._host.transport
         untaken = transport.untaken + self._host.output.size
-        self._liveness.ask(rule, self._host.clock.now(), transport.taken, untaken)
+        self._deadlines.liveness.ask(rule, self._host.clock.now(), transport.taken, untaken)
 
     def _extend(self, now: float) -> bool:
-        return self._liveness.extend(now, self._host.transport.taken, self._host.timeouts)
+        return self._deadlines.liveness.extend(now, self._host.transport.taken, self._host.timeouts)
 
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
