@@ -3,9 +3,11 @@ bytes are arguments.
 
 Facts      A ping or a close reaches the peer only after all that was sent before it, of which megabytes may wait in the
            kernel.
-Hazard     A peer that reads steadily, but slowly, gets it when the time for its answer is over.
+Hazard     A peer that reads steadily, but slowly, gets it when the time for its answer is over. One that does not read,
+           or makes the server send ever more, could hold the connection for ever.
 Answer     As long as the peer takes what was sent before, at `write_min_rate` at least, its answer has the same time
-           again. What its own system has taken, and it has not read, nobody here can see.
+           again. What was sent later does not count. What its own system has taken, and it has not read, nobody here
+           can see.
 Cost       The kernel is asked twice for each ping or close, and when an answer is late.
 """
 

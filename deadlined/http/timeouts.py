@@ -55,8 +55,8 @@ class Timeouts:
     # from that ping until any bytes must have come; their 20, too. As long again, while the peer takes what was sent
     # before the ping, at `write_min_rate`
     ws_pong: float = 20.0
-    # from when the server's close frame on a websocket has left until the peer's; half the 10 of `websockets`. As long
-    # again, while the peer takes what was sent before the close, at `write_min_rate`
+    # from the server's close frame on a websocket until the peer's, or until it has left if the peer's came before;
+    # half the 10 of `websockets`. As long again, while the peer takes what was sent before it, at `write_min_rate`
     ws_close: float = 5.0
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ Hazard     A silent peer, a message that never ends, a close that is never answe
            ever. Messages that nobody receives, and answers to pings that nobody reads, would fill the memory.
 Answer     What comes is parsed in the poller's call. Messages wait in a queue, and beyond its bound nothing is read.
            Only the latest ping is answered while the output is blocked. One timer has the nearest of all deadlines.
+           A closing handshake has `ws_close`, longer while the peer takes what was sent before the server's close.
 Cost       A timer per websocket, which is moved when it fires or when a deadline comes before it.
 """
 
@@ -37,7 +38,8 @@ _BUDGET: Final = 16
 CONNECTING: Final = 0  # the request is not accepted
 OPEN: Final = 1
 CLOSING: Final = 2  # the server's close frame was sent; the peer's is awaited
-CLOSED: Final = 3
+ENDING: Final = 3  # nothing is read any more; the server's close frame waits behind what the peer has not taken
+CLOSED: Final = 4
 
 _PONG: Final = 0x8A
 
@@ -150,7 +152,7 @@ class WebSocket(Upgraded):
 
     @property
     def full(self) -> bool:
-        return self.state == OPEN and self._inbox.full
+        return self.state == ENDING or (self.state == OPEN and self._inbox.full)
 
     @property
     def deadline(self) -> float:
@@ -176,11 +178,10 @@ class WebSocket(Upgraded):
             if self.state == CLOSING:
                 # the close that was sent says why: if a message was incomplete then, the peer's answer leaves it so
                 why, code = self._why, 1006
-            self._end(why, code, text, unread=True)
+            self._end_once_sent(why, code, text)
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed
-            # a reset would discard the answer, if the peer goes on sending after its close (RFC 6455, 7.1.1)
-            self._end(self._why, code, text, unread=True)
+            self._end_once_sent(self._why, code, text)
         return frames.incomplete and frames.few
 
     def timeouts_changed(self, before: Timeouts) -> None:
@@ -200,14 +201,12 @@ class WebSocket(Upgraded):
         self._expire_by(RULES["handler"], lateness)
 
     def output_sent(self) -> None:
-        if self._pong:
+        if self.state == ENDING:
+            self._end(self._why, unread=True)
+        elif self._pong:
             self._host.output.append(self._pong)
             self._pong = b""
             self._host.output.flush()
-        if self.state == CLOSING:
-            # the close has left only now
-            self._ask(CLOSE)
-            self._arm()
 
     def drain(self) -> None:
         if self.state == OPEN:
@@ -263,12 +262,10 @@ class WebSocket(Upgraded):
 
     def _next(self) -> tuple[float, Rule | None]:
         """Return the nearest deadline, and its rule; None for that of a ping."""
-        host = self._host
-        if self.state != CLOSING:
-            return self._deadlines.next(host.timeouts, self._exchange.read_by, self.full)
-        when, rule = self._deadlines.liveness.next(host.timeouts)
-        # before the close has left, only the output has deadlines
-        return INF if host.output.blocked else when, rule
+        timeouts = self._host.timeouts
+        if self.state == OPEN:
+            return self._deadlines.next(timeouts, self._exchange.read_by, self.full)
+        return self._deadlines.liveness.next(timeouts)
 
     def _arm(self) -> None:
         """Let the timer fire at the nearest deadline."""
@@ -326,7 +323,7 @@ class WebSocket(Upgraded):
 
     def _expire_by(self, rule: Rule, lateness: float) -> None:
         """Do what `rule` says, whose deadline has passed."""
-        if self.state == CLOSING:
+        if self.state in (CLOSING, ENDING):
             # the reason of the server's close, if it has one, says more than the missing answer
             if self._why is Reason.DONE:
                 self._late = self._host.count_expiry(lateness)
@@ -356,32 +353,39 @@ class WebSocket(Upgraded):
 
     def _begin_close(self, why: Reason, code: int, text: str) -> None:
         """Wait for the peer's answer to the close that `frames` have made."""
-        self._why = why
-        self.closed = (code, text)
-        self.state = CLOSING
-        self._ask(CLOSE)
+        self._enter(CLOSING, why, code, text)
         self._flush_frames()
         if self.state == CLOSING:
-            self._arm()
-            self._inbox.wake()
             # messages are not received any more, but the answer must be read
             self._host.read_on()
 
+    def _end_once_sent(self, why: Reason, code: int, text: str) -> None:
+        """End once the server's close has left, which `frames` have made: what the peer still sends does not count."""
+        if not self._host.output.blocked:
+            # a reset would discard the close, if the peer goes on sending (RFC 6455, 7.1.1)
+            self._end(why, code, text, unread=True)
+        else:
+            self._enter(ENDING, why, code, text)
+
+    def _enter(self, state: int, why: Reason, code: int, text: str) -> None:
+        """Enter the closing handshake, or its last part: no message is sent or received any more."""
+        self._why = why
+        self._note_end(code, text)
+        self.state = state
+        self._ask(CLOSE)
+        self._arm()
+        self._inbox.wake()
+
     def _end(self, reason: Reason, code: int = 1006, text: str = "", unread: bool = False) -> None:
-        """End the connection. `code` and `text` replace those of a close that has begun, unless `code` is 1006."""
-        if self.state == CLOSED:
-            return
+        """End the connection."""
+        if self.state != CLOSED:
+            self._note_end(code, text)
+            self._host.end_upgraded(reason, self._late, unread)
+
+    def _note_end(self, code: int, text: str) -> None:
+        """Note code and reason of the end. They replace those of a close that has begun, unless `code` is 1006."""
         if self.closed is None or code != 1006:
             self.closed = (code, text)
-        self._host.end_upgraded(reason, self._late, unread)
-
-
-def open_frames(exchange: Exchange) -> Frames:
-    """Return the frames of the websocket that the request of `exchange` asks for. Raise UpgradeRefused if it is not a
-    valid handshake, ImportError if the extra `websockets` is not installed."""
-    from .wire.frames import negotiate
-
-    return negotiate(exchange.request, exchange.limits, exchange.ws_compression)
 
 
 def _expire(websocket: WebSocket, seq: int, lateness: float) -> None:

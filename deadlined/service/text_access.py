@@ -26,7 +26,7 @@ _CUT = {
     Reason.WRITE_TIMEOUT: ("write_grace or write", "client did not take the response"),
     Reason.HANDLER_TIMEOUT: ("handler", "no answer from the application"),
     Reason.PONG_TIMEOUT: ("ws_pong", "client did not answer a ping"),
-    Reason.CLOSE_TIMEOUT: ("ws_close", "client did not answer the close"),
+    Reason.CLOSE_TIMEOUT: ("ws_close", "client did not take or answer the close"),
     Reason.DRAIN_TIMEOUT: ("drain", "cut by the end of the drain"),
 }
 

@@ -67,12 +67,18 @@ async def says_much_and_closes(scope: Scope, receive: Receive, send: Send) -> No
     await send({"type": "websocket.close"})
 
 
-async def closing_websocket(loop: Loop, site: Site, tls: bool = False) -> Client | ByHand:
-    """Return a client that has closed its websocket and has not read what was sent before."""
+async def unread_websocket(site: Site, tls: bool = False) -> Client | ByHand:
+    """Return a client that has not read what was sent before the close of its websocket."""
     client = await connected(site, tls)
     await client.send(HANDSHAKE)
-    await site.until(lambda: site.server.statistics().phases.get(Phase.WRITE))
-    await client.send(closing(1000))
+    await site.until(lambda: site.requests or site.server.statistics().phases.get(Phase.WRITE))
+    return client
+
+
+async def ended_websocket(loop: Loop, site: Site, tls: bool = False) -> Client | ByHand:
+    """Return such a client, which has not answered the close in time either: what is left is sent by the close of the
+    connection."""
+    client = await unread_websocket(site, tls)
     await site.until(lambda: site.requests)
     await loop.settle()
     assert not site.connections
@@ -86,11 +92,11 @@ async def test_what_is_left_of_a_websocket_is_sent_whatever_task_is_cancelled(
     loop: Loop, tls: bool, times: int
 ) -> None:
     context = certificates().server if tls else None
-    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ssl_context=context) as (
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ssl_context=context, ws_close=0) as (
         site,
         tasks,
     ):
-        client = await closing_websocket(loop, site, tls)
+        client = await ended_websocket(loop, site, tls)
         for _ in range(times):
             assert cancel_workers(loop)
             await loop.settle()
@@ -98,21 +104,47 @@ async def test_what_is_left_of_a_websocket_is_sent_whatever_task_is_cancelled(
         assert end == "eof"
         assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
         client.conn.close()
-        assert await site.reason() is Reason.DONE
+        assert await site.reason() is Reason.CLOSE_TIMEOUT
         assert site.connections[0].sent == len(data)
+
+
+@on_each_loop
+@pytest.mark.parametrize("by", ["the server", "the client"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_websocket_ends_once_what_was_sent_before_its_close_was_read(loop: Loop, tls: bool, by: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if by == "the server":
+            await says_much_and_closes(scope, receive, send)
+            return
+        await receive()
+        await send(ACCEPT)
+        await send({"type": "websocket.send", "bytes": MESSAGE})
+        assert (await receive())["type"] == "websocket.disconnect"
+
+    context = certificates().server if tls else None
+    async with site_of(loop, AsgiHandler(app), None, SEND_BUFFER, ssl_context=context) as (site, tasks):
+        client = await unread_websocket(site, tls)
+        await client.send(closing(1000))
+        await loop.settle()
+        assert not site.requests
+        data, end = await rest(loop, tasks, client)
+        assert end == "eof"
+        assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
+        client.conn.close()
+        assert await site.reason() is Reason.DONE
 
 
 @in_virtual_time
 async def test_a_peer_that_does_not_read_the_rest_is_reset_whatever_task_is_cancelled(loop: Loop) -> None:
-    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER) as (site, tasks):
-        client = await closing_websocket(loop, site)
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ws_close=0) as (site, tasks):
+        client = await ended_websocket(loop, site)
         began = current_time()
         while not site.connections:
             assert cancel_workers(loop)
             await loop.sleep(OFTEN)
         assert 0 <= current_time() - began - 2 * LINGER < OFTEN
         assert (await rest(loop, tasks, client))[1] == "reset"
-        assert site.connections[0].reason is Reason.DONE
+        assert site.connections[0].reason is Reason.CLOSE_TIMEOUT
 
 
 @in_virtual_time
@@ -129,12 +161,12 @@ async def test_a_cancelled_linger_is_not_prolonged(loop: Loop) -> None:
 
 @on_each_loop
 async def test_a_server_that_is_cancelled_does_not_make_the_rest_look_complete(loop: Loop) -> None:
-    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER) as (site, tasks):
-        client = await closing_websocket(loop, site)
+    async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ws_close=0) as (site, tasks):
+        client = await ended_websocket(loop, site)
         site.serving.cancel()
         await site.serving.wait()
         assert (await rest(loop, tasks, client))[1] == "reset"
-        assert site.connections[0].reason is Reason.DONE
+        assert site.connections[0].reason is Reason.CLOSE_TIMEOUT
 
 
 # a last response before all of the request has come

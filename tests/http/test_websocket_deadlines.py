@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.events import CloseConnection, Ping, TextMessage
 
 from deadlined import current_time, open_unix_listener, open_unix_stream, statistics
 from deadlined.asgi import App
@@ -311,84 +311,6 @@ async def test_pings_of_a_client_that_does_not_read_are_answered_once(autojump_c
         assert connection.output.size <= pending
         upgraded: Any = connection._upgraded
         assert upgraded._pong == b"\x8a\x041999"
-
-
-# closing
-
-
-async def test_a_close_that_is_not_answered_ends_by_its_own_deadline(autojump_clock: MockClock) -> None:
-    async def act(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "websocket.close", "code": 1000})
-
-    async with site_of(accepted(act), only(ws_close=5)) as site:
-        client = await peer(site, answers=False)
-        assert await client.closed() == (1000, "")
-        ended = await site.ended()
-        assert (ended.reason, ended.lateness < 0.01) == (Reason.CLOSE_TIMEOUT, True)
-        assert ended.elapsed == pytest.approx(5, abs=0.1)
-
-
-@pytest.mark.parametrize(("by", "ending"), [("the application", (1000, "")), ("a drain", (1012, "drain"))])
-async def test_a_client_that_reads_steadily_gets_all_that_was_sent_before_the_close(
-    by: str, ending: tuple[int, str], autojump_clock: MockClock
-) -> None:
-    sent = 0
-
-    async def act(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal sent
-        for _ in range(8 if by == "the application" else 2):
-            await send({"type": "websocket.send", "bytes": bytes(64 * 1024)})
-            sent += 64 * 1024
-        while by == "a drain" and (await receive())["type"] != "websocket.disconnect":
-            continue
-
-    timeouts = only(ws_close=5, write_grace=10, write_min_rate=240, drain=1000)
-    async with site_of(accepted(act), timeouts) as site:
-        client = await peer(site, answers=False, receive_buffer=4096)
-        if by == "a drain":
-            site.server.shutdown()
-        received = 0
-        while isinstance(event := await client.event(), BytesMessage):
-            received += len(event.data)
-            # a message that is not read any more must not cut what is
-            await client.client.send_what_is_taken(frame(TEXT, b"late"))
-            await trio.sleep(len(event.data) / 4096)
-        assert received == sent
-        assert isinstance(event, CloseConnection)
-        assert (event.code, event.reason or "") == ending
-
-
-async def test_a_close_behind_what_a_client_does_not_read_ends_by_the_deadline_of_a_send(
-    autojump_clock: MockClock,
-) -> None:
-    async def act(scope: Scope, receive: Receive, send: Send) -> None:
-        for _ in range(2):
-            await send({"type": "websocket.send", "bytes": bytes(64 * 1024)})
-
-    async with site_of(accepted(act), only(ws_close=0, write_grace=10, write_min_rate=100_000)) as site:
-        client = await peer(site, receive_buffer=4096)
-        await wait_all_tasks_blocked()
-        (connection,) = site.server._connections
-        upgraded: Any = connection._upgraded
-        assert upgraded.closed == (1000, "")
-        ended = await site.ended()
-        assert ended.reason is Reason.WRITE_TIMEOUT
-        assert ended.elapsed == pytest.approx(10, abs=0.1)
-        assert await client.client.end() == "reset"
-
-
-async def test_messages_after_the_servers_close_are_read_and_dropped(autojump_clock: MockClock) -> None:
-    async def act(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "websocket.close", "code": 1000})
-        assert (await receive())["type"] == "websocket.disconnect"
-
-    async with site_of(accepted(act), only(ws_close=5)) as site:
-        client = await raw(site)
-        for _ in range(200):
-            await client.send(frame(TEXT, b"x" * 1000))
-        await client.send(frame(8, b"\x03\xe8"))
-        assert await close_frame(client) == (1000, "")
-        assert await site.reason() is Reason.DONE
 
 
 # the connection

@@ -19,7 +19,7 @@ const REASONS = {
   connection_age: "The connection was old enough to be closed after a response.",
   drain_timeout: "The drain was over, and the connection was not.",
   pong_timeout: "The client of a websocket was silent, and did not answer a ping.",
-  close_timeout: "The client of a websocket did not answer the close in time.",
+  close_timeout: "The client of a websocket did not take or answer the close in time.",
   client_closed: "The client has closed. This is normal.",
   client_reset: "The client has reset the connection, or has left before its answer.",
   protocol_error: "The client has sent what is not HTTP, or what two readers could read in two ways.",
