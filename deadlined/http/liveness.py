@@ -43,6 +43,13 @@ class Liveness:
         if self._rule is PING:
             self._asked = INF
 
+    def begin_again(self, now: float) -> None:
+        """Count all from now: the peer's silence, and the time for its answer to a CLOSE. A ping need not be answered
+        any more."""
+        self.hear(now)
+        if self._asked < INF:
+            self._asked = now
+
     def ask(self, rule: Rule, now: float, taken: int, untaken: int) -> None:
         """Note that a PING or a CLOSE is sent now, behind what the peer has taken and what it has not. After a CLOSE
         only its answer counts, which the caller notices."""

@@ -185,8 +185,8 @@ class WebSocket(Upgraded):
         return frames.incomplete and frames.few
 
     def timeouts_changed(self, before: Timeouts) -> None:
-        if self.state == OPEN:
-            self._arm()
+        self._deadlines.begin_again(self._host.clock.now())
+        self._arm()
 
     def read_deadline_moved(self, when: float) -> None:
         if self.state == OPEN:

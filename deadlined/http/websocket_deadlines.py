@@ -26,8 +26,9 @@ class Deadlines:
         self._end_rule = rule
 
     def begin_again(self, now: float) -> None:
-        """Count from now the peer's silence, and the time of its message: nothing was read before."""
-        self.liveness.hear(now)
+        """Count all from now, because nothing was read before, or the times have changed: a wait may have been without
+        a limit, and must not end as if it were late."""
+        self.liveness.begin_again(now)
         self.incomplete.begin_again(now)
 
     def next(self, timeouts: Timeouts, read_by: float, full: bool) -> tuple[float, Rule | None]:

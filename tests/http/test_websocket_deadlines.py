@@ -147,6 +147,9 @@ async def test_a_client_is_not_blamed_while_the_application_does_not_receive(aut
         assert (await site.ended()).reason in (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
 
+# a reload
+
+
 async def test_a_silent_client_is_asked_once_a_reload_has_set_the_time_for_that(autojump_clock: MockClock) -> None:
     async with site_of(Told(), only()) as site:
         client = await peer(site)
@@ -154,7 +157,43 @@ async def test_a_silent_client_is_asked_once_a_reload_has_set_the_time_for_that(
         site.server.configure(timeouts=only(ws_ping=60, ws_pong=5))
         with trio.fail_after(100):
             assert isinstance(await client.event(), Ping)
-        assert current_time() == pytest.approx(60, abs=0.01)
+        assert current_time() == pytest.approx(110, abs=0.01)
+
+
+CHANGES = {
+    "an answer to a ping": (only(ws_ping=20), only(ws_ping=20, ws_pong=5), Reason.PONG_TIMEOUT, 25),
+    "a message": (only(), only(body_grace=15, body_min_rate=100, ws_close=0), Reason.BODY_RATE, 20),
+    "a faster message": (
+        only(body_grace=5000),
+        only(body_grace=15, body_min_rate=100, ws_close=0),
+        Reason.BODY_RATE,
+        20,
+    ),
+    "an answer to a close": (only(), only(ws_close=5), Reason.CLOSE_TIMEOUT, 5),
+    "a sooner answer to a close": (only(ws_close=5000), only(ws_close=5), Reason.CLOSE_TIMEOUT, 5),
+}
+
+
+@pytest.mark.parametrize(("before", "then", "reason", "after"), CHANGES.values(), ids=CHANGES)
+async def test_a_wait_that_a_reload_ends_counts_from_the_reload(
+    before: Timeouts, then: Timeouts, reason: Reason, after: float, autojump_clock: MockClock
+) -> None:
+    async def act(scope: Scope, receive: Receive, send: Send) -> None:
+        if reason is Reason.CLOSE_TIMEOUT:
+            await send({"type": "websocket.close"})
+        await receive()
+
+    async with serving(handler(accepted(act)), before) as site:
+        client = await raw(site)
+        if reason is Reason.BODY_RATE:
+            await client.send(frame(TEXT, bytes(1000))[:508])
+        await trio.sleep(1000)
+        site.server.configure(timeouts=then)
+        with trio.fail_after(100):
+            ended = await site.ended()
+        assert ended.reason is reason
+        assert ended.elapsed == pytest.approx(1000 + after, abs=0.1)
+        assert ended.lateness < 0.01
 
 
 # messages
