@@ -80,6 +80,24 @@ def test_a_close_is_answered_by_nothing_but_a_close_and_extended_in_the_same_way
     assert liveness.next(timeouts) == (221, RULES["ws_close"])
 
 
+def test_less_than_the_rate_before_a_close_does_not_prolong_it() -> None:
+    timeouts = only(ws_close=5, write_min_rate=240)
+    for before, extended in ((1_199, False), (1_200, True)):
+        liveness = pinged(0)
+        liveness.ask(CLOSE, 200, 10_000, before)
+        assert liveness.extend(205, 10_000 + before, timeouts) == extended
+
+
+def test_all_can_be_counted_from_another_time() -> None:
+    liveness = pinged(0)
+    liveness.begin_again(1000)
+    assert liveness.next(TIMEOUTS) == (1020, None)
+    timeouts = only(ws_close=10)
+    liveness.ask(CLOSE, 1030, 10_000, 0)
+    liveness.begin_again(2000)
+    assert liveness.next(timeouts) == (2010, RULES["ws_close"])
+
+
 def test_no_time_is_extended_only_while_the_peer_takes_something() -> None:
     timeouts = only(ws_pong=0, write_min_rate=200)
     liveness = pinged(5_000)
