@@ -144,8 +144,8 @@ class HttpServer(ConnectionOwner):
 
         A timeout holds for each wait that begins from now on, for idle connections if `timeouts.idle` has changed, and
         for open websockets: their current waits count from now. A send that waits without a limit gets that of now. A
-        limit holds for each check from now on, `ssl_context` for each new connection. ValueError if two routes are for
-        the same requests; nothing has changed then.
+        limit holds for each check from now on, `max_message` and `max_frame` for each new websocket, `ssl_context` for
+        each new connection. ValueError if two routes are for the same requests; nothing has changed then.
         """
         used = self._settings
         self._settings = replace(
