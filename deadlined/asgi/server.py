@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from ..http import REUSE_GRACE, HttpServer, Limits, Observer, Route, Timeouts
 from ..http.transport import server_address_of
 from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..net.inheritance import closed_in_children
 from ..runtime import Event, Group, current_time, open_group, protected_from_interrupts
 from .handler import App, AsgiHandler
 from .lifespan import LEAST_GRACE, Lifespan, LifespanFailed
@@ -190,6 +191,7 @@ class AsgiServer:
             stack.callback(self._begun.set)
             for listener in listeners:
                 stack.callback(listener.close)
+            stack.enter_context(closed_in_children(listeners))
             async with open_group() as scope:
                 try:
                     async with self._lifespan:

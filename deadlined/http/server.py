@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
+from ..net.inheritance import closed_in_children
 from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, uninterrupted, within
 from ..runtime.forking import Inherited
 from .admission import Admission
@@ -120,8 +121,8 @@ class HttpServer(ConnectionOwner):
         self._listeners: list[Listener] = []
         # where the tasks that accept are started; None before and after
         self._acceptors: Group | None = None
-        # closes the sockets in a forked child
-        self._inherited = Inherited(self._disown, self._is_serving)
+        # closes the connections in a forked child
+        self._inherited = Inherited(self._disown, self._has_connections)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -174,7 +175,8 @@ class HttpServer(ConnectionOwner):
         self._host.holds += 1
         self._listeners = list(listeners)
         try:
-            await self._serve(self._listeners, task_status)
+            with closed_in_children(self._listeners):
+                await self._serve(self._listeners, task_status)
         finally:
             self._host.holds -= 1
             self._acceptors, self._listeners = None, []
@@ -308,18 +310,13 @@ class HttpServer(ConnectionOwner):
         """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
 
-    def _is_serving(self) -> bool:
-        return bool(self._listeners or self._connections)
+    def _has_connections(self) -> bool:
+        return bool(self._connections)
 
     def _disown(self) -> None:
-        """Close the sockets in a forked child, and end it if it returns into the event loop. While a child has them,
-        its parent cannot end a connection or free the port; in the loop it would answer its parent's requests."""
-        if self._is_serving():
-            for listener in self._listeners:
-                listener.socket.close()
-            for connection in self._connections:
-                connection.conn.socket.close()
-            self._host.end_child_on_return()
+        """Close the connections in a forked child. While a child has them, its parent cannot end them."""
+        for connection in self._connections:
+            connection.conn.socket.close()
 
     async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
         await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))

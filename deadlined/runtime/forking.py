@@ -17,13 +17,17 @@ from collections.abc import Callable
 
 
 class Inherited:
-    """Calls `disown` in every forked child, for as long as this object exists. `is_open` returns False once the owner
-    has shut down."""
+    """Calls `disown` in every forked child, for as long as this object exists and was not released. `is_open` returns
+    False once the owner has shut down."""
 
     def __init__(self, disown: Callable[[], object], is_open: Callable[[], bool]) -> None:
         self.disown = disown
         self.is_open = is_open
         _alive.add(self)
+
+    def release(self) -> None:
+        """Let children forked from now on keep what the owner has."""
+        _alive.discard(self)
 
 
 def end_child() -> None:

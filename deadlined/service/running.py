@@ -13,6 +13,7 @@ from .. import __version__
 from ..http import HttpServer
 from ..http.settings import Handler
 from ..net import Listener
+from ..net.inheritance import closed_in_children
 from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
 from .access import AccessLog
@@ -117,14 +118,8 @@ class Service:
         try:
             # an application may have configured logging as it was imported, or does so in its startup
             enable_loggers()
-            async with self._content as handler:
-                enable_loggers()
-                tune_gc()
-                keep_freed_memory()
-                server = self._http = self._server(handler, context, garbage)
-                self._content.served_by(server)
-                await self._serve_until_drained(server, listeners)
-                garbage.end()
+            with closed_in_children(listeners):
+                server = await self._serve_content(listeners, context, garbage)
         finally:
             write_last_lines_to(self._voice.out)
             if self._voice.access is not None:
@@ -140,6 +135,20 @@ class Service:
             reasons=dict(statistics.reasons),
             uptime=round(current_time() - started, 3),
         )
+
+    async def _serve_content(
+        self, listeners: list[Listener], context: ssl.SSLContext | None, garbage: GarbageWatch
+    ) -> HttpServer:
+        """Begin the content, serve, drain, end the content. Return the server."""
+        async with self._content as handler:
+            enable_loggers()
+            tune_gc()
+            keep_freed_memory()
+            server = self._http = self._server(handler, context, garbage)
+            self._content.served_by(server)
+            await self._serve_until_drained(server, listeners)
+            garbage.end()
+        return server
 
     def _server(self, handler: Handler, context: ssl.SSLContext | None, garbage: GarbageWatch) -> HttpServer:
         respond = self._content.respond()

@@ -1,11 +1,12 @@
-"""A forked child may close what it has inherited, and run an event loop of its own: its parent and the parent's peers
-notice nothing."""
+"""A forked child: what it keeps of its parent's sockets. It may close what it has inherited, and run an event loop of
+its own: its parent and the parent's peers notice nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,16 @@ from deadlined import (
     Listener,
     TlsConn,
     current_time,
+    open_tcp_listeners,
     open_unix_listener,
     open_unix_stream,
     sleep,
 )
+from deadlined.asgi import AsgiServer
+from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.http import Exchange, HttpServer
 from tests.support.conformance import Loop, on_each_loop
-from tests.support.net import SERVER_NAME, certificates, tcp_pair
+from tests.support.net import LOCALHOST, SERVER_NAME, certificates, tcp_pair
 from tests.support.poll import conn_pair
 from tests.support.runtime import exit_status_of
 
@@ -92,3 +97,52 @@ async def test_the_child_may_run_asyncio(loop: Loop) -> None:
         assert exit_status_of(lambda: asyncio.run(echo_and_sleep())) == 0
         await peer.send_all(b"hello")
         assert await conn.receive_some() == b"hello"
+
+
+# a child keeps a listener, but none of a server
+
+
+def require(listens: bool, listener: Listener) -> None:
+    assert (listener.socket.fileno() >= 0) is listens
+
+
+@on_each_loop
+async def test_keeps_a_listener_that_no_server_has(loop: Loop) -> None:
+    (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    async with listener:
+        assert exit_status_of(partial(require, True, listener)) == 0
+
+
+@on_each_loop
+async def test_keeps_no_listener_of_a_server_that_listens_while_its_application_starts(loop: Loop) -> None:
+    (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+    statuses: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for kind in ("startup", "shutdown"):
+            await receive()
+            statuses.append(exit_status_of(partial(require, False, listener)))
+            await send({"type": f"lifespan.{kind}.complete"})
+
+    async with AsgiServer(app, listeners=[listener]):
+        assert statuses == [0]
+        require(True, listener)
+    assert statuses == [0, 0]
+
+
+@on_each_loop
+async def test_keeps_no_listener_of_a_server(loop: Loop) -> None:
+    first, second = await open_tcp_listeners(0, host=LOCALHOST), await open_tcp_listeners(0, host=LOCALHOST)
+    server = HttpServer(unused)
+    async with loop.tasks() as tasks:
+        serving = tasks.start(server.serve, first)
+        await loop.sleep(1)
+        server.add_listener(second[0])
+        for listener in (*first, *second):
+            assert exit_status_of(partial(require, False, listener)) == 0
+        server.shutdown()
+        await serving.succeeds()
+
+
+async def unused(exchange: Exchange) -> None:
+    """Handle no request."""

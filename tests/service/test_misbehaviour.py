@@ -98,6 +98,13 @@ async def leave_a_child(send):
     CHILDREN.Process(target=time.sleep, args=(60,), daemon=True).start()
     await answer(send)
 
+def outlive():
+    # what reads its parent's output must not wait for it
+    for name in os.listdir("/proc/self/fd"):
+        if "pipe:" in os.path.realpath(f"/proc/self/fd/{name}"):
+            os.close(int(name))
+    time.sleep(60)
+
 # descriptors that are not the application's
 
 def connections():
@@ -175,6 +182,10 @@ async def app(scope, receive, send):
     if os.environ.get("STARTUP") == "hang":
         print("starting", file=sys.stderr, flush=True)
         await sleep(3600)
+    if os.environ.get("STARTUP") == "leave a child":
+        CHILDREN.Process(target=outlive).start()
+    if os.environ.get("STARTUP") == "fork":
+        os.fork()
     if os.environ.get("STARTUP") == "exit":
         sys.exit("no database")
     await send({"type": "lifespan.startup.complete"})
@@ -239,6 +250,20 @@ def test_a_child_holds_no_connection_and_ends_by_a_signal(start: Starter, loop: 
     # the child lives, and the connection ends nevertheless
     assert body(process, "leave_a_child") == "fine"
     assert_ends_well(process)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_of_the_startup_does_not_hold_the_port(start: Starter, loop: str) -> None:
+    killed = start("bad:app", "--loop", loop, STARTUP="leave a child")
+    killed.signal(signal.SIGKILL)
+    killed.end()
+    assert_ends_well(start("bad:app", "--loop", loop, "--port", str(killed.port)))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_of_the_startup_that_returns_into_the_loop_is_ended(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--drain", "1s", STARTUP="fork")
+    assert_ends_well(process, "a forked child has returned into its parent's event loop")
 
 
 # descriptors
