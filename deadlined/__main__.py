@@ -17,7 +17,8 @@ def run() -> None:
             from .health import main as health
 
             sys.exit(health(sys.argv[2:]))
-    if sys.argv[1:2] in (["serve"], ["proxy"], ["run"]):
+    serves = sys.argv[1:2] in (["serve"], ["proxy"], ["run"])
+    if serves:
         from .terminal import START
 
         START.hold_hangups()
@@ -27,6 +28,12 @@ def run() -> None:
         signal.signal(signal.SIGTERM, _end)
     with _quiet_interrupts():
         from .cli import main
+
+        if serves:
+            from .service.output import guard_stderr
+
+            # a warning about the configuration that cannot be written must not keep the service from starting
+            guard_stderr()
     main(prog_name="deadlined")
 
 

@@ -162,13 +162,18 @@ def guard_standard_streams() -> TextIO:
     close the log. Output is line-buffered and stays in order between the two.
     """
     _reserve_standard_descriptors()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            with suppress(OSError, ValueError):
-                stream.flush()
+    _flush(sys.stdout)
     sys.stdout = open_stream(_STDOUT, plain_notice)
-    sys.stderr = open_stream(_STDERR, plain_notice)
+    guard_stderr()
     return open_stream(_STDOUT, plain_notice)
+
+
+def guard_stderr() -> None:
+    """Replace `sys.stderr` by a stream that neither fails nor blocks, unless it is one already."""
+    _reserve_standard_descriptors()
+    if not isinstance(getattr(sys.stderr, "buffer", None), _Output):
+        _flush(sys.stderr)
+        sys.stderr = open_stream(_STDERR, plain_notice)
 
 
 def open_stream(fd: int, notice: Notice) -> TextIO:
@@ -199,6 +204,13 @@ def plain_notice(lost: int, why: str) -> bytes:
 def lost_lines(lost: int, why: str, kind: str = "") -> str:
     """Say how many lines were lost, and why."""
     return f"1 {kind}line was lost: {why}" if lost == 1 else f"{lost} {kind}lines were lost: {why}"
+
+
+def _flush(stream: TextIO | None) -> None:
+    """Write what a standard stream has kept, if there is one and that is possible."""
+    if stream is not None:
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _reserve_standard_descriptors() -> None:

@@ -412,6 +412,25 @@ def test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code
         assert server.end() == (0, "")
 
 
+@contextmanager
+def filled() -> Iterator[dict[str, Any]]:
+    with stalled() as streams:
+        fill(streams["stdout"])
+        yield streams
+
+
+@pytest.mark.parametrize("broken", [without_reader, filled, full], ids=lambda broken: broken.__name__)
+def test_a_warning_that_cannot_be_written_does_not_keep_the_service_from_starting(
+    tmp_path: Path, broken: Callable[[], Any]
+) -> None:
+    (tmp_path / "variables").write_text("DEADLINED_IDEL=1")
+    arguments = ("apps:slow", "--env-file", "variables")
+    with broken() as streams, serving(tmp_path, *arguments, shell="2>&1", **streams) as server:
+        assert server.get().endswith("finished")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+
+
 @pytest.mark.parametrize("broken", [without_reader, stalled, full, closed], ids=lambda broken: broken.__name__)
 def test_a_supervisor_with_a_broken_stdout_replaces_and_drains(tmp_path: Path, broken: Callable[[], Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
