@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
 
 from ..http import HttpServer
 from ..net import Listener
@@ -30,14 +32,27 @@ class Accepting:
         self._listeners: dict[int, list[Listener]] = {}
 
     def change(self, payload: bytes, descriptors: Sequence[int]) -> None:
-        """Do what an ACCEPT frame says. Takes over the descriptors."""
+        """Do what an ACCEPT frame says. Takes over the descriptors. OSError if the process cannot listen on one of
+        them; nothing has changed then."""
         added, removed = json.loads(payload)
-        rest = iter(descriptors)
+        rest = iter(_listeners_of(descriptors))
         for slot, number in added:
-            listeners = [Listener.from_socket(socket.socket(fileno=next(rest))) for _ in range(number)]
-            self._listeners[slot] = listeners
+            self._listeners[slot] = listeners = list(islice(rest, number))
             for listener in listeners:
                 self._server.add_listener(listener)
         for slot in removed:
-            for listener in self._listeners.pop(slot):
+            # a slot whose sockets could not be listened on is taken back like any other
+            for listener in self._listeners.pop(slot, ()):
                 self._server.remove_listener(listener)
+
+
+def _listeners_of(descriptors: Sequence[int]) -> list[Listener]:
+    """Make listeners of sockets that have arrived. OSError if the process has no room for one; all are closed then."""
+    with ExitStack() as undo:
+        sockets = [undo.enter_context(socket.socket(fileno=each)) for each in descriptors]
+        listeners: list[Listener] = []
+        for each in sockets:
+            listeners.append(Listener.from_socket(each))
+            undo.callback(listeners[-1].close)
+        undo.pop_all()
+    return listeners

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
 import socket as stdlib
 from array import array
@@ -125,6 +126,8 @@ class Link:
         found, self._descriptors = self._descriptors[:number], self._descriptors[number:]
         try:
             if len(found) < number:
+                for descriptor in found:
+                    os.close(descriptor)
                 raise OSError(errno.EMFILE, "a listening socket has not arrived: too many open files")
             orders.accept(payload, found)
         except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from deadlined.net import Listener
 from deadlined.service.accepting import Accepting, change
 from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, frame
 from deadlined.service.link import Link, Orders
@@ -199,6 +201,44 @@ async def test_a_process_that_cannot_listen_drains(
             assert await anext(signals) == signal.SIGTERM
     (record,) = caplog.records
     assert (record.levelno, "cannot listen" in record.message) == (logging.ERROR, True)
+
+
+async def test_a_process_that_could_not_listen_is_told_to_stop_that_before_it_drains(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals, socket.create_server(("127.0.0.1", 0)) as one:
+        async with serving() as site:
+            supervisor = Supervisor()
+            async with following(supervisor, replace(supervisor.orders, accept=Accepting(site.server).change)):
+                data = frame(ACCEPT, change({1: 2}, [])) + frame(ACCEPT, change({}, [1]))
+                socket.send_fds(supervisor.end, [data], [one.fileno()])
+                assert await anext(signals) == signal.SIGTERM
+                await wait_all_tasks_blocked()
+    (record,) = caplog.records
+    assert "cannot listen" in record.message
+
+
+async def test_sockets_that_come_with_one_that_the_event_queue_has_no_room_for_are_closed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = Listener.from_socket
+
+    def with_room_for_one(taken: socket.socket) -> Listener:
+        if taken.fileno() != descriptors[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return listen(taken)
+
+    async with serving() as site:
+        accepting = Accepting(site.server)
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            descriptors = [os.dup(one.fileno()) for _ in range(3)]
+        monkeypatch.setattr(Listener, "from_socket", with_room_for_one)
+        with pytest.raises(OSError, match="No space"):
+            accepting.change(change({1: 1, 2: 2}, []), descriptors)
+        accepting.change(change({}, [1, 2]), [])
+        for descriptor in descriptors:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
 
 
 async def test_the_end_of_the_supervisor_begins_the_drain(autojump_clock: MockClock) -> None:
