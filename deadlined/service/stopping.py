@@ -6,15 +6,16 @@ Hazard     A drain that the event loop performs never begins if the loop is bloc
            ignores its cancellation; the service manager then kills the process, or waits for ever. A signal that comes
            after the drain, while the process ends, changes its exit code.
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
-           only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place. A
-           second signal moves that deadline to its own time. The handler stays after the drain; Python's end ignores
-           signals (`signals.py`).
+           only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
+           ends the process by SIGALRM, but process 1 only between two bytecodes. A second signal moves that deadline to
+           its own time. The handler stays after the drain; Python's end ignores signals (`signals.py`).
 Cost       One sleeping thread during a drain.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -162,8 +163,15 @@ def _end_later(seconds: float, limit: str) -> None:
         watchdog.start()
     except Exception:
         # the process may have no more threads, which may be why it is ended
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds + MARGIN)
+        _end_by_alarm(seconds + MARGIN, limit)
+
+
+def _end_by_alarm(seconds: float, limit: str) -> None:
+    """End the process in `seconds`, without a thread."""
+    # The default needs no bytecode to run, but the kernel does not end process 1, the first of a container, by it.
+    action = signal.SIG_DFL if os.getpid() != 1 else lambda *_: _end_process(limit)
+    signal.signal(signal.SIGALRM, action)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _end_process(limit: str) -> None:

@@ -164,6 +164,10 @@ async def allow_no_threads(send):
     threading.Thread.start = refuse
     await answer(send)
 
+async def be_process_1(send):
+    os.getpid = lambda: 1
+    await answer(send)
+
 async def exit_in_a_task(send):
     async def leave():
         sys.exit(4)
@@ -327,6 +331,18 @@ def test_a_process_without_threads_is_ended_when_its_drain_does_not_end(start: S
         process.wait_until_busy()
         process.signal()
         assert process.end() == (-signal.SIGALRM, "")
+
+
+def test_process_1_without_threads_is_ended_when_its_drain_does_not_end(start: Starter) -> None:
+    """To the kernel it is not process 1, which a signal without a handler would not end."""
+    process = start("bad:app", "--drain", "10ms")
+    for path in ("allow_no_threads", "be_process_1"):
+        assert body(process, path) == "fine"
+    with process.begin("/block"):
+        process.wait_until_busy()
+        process.signal()
+        code, err = process.end()
+    assert (code, "did not end within the drain" in err) == (1, True)
 
 
 @pytest.mark.parametrize("loop", ASYNCIO)
