@@ -11,11 +11,14 @@ import msgspec
 
 from . import validity
 from .certificates import server_context
-from .config import ConfigurationError, ServeConfig, Sources, resolve
+from .config import SETTINGS, ConfigurationError, ServeConfig, Sources, resolve
 from .config.changing import changes, merged
 from .config.kinds import printable
 from .errors import StartupError
 from .logs import Log
+
+# the settings that name files
+_FILES: Final = tuple(setting.name for setting in SETTINGS.values() if setting.kind.name == "file")
 
 
 class Reloaded(msgspec.Struct, frozen=True):
@@ -34,21 +37,21 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 class Configuration:
     """The configuration that a process has now. `given`: as it was made from `sources`, which is None if it cannot be
-    made again. `config`: as the process uses it, for example with the ports that were chosen."""
+    made again. `config`: as the process uses it, for example with the ports that were chosen, and with the whole paths
+    of files, because an application may change the current directory."""
 
     def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
-        self.config: ServeConfig = given
-        self._given = given
+        self._directory = _current_directory()
+        self._given = self.config = self._with_whole_paths(given)
         if sources is not None and sources.file is not None:
-            # an application may change the current directory
-            sources = msgspec.structs.replace(sources, file=str(Path(sources.file).absolute()))
+            sources = msgspec.structs.replace(sources, file=str(self._directory / sources.file))
         self._sources = sources
 
     def reread(self, by: str, log: Log) -> Reloaded:
         """Read the sources again, and take over what can change in a running process. What is wrong changes nothing,
         and no error of it ends the service. Logs what is done for `by`."""
         try:
-            new = self._given if self._sources is None else resolve(self._sources).config
+            new = self._given if self._sources is None else self._with_whole_paths(resolve(self._sources).config)
             context_of(new)
             found = changes(self._given, new)
         except Exception as error:
@@ -59,6 +62,19 @@ class Configuration:
         level = "warning" if found.needs_restart else "info"
         log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart)
         return Reloaded("reloaded", found.changed, found.needs_restart)
+
+    def _with_whole_paths(self, config: ServeConfig) -> ServeConfig:
+        """Return the configuration with paths of files from the directory of the start."""
+        given = {name: path for name in _FILES if (path := getattr(config, name)) is not None}
+        return msgspec.structs.replace(config, **{name: str(self._directory / path) for name, path in given.items()})
+
+
+def _current_directory() -> Path:
+    """Return the current directory; an empty path if it was removed, where no relative path leads anywhere."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()
 
 
 def _problems(error: Exception) -> list[str]:

@@ -38,20 +38,20 @@ FORBIDDEN = {
     "a token": (
         ("--admin", "127.0.0.1:0", "--admin-token-file", "secret"),
         2,
-        "--admin-token-file: cannot read secret: P",
+        "--admin-token-file: cannot read {here}/secret: P",
     ),
-    "a certificate": (("--certfile", "secret"), 2, "--certfile secret: cannot read it: Permission denied"),
+    "a certificate": (("--certfile", "secret"), 2, "--certfile {here}/secret: cannot read it: Permission denied"),
     "a key": (
         ("--certfile", "cert.pem", "--keyfile", "secret"),
         2,
-        "--keyfile secret: cannot read it: Permission denied",
+        "--keyfile {here}/secret: cannot read it: Permission denied",
     ),
     "a password": (
         (*TLS, "--key-password-file", "secret"),
         2,
-        "--key-password-file secret: cannot read it: Permission",
+        "--key-password-file {here}/secret: cannot read it: Permission",
     ),
-    "authorities": ((*TLS, "--client-ca", "secret"), 2, "--client-ca secret: cannot read it: Permission denied"),
+    "authorities": ((*TLS, "--client-ca", "secret"), 2, "--client-ca {here}/secret: cannot read it: Permission denied"),
     "an application": (("forbidden:app",), 1, "importing 'forbidden' failed: PermissionError"),
 }
 
@@ -83,7 +83,7 @@ def test_what_is_forbidden_is_one_line_and_leaves_nothing_behind(directory: Path
         env=environment(PYTHONDONTWRITEBYTECODE="1"),
         check=False,
     )
-    assert_error(completed, code, words)
+    assert_error(completed, code, words.format(here=directory))
     assert sorted(path.name for path in directory.iterdir()) == before
     (directory / "closed").chmod(0o700)
     assert list((directory / "closed").iterdir()) == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trustme
 
 from deadlined.service import rereading
 from deadlined.service.config import ServeConfig, Sources
@@ -54,7 +55,32 @@ def test_an_error_that_nobody_has_thought_of_refuses_it(
     assert lines == [("reload refused", {"level": "error", "by": "SIGHUP", "why": told})]
 
 
+def test_files_are_where_they_were_at_the_start(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = file.with_name("cert.pem")
+    trustme.CA().issue_cert("shop").private_key_and_cert_chain_pem.write_to_path(whole)
+    monkeypatch.chdir(file.parent)
+    sources = Sources(command="serve", flags={"certfile": "cert.pem"}, file="shop.toml")
+    configuration = Configuration(ServeConfig(certfile="cert.pem", client_ca=str(whole)), sources)
+    assert (configuration.config.certfile, configuration.config.client_ca) == (str(whole), str(whole))
+    monkeypatch.chdir("/")
+    done = configuration.reread("SIGHUP", lambda *_, **__: None)
+    assert (done.status, done.changed["idle"], "certfile" in done.changed) == ("reloaded", ("75s", "5s"), False)
+    assert configuration.config.certfile == str(whole)
+
+
+def test_without_a_directory_paths_stay_as_they_are(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    monkeypatch.chdir(lost)
+    lost.rmdir()
+    configuration = Configuration(ServeConfig(certfile="cert.pem"), Sources(command="serve", file=str(file)))
+    assert configuration.config.certfile == "cert.pem"
+    assert configuration.reread("SIGHUP", lambda *_, **__: None).status == "reloaded"
+
+
 def test_the_names_of_files_may_have_bytes_that_are_not_utf8(file: Path) -> None:
-    _, done, _ = reread(file, certfile=os.fsdecode(b"lost\xff.pem"))
-    assert done.problems == [r"--certfile lost\udcff.pem: cannot read it: No such file or directory"]
+    _, done, _ = reread(file, certfile=os.fsdecode(b"/lost\xff.pem"))
+    assert done.problems == [r"--certfile /lost\udcff.pem: cannot read it: No such file or directory"]
     assert msgspec.json.decode(msgspec.json.encode(done), type=rereading.Reloaded) == done

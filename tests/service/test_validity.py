@@ -79,7 +79,8 @@ def test_an_expired_certificate_is_served_with_one_warning(start: Starter, tmp_p
     process.signal()
     assert process.end() == (0, "")
     (line,) = [line for line in process.lines if line["level"] == "warning"]
-    assert line["event"] == "the certificate in old.pem has expired on 2025-01-02 00:00 UTC: clients will refuse it"
+    whole = tmp_path / "old.pem"
+    assert line["event"] == f"the certificate in {whole} has expired on 2025-01-02 00:00 UTC: clients will refuse it"
 
 
 ONE, OTHER = trustme.CA(), trustme.CA(organization_name="Other")
@@ -119,11 +120,12 @@ def test_a_list_that_is_out_of_date_is_a_warning_with_the_date(tmp_path: Path, l
 def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_bytes(certificate(None, datetime.now(UTC) + 99 * DAY))
     ONE.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    (tmp_path / "crl.pem").write_bytes(until(datetime(2025, 1, 2, tzinfo=UTC)))
+    lists = tmp_path / "crl.pem"
+    lists.write_bytes(until(datetime(2025, 1, 2, tzinfo=UTC)))
     process = start("--certfile", "own.pem", "--client-ca", "ca.pem", "--client-crl", "crl.pem")
     process.signal(signal.SIGHUP)
     process.wait_for("reloaded")
     process.signal()
     assert process.end() == (0, "")
-    said = "a list in crl.pem is out of date since 2025-01-02 00:00 UTC: clients below its authority are refused"
+    said = f"a list in {lists} is out of date since 2025-01-02 00:00 UTC: clients below its authority are refused"
     assert [line["event"] for line in process.lines if line["level"] == "warning"] == [said, said]

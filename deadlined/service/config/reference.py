@@ -32,7 +32,8 @@ access_log = false
 ```
 
 All keys but those of [routes](#routes) stand at the top of the file, in no table. Relative paths are relative to the
-current directory.
+directory in which the command is started; write the path of a unix socket in full if the application changes the
+directory as it is imported.
 
 The tables below say which command has which setting. One of three settings says what is served: `app`, `upstream` or
 `command`. A command ignores the variables of settings that it does not have, because services may share an
