@@ -57,6 +57,18 @@ class Notifier:
         self.resend()
         self._send(b"WATCHDOG=1")
 
+    def attend(self) -> float | None:
+        """Send what is due now, for a process without an event loop. Return in how many seconds at most this must be
+        called again, None if it need not."""
+        pauses = []
+        if self.watchdog:
+            self.alive()
+            pauses.append(self.watchdog / 2)
+        self.resend()
+        if self.unsent:
+            pauses.append(AGAIN)
+        return min(pauses, default=None)
+
     @property
     def unsent(self) -> bool:
         """True if the manager does not know the latest state, and may listen later."""

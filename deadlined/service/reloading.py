@@ -8,7 +8,8 @@ Answer     The parent has the listening sockets, those of the admin listener too
            it forks a serving process, which inherits them. When files change, that process drains, for DRAIN seconds at
            most, and the next one is forked. Connections that come meanwhile wait in the sockets' queues. If the process
            ends by itself, the parent waits for the next change. Signals after the first do nothing to the serving
-           process (`stopping.py`).
+           process (`stopping.py`). To a service manager the parent is the service: it serves from when files are
+           watched until a signal, whatever becomes of the serving processes.
 Cost       Two processes that sleep.
 """
 
@@ -34,6 +35,7 @@ from .config import ServeConfig
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .listening import open_sockets
 from .logs import Log
+from .notify import Notifier
 from .parent_death import ending_with_parent
 from .watching import CHANGED, LONGEST, watch
 
@@ -49,15 +51,17 @@ _SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 
 class Reloader:
-    """The parent of the serving process. For the main thread of a process without other threads. `admin`: in a serving
-    process the sockets of the admin listener, if there is one, whose file is the parent's.
+    """The parent of the serving process. For the main thread of a process without other threads. `notifier`: tells the
+    service manager what the parent does. `admin`: in a serving process the sockets of the admin listener, if there is
+    one, whose file is the parent's.
 
     StartupError if it cannot listen, or watch.
     """
 
-    def __init__(self, config: ServeConfig, log: Log) -> None:
+    def __init__(self, config: ServeConfig, log: Log, notifier: Notifier) -> None:
         self._config = config
         self._log = log
+        self._notifier = notifier
         self._directories = _directories(config)
         self._sockets: list[socket.socket] = []
         self._unlinks: list[Callable[[], object]] = []
@@ -163,8 +167,8 @@ class Reloader:
         )
 
     def _wait(self) -> None:
-        """Sleep until files change, the serving process ends, or a signal comes."""
-        for key, _ in self._selector.select():
+        """Sleep until files change, the serving process ends, a signal comes, or the service manager is to be told."""
+        for key, _ in self._selector.select(self._notifier.attend()):
             if key.fileobj is self._changes:
                 self._changed(self._changes.recv(LONGEST))
             else:
@@ -184,6 +188,8 @@ class Reloader:
         if names := os.fsdecode(message[1:]):
             self._log("reloading", changed=names.splitlines())
             self._kill(signal.SIGTERM)
+        else:
+            self._notifier.ready("listening, and restarting the application when a file changes")
 
     def _reap(self) -> None:
         if not self._serving:
@@ -205,6 +211,7 @@ class Reloader:
             # a terminal and a shell send it both
             return
         self._log("stopping", signal=number.name)
+        self._notifier.stopping(f"{number.name}: the serving process drains")
         self._kill(signal.SIGKILL if self._stopping else signal.SIGTERM)
         self._stopping = True
         self._code = 0

@@ -81,12 +81,12 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
     if config.reload:
         from .reloading import Reloader
 
-        reloader = Reloader(config, log)
+        reloader = Reloader(config, log, alone.notifier)
         reloaded = reloader.run()
         if isinstance(reloaded, int):
             return reloaded
         configuration.config = reloaded
-        return _Role(alone.notifier, inherited=reloader.admin, supervised=True)
+        return _Role(Notifier(), inherited=reloader.admin, supervised=True)
     return alone
 
 

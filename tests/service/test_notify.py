@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,6 +24,9 @@ from deadlined.service.watchdog import LoopWatchdog, SupervisorWatchdog
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, launched
 from tests.support.conformance import Loop, in_virtual_time
 
+# pid, uid and gid
+_CREDENTIALS = struct.Struct("3i")
+
 
 class Manager:
     """A socket on which a service says what it does."""
@@ -31,10 +35,15 @@ class Manager:
         self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(PATIENCE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        # the processes that have spoken
+        self.senders: set[int] = set()
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
     def next(self) -> dict[str, str]:
-        return dict(line.split("=", 1) for line in self._socket.recv(65536).decode().split("\n"))
+        data, ancillary, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+        self.senders |= {_CREDENTIALS.unpack(found)[0] for _, _, found in ancillary}
+        return dict(line.split("=", 1) for line in data.decode().split("\n"))
 
     def wait_for(self, name: str) -> dict[str, str]:
         """Return the next message with this name."""
@@ -284,6 +293,40 @@ def test_a_worker_process_that_is_added_is_said(start: Starter, manager: Manager
     assert manager.next()["STATUS"] == "2 worker processes serve"
     process.signal(signal.SIGTTIN)
     assert manager.next() == {"READY": "1", "STATUS": "3 worker processes serve"}
+
+
+@pytest.mark.parametrize("said", ["from apps import pid as app\n# again\n", "1 / 0\n"], ids=["edited", "broken"])
+def test_under_reload_the_process_that_was_started_speaks_and_an_edit_is_no_stop(
+    start: Starter, manager: Manager, tmp_path: Path, said: str
+) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from apps import pid as app\n")
+    process = start("shop:app", "--reload", NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="3600000000")
+    app.write_text(said)
+    process.wait_for("stopped")
+    process.wait_for("listening" if "again" in said else "the application has ended; waiting for a change")
+    process.signal()
+    process.end()
+    found = manager.read_all()
+    assert [set(each) for each in found if "WATCHDOG" not in each] == [{"READY", "STATUS"}, {"STOPPING", "STATUS"}]
+    assert {"WATCHDOG": "1"} in found
+    assert manager.senders == {process.pid}
+
+
+def test_what_has_no_event_loop_learns_when_to_attend_to_the_manager(manager: Manager) -> None:
+    assert Notifier().attend() is None
+    assert Notifier("/no/such/socket").attend() is None
+    assert Notifier(manager.address, watchdog=0.5).attend() == 0.25
+    assert manager.next() == {"WATCHDOG": "1"}
+    assert Notifier(manager.address, watchdog=3600.0).attend() == 1800.0
+    assert manager.next() == {"WATCHDOG": "1"}
+    found = Notifier(manager.address)
+    manager.fill()
+    found.ready("serving")
+    assert found.attend() == AGAIN
+    manager.read_all()
+    assert found.attend() is None
+    assert manager.read_all() == [{"READY": "1", "STATUS": "serving"}]
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
