@@ -26,12 +26,14 @@ from tests.service.guards import ending
 from tests.support.command import PATIENCE, environment
 from tests.support.limits import low_file_limit
 
-# It refuses a file that is left, as many servers do. {first} is done once it listens, {signalled} at SIGTERM.
+# It refuses a file that is left, as many servers do. {before} is done before it listens, {first} once it does,
+# {signalled} at SIGTERM.
 SERVER = """
 import os, signal, socket, sys
 def signalled(*_):
     {signalled}
 signal.signal(signal.SIGTERM, signalled)
+{before}
 path = sys.argv[1]
 if path.isdigit():
     listener = socket.create_server(("127.0.0.1", int(path)))
@@ -45,8 +47,8 @@ while True:
 """
 
 
-def server(first: str = "pass", signalled: str = "sys.exit()", place: str = "{uds}") -> list[str]:
-    return [sys.executable, "-S", "-c", SERVER.format(first=first, signalled=signalled), place]
+def server(first: str = "pass", signalled: str = "sys.exit()", place: str = "{uds}", before: str = "pass") -> list[str]:
+    return [sys.executable, "-S", "-c", SERVER.format(before=before, first=first, signalled=signalled), place]
 
 
 class Story:
@@ -256,7 +258,7 @@ def test_one_that_does_not_end_is_killed_at_the_deadline_which_may_move() -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="the end of a process that is no child is seen on Linux")
 def test_what_it_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None:
     left = "pid = os.fork()\nif not pid: signal.pause()\nwith open(sys.argv[2], 'w') as file: file.write(str(pid))"
-    command = [*server(first=left, signalled="os._exit(0)"), str(tmp_path / "pid")]
+    command = [*server(before=left, signalled="os._exit(0)"), str(tmp_path / "pid")]
 
     async def test(child: Child, story: Story) -> None:
         await child.start()
@@ -380,7 +382,7 @@ def test_one_that_cannot_be_started_again_is_tried_until_it_can(tmp_path: Path) 
     program = tmp_path / "server"
 
     def write() -> None:
-        program.write_text(f"#!{sys.executable}\n{SERVER.format(first='pass', signalled='sys.exit()')}")
+        program.write_text(f"#!{sys.executable}\n{server()[3]}")
         program.chmod(0o755)
 
     async def test(child: Child, story: Story) -> None:
