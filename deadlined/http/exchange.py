@@ -207,6 +207,14 @@ class Exchange(ReceivingExchange):
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
+    async def wait_taken(self) -> None:
+        """Wait until the kernel has taken all that was sent, or the peer is gone. Raises neither Disconnected nor
+        anything else: it is no send, and a complete response stays complete if it is cancelled."""
+        output = self._host.output
+        output.flush()
+        while output.size and self._link == LIVE:
+            await output.wait_for_room()
+
     def go_on(self) -> None:
         """Let the connection go on after its Responder: if the response is complete to the next request, else in a
         task, which calls `Responder.run`. For the Responder only."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import DeadlineExceeded
 from ..http import Exchange
-from ..runtime import Group, open_group, within
 from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, UpstreamError
 from .fields import required_upgrade, response_fields
@@ -162,7 +161,8 @@ class Attempt(ConnectionUser):
             more = not connection.reader.at_end
             self._send_waits = not exchange.try_send(piece, more)
             if not more:
-                self._succeed()
+                self.upstream.succeeded()
+                self._leave(self._is_whole())
             if not more or self._send_waits:
                 return False
         return self._await_more(connection)
@@ -204,7 +204,7 @@ class Attempt(ConnectionUser):
                     # its traceback refers to this frame
                     failure = None
             if await self._request_and_respond():
-                self._succeed()
+                self._leave(self._is_whole())
         except UpstreamError as error:
             error.started = self._response is not None
             error.stale = self._is_stale(error)
@@ -255,27 +255,7 @@ class Attempt(ConnectionUser):
         begun = b"".join(self._parts)
         progress.awaits_client = True
         self._upload = Upload(self._exchange, connection, begun, progress)
-        outcome = _Outcome()
-        await within(open_group(), partial(self._respond_beside, connection, progress, outcome))
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.complete
-
-    async def _respond_beside(
-        self, connection: UpstreamConnection, progress: Progress, outcome: _Outcome, group: Group
-    ) -> None:
-        upload = self._upload
-        assert upload is not None
-        group.start_soon(upload.run)
-        try:
-            outcome.complete = await self._respond(connection, progress)
-            if self._send_waits and not upload.done and upload.error is None:
-                # the client may read only when it has sent everything
-                await self._finish_send(progress)
-        except UpstreamError as error:
-            # a group would wrap it
-            outcome.error = error
-        group.cancel()
+        return await self._upload.run_beside(partial(self._respond, connection, progress))
 
     async def _respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
         """Send the rest of the upstream's response to the client. Return as `_request_and_respond`."""
@@ -298,6 +278,7 @@ class Attempt(ConnectionUser):
                 self._send_waits = not exchange.try_send(piece, more)
         except DeadlineExceeded as late:
             raise self._why_late() from late
+        self.upstream.succeeded()
         return True
 
     async def _finish_send(self, progress: Progress) -> None:
@@ -348,12 +329,11 @@ class Attempt(ConnectionUser):
             raise UpstreamError(Failure.MALFORMED, "the upstream has switched to a protocol that nobody asked for")
         self._response = response
 
-    def _succeed(self) -> None:
-        """Note that the response is complete, and keep the connection if it can be used again."""
+    def _is_whole(self) -> bool:
+        """Return True if the whole request was sent, and the connection can be used after the whole response."""
         response, upload = self._response, self._upload
         assert response is not None
-        self.upstream.succeeded()
-        self._leave(response.keep_alive and self._refusal is None and (upload is None or upload.done))
+        return response.keep_alive and self._refusal is None and (upload is None or upload.done)
 
     def _leave(self, whole: bool) -> None:
         """Give up the upstream and its connection, which is kept after a whole request and a whole response.
@@ -380,13 +360,3 @@ class Attempt(ConnectionUser):
         if progress.deadline <= self._shared.clock.now():
             return UpstreamError(Failure.TRY_TIMEOUT, "the upstream has not answered this try in time")
         return UpstreamError(Failure.FIRST_BYTE_TIMEOUT, "the upstream has not answered in time")
-
-
-class _Outcome:
-    """What has become of a response that was awaited beside an upload."""
-
-    __slots__ = ("complete", "error")
-
-    def __init__(self) -> None:
-        self.error: UpstreamError | None = None
-        self.complete = False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from ..http import LAST_CHUNK, Exchange, chunk
-from ..runtime import checkpoint
+from ..runtime import Group, checkpoint, open_group, within
 from .connection import UpstreamConnection
 from .errors import UpstreamError
 from .progress import Progress
@@ -30,17 +32,46 @@ class Upload:
         # why it could not be sent
         self.error: UpstreamError | None = None
 
-    async def run(self) -> None:
+    async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> bool:
+        """Send it while `respond()` passes the response on, and return what that returns: True if the response is
+        complete. Then go on while the response waits for the client, which may read only when it has sent everything.
+
+        Raise what `respond` raises; a group of Disconnected if the client is gone or does not send the body.
+        """
+        outcome = _Outcome()
+        await within(open_group(), partial(self._run_beside, respond, outcome))
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.complete
+
+    async def _run_beside(self, respond: Callable[[], Awaitable[bool]], outcome: _Outcome, group: Group) -> None:
+        group.start_soon(self._run, outcome, group)
+        try:
+            outcome.complete = await respond()
+        except UpstreamError as error:
+            # a group would wrap it
+            outcome.error = error
+        if outcome.complete and not self.done and self.error is None:
+            group.start_soon(self._wait_taken, group)
+        else:
+            group.cancel()
+
+    async def _run(self, outcome: _Outcome, group: Group) -> None:
         """Send it. What the upstream does wrong is kept in `error`, for who awaits the response. Raise Disconnected if
         the client is gone or does not send the body; then the whole try is over."""
         try:
             await self._send()
         except UpstreamError as error:
             self.error = error
-            self._progress.note_sent(refused=True)
-            return
-        self.done = True
-        self._progress.note_sent()
+        self.done = self.error is None
+        self._progress.note_sent(refused=not self.done)
+        if outcome.complete:
+            # the upstream has nothing to do any more, whatever the client has taken
+            group.cancel()
+
+    async def _wait_taken(self, group: Group) -> None:
+        await self._exchange.wait_taken()
+        group.cancel()
 
     async def _send(self) -> None:
         await self._connection.send(self._begun, self._progress)
@@ -71,3 +102,13 @@ def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:
         return piece
     start = chunk(piece) if piece else b""
     return start + LAST_CHUNK if is_last else start
+
+
+class _Outcome:
+    """What has become of a response that was awaited beside an upload."""
+
+    __slots__ = ("complete", "error")
+
+    def __init__(self) -> None:
+        self.error: UpstreamError | None = None
+        self.complete = False

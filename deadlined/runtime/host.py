@@ -102,7 +102,8 @@ class Group:
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel all tasks of the group. The caller is the block, which must not wait for anything after this."""
+        """Cancel all tasks of the group. The caller is one of them, or the block; from now on the block must wait for
+        nothing but their end."""
         raise NotImplementedError
 
     def shield(self) -> None:

@@ -11,7 +11,7 @@ from deadlined.proxy.balancer import Balancer
 from deadlined.proxy.errors import Failure, Overloaded
 from deadlined.proxy.upstream import TOLERATED, Upstream
 from tests.support.conformance import Loop, Running, on_each_loop
-from tests.support.http import GET
+from tests.support.http import CHUNKED_POST, GET, chunk
 from tests.support.proxy import INF, OK, POST, Guarded, guarding, problem
 
 
@@ -36,15 +36,21 @@ async def test_requests_beyond_the_limit_wait_their_turn(loop: Loop) -> None:
 
 @on_each_loop
 @pytest.mark.parametrize("stays", [True, False])
-async def test_an_upstream_that_has_answered_is_free_while_its_client_reads(loop: Loop, stays: bool) -> None:
+@pytest.mark.parametrize("body_is_late", [False, True])
+async def test_an_upstream_that_has_answered_is_free_while_its_client_reads(
+    loop: Loop, stays: bool, body_is_late: bool
+) -> None:
     body = bytes(120_000)
     async with guarding(loop, most=1, send_buffer=4096) as guarded:
         slow = await guarded.site.connect(receive_buffer=4096)
-        await slow.send(GET)
+        await slow.send(CHUNKED_POST if body_is_late else GET)
         peer = await guarded.upstream.accept()
         await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await guarded.site.until(lambda: guarded.site.server.connections()[0].phase is Phase.WRITE)
+        if body_is_late:
+            await slow.send(chunk(b""))
+            await peer.until(b"0\r\n\r\n")
         await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
-        assert guarded.site.server.connections()[0].phase is Phase.WRITE
         if not stays:
             slow.reset()
             assert await guarded.site.reason() is Reason.CLIENT_RESET
@@ -56,6 +62,18 @@ async def test_an_upstream_that_has_answered_is_free_while_its_client_reads(loop
         if stays:
             assert (await slow.response()).body == body
         assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_an_upstream_has_succeeded_once_it_has_answered_before_its_client_has_read(loop: Loop) -> None:
+    async with guarding(loop, send_buffer=4096) as guarded:
+        (upstream,) = guarded.proxy._shared.upstreams
+        upstream.ejected_until = INF
+        client = await guarded.site.connect(receive_buffer=4096)
+        await client.send(CHUNKED_POST)
+        await (await guarded.upstream.accept()).answer(OK.replace(b"4", b"120000").replace(b"fine", bytes(120_000)))
+        await guarded.site.until(lambda: not upstream.ejected)
+        assert upstream.active == 1
 
 
 @on_each_loop

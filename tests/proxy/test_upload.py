@@ -99,22 +99,44 @@ async def test_an_upstream_need_not_read_while_its_client_does_not(loop: Loop) -
         assert guarded.proxy.statistics().upstreams[0].failures == {}
 
 
+async def answered_early(guarded: Guarded, body: bytes) -> tuple[Client, Peer]:
+    """Return both ends of a request whose upstream has answered before the body has come; some of the response waits
+    for the client, which has a small buffer."""
+    client = await guarded.site.connect(receive_buffer=4096)
+    await client.send(CHUNKED_POST)
+    peer = await guarded.upstream.accept()
+    await peer.head()
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    await guarded.site.until(lambda: guarded.site.server.connections()[0].phase is Phase.WRITE)
+    return client, peer
+
+
 @on_each_loop
-async def test_a_body_goes_on_while_the_last_of_the_response_waits_for_a_client_that_sends(loop: Loop) -> None:
+@pytest.mark.parametrize("size", [50_000, 120_000])
+async def test_a_body_goes_on_while_the_last_of_the_response_waits_for_a_client_that_sends(
+    loop: Loop, size: int
+) -> None:
     """Many clients read only when they have sent everything."""
-    body = bytes(120_000)
-    async with guarding(loop, send_buffer=4096) as guarded:
-        client = await guarded.site.connect(receive_buffer=4096)
-        await client.send(CHUNKED_POST)
-        peer = await guarded.upstream.accept()
-        await peer.head()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        await guarded.site.until(lambda: guarded.site.server.connections()[0].phase is Phase.WRITE)
+    body = bytes(size)
+    async with guarding(loop, send_buffer=4096, server={"write_grace": loop.seconds(10)}) as guarded:
+        client, peer = await answered_early(guarded, body)
         sending = guarded.tasks.start(client.send, chunk(bytes(MUCH)) + chunk(b""))
         await peer.read(MUCH)
         await peer.until(b"0\r\n\r\n")
         await sending.succeeds()
         assert (await client.response()).body == body
+
+
+@on_each_loop
+async def test_a_body_goes_on_no_longer_than_the_response_waits_for_the_client(loop: Loop) -> None:
+    body = bytes(50_000)
+    async with guarding(loop, send_buffer=4096) as guarded:
+        client, peer = await answered_early(guarded, body)
+        assert guarded.proxy.statistics().upstreams[0].active == 1
+        assert (await client.response()).body == body
+        # half a request
+        assert await peer.end() == "reset"
+        assert guarded.proxy.statistics().upstreams[0].active == 0
 
 
 @on_each_loop
