@@ -226,8 +226,8 @@ class Attempt(ConnectionUser):
     def _is_stale(self, error: UpstreamError) -> bool:
         connection = self._connection
         soon = self._shared.clock.now() - self._begun <= _STALE_WITHIN
-        served = connection is not None and connection.served > 0
-        return served and error.failure in _STALE and soon and not error.started
+        was_idle = connection is not None and connection.served > 0 and not connection.has_begun_response
+        return was_idle and error.failure in _STALE and soon and not error.started
 
     async def _request_and_respond(self) -> bool:
         """Send the rest of the request, and the rest of the response. Return True if the response is complete, although

@@ -86,6 +86,11 @@ class UpstreamConnection(ReadyCallback):
         # who has it, and waits without a task
         self._user: ConnectionUser | None = None
 
+    @property
+    def has_begun_response(self) -> bool:
+        """True if some of the response to the current request has come, and its final head is not complete."""
+        return self.reader.buffered > 0 or self._interim > 0
+
     def send_now(self, data: bytes) -> int:
         """Send as much of `data` as the kernel takes at once, and return how much that was. Raise UpstreamError."""
         try:

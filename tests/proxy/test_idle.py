@@ -23,6 +23,24 @@ async def test_a_stale_idle_connection_is_replaced_and_is_nobodys_failure(loop: 
 
 
 @on_each_loop
+@pytest.mark.parametrize("begun", [OK[:11], b"HTTP/1.1 103 Early Hints\r\n\r\n"], ids=["head", "interim"])
+@pytest.mark.parametrize("how", ["end", "reset"])
+async def test_a_connection_on_which_an_answer_has_begun_was_not_stale(loop: Loop, begun: bytes, how: str) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.used_once()
+        await client.send(GET)
+        await peer.head()
+        await peer.send(begun)
+        # the kernel may drop what was sent before a reset
+        await loop.settle()
+        await peer.conn.aclose() if how == "end" else peer.conn.abort()
+        await (await guarded.upstream.accept()).answer()
+        assert (await client.response()).status == 200
+        failure = "upstream_closed" if how == "end" else "upstream_reset"
+        assert guarded.proxy.statistics().upstreams[0].failures == {failure: 1}
+
+
+@on_each_loop
 async def test_a_post_on_a_stale_connection_is_not_sent_twice(loop: Loop) -> None:
     async with guarding(loop) as guarded:
         client, peer = await guarded.used_once()
