@@ -183,16 +183,20 @@ class Exchange(ReceivingExchange):
             raise Disconnected(OVER)
         return self._late_sends <= _MOST_LATE
 
+    @property
+    def waits_for_peer(self) -> bool:
+        """True while `finish_send` waits for the peer to take more. Otherwise it only lets others run."""
+        return self._host.output.size > LIMIT and self._link != DEAD
+
     async def finish_send(self) -> None:
         """Wait until at most 64 KiB are pending. Raise Disconnected if the peer is gone and `quiet_sends` is off. A
         checkpoint, except if the peer is gone, with `quiet_sends`, until more than 16 late sends were made."""
-        output = self._host.output
-        if output.size > LIMIT and self._link != DEAD:
+        if self.waits_for_peer:
             self._sending += 1
             interrupted = True
             try:
-                while output.size > LIMIT and self._link != DEAD:
-                    await output.wait_for_room()
+                while self.waits_for_peer:
+                    await self._host.output.wait_for_room()
                 interrupted = False
             finally:
                 self._sending -= 1

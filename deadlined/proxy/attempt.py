@@ -282,10 +282,13 @@ class Attempt(ConnectionUser):
         return True
 
     async def _finish_send(self, progress: Progress) -> None:
-        """Wait until the client takes more of the response."""
-        progress.waited_for_client_until = INF
+        """Wait until the client takes more of the response, or let others run."""
+        waits = self._exchange.waits_for_peer
+        if waits:
+            progress.waited_for_client_until = INF
         await self._exchange.finish_send()
-        progress.waited_for_client_until = self._shared.clock.now()
+        if waits:
+            progress.waited_for_client_until = self._shared.clock.now()
 
     async def _tunnel(self, connection: UpstreamConnection, response: Response) -> None:
         exchange = self._exchange

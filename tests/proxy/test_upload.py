@@ -154,6 +154,21 @@ async def test_an_upstream_must_read_once_its_client_has_read(loop: Loop) -> Non
 
 
 @on_each_loop
+async def test_an_upstream_gets_no_more_time_to_read_by_sending_what_its_client_takes_at_once(loop: Loop) -> None:
+    async with guarding(loop, upstream_idle=10, send_buffer=200_000) as guarded:
+        client, peer = await guarded.begin(CHUNKED_POST)
+        await peer.head()
+        guarded.tasks.start(client.send_what_is_taken, chunk(bytes(MUCH)))
+        # to take the body, and then to go on with the response
+        due = loop.after(10 + 10)
+        await loop.sleep(5)
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100001\r\n\r\n" + bytes(100_000))
+        # the client is reset, which one of its two tasks sees
+        await client.end()
+        assert not loop.is_virtual or loop.is_at(due)
+
+
+@on_each_loop
 async def test_the_silence_of_a_response_counts_from_the_end_of_the_body_on(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=60) as guarded:
         client, peer = await guarded.begin(CHUNKED_POST)
