@@ -124,6 +124,8 @@ class Worker(PoolWorker):
         if self._task.runs_now:
             self._task.watch()
         else:
+            # the last piece may wait for the end of the turn, when nothing asks whether it has left
+            self._pool.flush()
             self._detach_handler()
 
     def receive_ended(self) -> None:

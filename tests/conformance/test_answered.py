@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import anyio.from_thread
+import anyio.to_thread
 import pytest
 import trio
 
@@ -24,6 +26,8 @@ BIG = bytes(60_000)
 NARROW = 4096
 
 After = Callable[[Loop], Awaitable[None]]
+Respond = Callable[[], Coroutine[Any, Any, None]]
+Elsewhere = Callable[[Loop, Respond], Awaitable[None]]
 
 
 def answering(loop: Loop, after: After, ends: list[str] | None = None) -> Callable[[Exchange], Awaitable[None]]:
@@ -192,6 +196,79 @@ async def test_an_application_of_asgi_is_told_that_it_has_answered(loop: Loop, f
         response = await client.get(post(10, *fields) + (b"" if fields else b"123"))
         assert response.body == b"here"
         await site.until(lambda: "http.disconnect" in told)
+
+
+# the last piece comes from elsewhere than the handler's own steps
+
+
+async def in_a_child(loop: Loop, respond: Respond) -> None:
+    async with loop.tasks() as tasks:
+        await tasks.start(respond).succeeds()
+        await loop.forever()
+
+
+async def in_a_child_after_a_wait(loop: Loop, respond: Respond) -> None:
+    async def wait_and_respond() -> None:
+        await loop.sleep(1)
+        await respond()
+
+    await in_a_child(loop, wait_and_respond)
+
+
+async def from_a_thread(loop: Loop, respond: Respond) -> None:
+    await anyio.to_thread.run_sync(lambda: anyio.from_thread.run(respond))
+    await loop.forever()
+
+
+@on_each_loop
+@pytest.mark.parametrize(
+    ("fields", "last"),
+    [([], b""), ([], b"more"), ([(b"content-length", b"4")], b"")],
+    ids=["empty", "with bytes", "empty, after all was sent"],
+)
+@pytest.mark.parametrize("elsewhere", [in_a_child, in_a_child_after_a_wait, from_a_thread])
+async def test_the_connection_goes_on_once_another_task_has_given_the_last_piece(
+    loop: Loop, elsewhere: Elsewhere, fields: list[tuple[bytes, bytes]], last: bytes
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        async def respond() -> None:
+            exchange.start(200, fields)
+            await exchange.send(b"some", True)
+            await exchange.send(last, False)
+
+        await elsewhere(loop, respond)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        for _ in range(2):
+            assert (await client.get()).body == b"some" + last
+        await site.until(lambda: site.server.statistics().background == 2)
+
+
+@on_each_loop
+async def test_an_event_stream_of_asgi_that_has_ended_does_not_hold_the_connection(loop: Loop) -> None:
+    """As sse-starlette does: a child sends, another receives, and the background work comes after both."""
+    done: list[None] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def stream() -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"event", "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async with loop.tasks() as tasks:
+            listening = tasks.start(receive)
+            await tasks.start(stream).succeeds()
+            listening.cancel()
+        await loop.sleep(50)
+        done.append(None)
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        for _ in range(2):
+            assert (await client.get()).body == b"event"
+        assert not done
+        await site.until(lambda: len(done) == 2)
 
 
 # several sends at once
