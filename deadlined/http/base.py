@@ -243,7 +243,7 @@ class ConnectionBase(ExchangeHost):
     def _reset_part(self, exchange: Exchange) -> None:
         """Reset the connection if it would end a response in the middle of a body that nothing else ends: its peer,
         which may still read, would take the part for the whole."""
-        if exchange.writer.ends_by_close and not exchange.answered:
+        if exchange.writer.ends_by_close and not exchange.writer.complete:
             self.output.discard()
             self.conn.abort()
 

@@ -193,7 +193,8 @@ class Exchange(ReceivingExchange):
         checkpoint, except if the peer is gone, with `quiet_sends`, until more than 16 late sends were made."""
         if self.waits_for_peer:
             self._sending += 1
-            interrupted = True
+            # who gives up an earlier piece may still complete the response
+            interrupted = self.writer.complete
             try:
                 while self.waits_for_peer:
                     await self._host.output.wait_for_room()

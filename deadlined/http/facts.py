@@ -90,7 +90,7 @@ class ExchangeFacts:
         # sends that came when the peer was gone, and when the first did
         self._late_sends = 0
         self._late_since = INF
-        # tasks that wait in a send; a send that waited was cancelled
+        # tasks that wait in a send; the send of the last piece was cancelled while it waited
         self._sending = 0
         self._interrupted = False
         # when the handler must have returned, by the options or the application; and the same, or sooner once the peer
@@ -104,8 +104,8 @@ class ExchangeFacts:
 
     @property
     def answered(self) -> bool:
-        """True once the handler has given the whole response, no send was cancelled while it waited, and none waits
-        that could raise. Some of the response may still be in the output."""
+        """True once the handler has given the whole response, the send of the last piece was not cancelled while it
+        waited, and none waits that could raise. Some of the response may still be in the output."""
         return self.writer.complete and not (self._interrupted or self._send_will_tell)
 
     @property

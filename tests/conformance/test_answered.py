@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import anyio
 import anyio.from_thread
 import anyio.to_thread
 import pytest
@@ -145,6 +146,100 @@ async def test_a_client_that_has_ended_its_side_is_told_that_the_handler_is_late
         client.conn.shutdown_write()
         assert (await client.response()).status == 504
         assert await site.reason() is Reason.HANDLER_TIMEOUT
+
+
+# a send that was given up before
+
+
+async def send_and_give_up(loop: Loop, exchange: Exchange) -> int:
+    """Send pieces until one waits for the client, and give that up. Return how many bytes they have."""
+    sent = 0
+    while True:
+        sent += len(BIG)
+        with anyio.move_on_after(loop.seconds(1)) as scope:
+            await exchange.send(BIG, True)
+        if scope.cancelled_caught:
+            return sent
+
+
+@on_each_loop
+@pytest.mark.parametrize("works", [False, True], ids=["returns", "works on"])
+async def test_a_body_that_only_the_end_delimits_is_whole_although_a_send_was_given_up(loop: Loop, works: bool) -> None:
+    sent: list[int] = []
+    all_read = loop.event()
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        sent.append(await send_and_give_up(loop, exchange))
+        await all_read.wait()
+        await exchange.send(b"end", True)
+        await exchange.send(b"", False)
+        if works:
+            await loop.forever()
+
+    async with site_of(loop, handler, send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(b"GET / HTTP/1.0\r\n\r\n")
+        await site.until(lambda: sent)
+        received = await client.receive()
+        start = received.index(b"\r\n\r\n") + 4
+        while len(received) < start + sent[0]:
+            received += await client.receive()
+        all_read.set()
+        # a reset would be an error
+        assert await client.rest() == b"end"
+        assert await site.reason() is Reason.DONE
+
+
+@on_each_loop
+async def test_a_last_piece_that_was_given_up_is_not_reset_once_it_has_left(loop: Loop) -> None:
+    body = bytes(300_000)
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        # so no length is sent
+        await exchange.send(b"", True)
+        with anyio.move_on_after(loop.seconds(1)) as scope:
+            await exchange.send(body, False)
+        assert scope.cancelled_caught
+        await loop.forever()
+
+    async with site_of(loop, handler, send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(b"GET / HTTP/1.0\r\n\r\n")
+        await is_waited_for(site)
+        await loop.sleep(2)
+        assert (await client.rest()).endswith(b"\r\n\r\n" + body)
+        assert await site.reason() is Reason.DONE
+
+
+@on_each_loop
+@pytest.mark.parametrize("leaves", [False, True], ids=["is late", "left alone"])
+async def test_a_response_that_was_completed_after_a_send_was_given_up_is_given(loop: Loop, leaves: bool) -> None:
+    sent: list[int] = []
+    ends: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        given_up = await send_and_give_up(loop, exchange)
+        # pending pieces leave without a send that waits
+        exchange.try_send(b"end", False)
+        sent.append(given_up + 3)
+        await loop.sleep(5)
+        ends.append("returned")
+
+    async with site_of(loop, handler, send_buffer=NARROW, handler=math.inf if leaves else 5) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await site.until(lambda: sent)
+        if leaves:
+            client.reset()
+            assert await site.reason() is Reason.CLIENT_RESET
+            await site.until(lambda: ends)
+        else:
+            await loop.sleep(6)
+            assert len((await client.response()).body) == sent[0]
+            assert not ends
 
 
 # tasks that still receive
