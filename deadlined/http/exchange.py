@@ -262,7 +262,8 @@ class Exchange(ReceivingExchange):
         if self._answered is not None:
             # ends the rest of `wait_disconnected`, which waits without reading
             self._answered.set()
-        if self._handler_deadline < INF:
+        if self.deadline < INF:
+            self._leave_by = INF
             self.set_handler_deadline(INF)
         self._host.upgrade(protocol, head)
 
@@ -304,8 +305,8 @@ class Exchange(ReceivingExchange):
         if self._watching or (self._receiving and self.ends_receives):
             self.end_waits()
         if self.task is not None:
-            if self._link == LIVE and self.ends_soon:
+            if self._link == LIVE and self._leave_by < INF:
                 # the peer has ended its side and was answered in time: what comes after the response is not cut
-                self._handler_deadline = self._own_deadline
-                self.task.arm(self._handler_deadline)
+                self._leave_by = INF
+                self.task.arm(self._own_deadline)
             self.task.not_needed()

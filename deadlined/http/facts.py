@@ -20,11 +20,11 @@ class ExchangeFacts:
         "_answered",
         "_body",
         "_discarded",
-        "_handler_deadline",
         "_host",
         "_interrupted",
         "_late_sends",
         "_late_since",
+        "_leave_by",
         "_link",
         "_own_deadline",
         "_paused",
@@ -93,9 +93,9 @@ class ExchangeFacts:
         # tasks that wait in a send; the send of the last piece was cancelled while it waited
         self._sending = 0
         self._interrupted = False
-        # when the handler must have returned, by the options or the application; and the same, or sooner once the peer
-        # has left
-        self._own_deadline = self._handler_deadline = handler_deadline(head_done, host.timeouts)
+        # when the handler must have returned: by the options or the application; because the peer has left, inf if not
+        self._own_deadline = handler_deadline(head_done, host.timeouts)
+        self._leave_by = INF
 
     @property
     def status(self) -> int:
@@ -144,12 +144,12 @@ class ExchangeFacts:
     @property
     def deadline(self) -> float:
         """When the handler must have returned, absolute; `inf` if there is no deadline."""
-        return self._handler_deadline
+        return min(self._own_deadline, self._leave_by)
 
     @property
     def ends_soon(self) -> bool:
-        """True if the handler's deadline is nearer than its own, because the peer has left."""
-        return self._handler_deadline < self._own_deadline
+        """True if the handler's deadline is sooner than its own, because the peer has left."""
+        return self._leave_by < self._own_deadline
 
     @property
     def read_by(self) -> float:

@@ -62,13 +62,13 @@ class ReceivingExchange(ExchangeFacts):
             self._host.move(Phase.WRITE, when)
 
     def set_handler_deadline(self, when: float) -> None:
-        """Have the handler cancelled at `when`, in place of the deadline `handler`. Raise ValueError for NaN,
-        RuntimeError outside of the event loop."""
-        self._own_deadline = self._handler_deadline = self._checked(when)
+        """Have the handler cancelled at `when`, in place of the deadline `handler`. One whose peer has left has no more
+        time than that leaves it. Raise ValueError for NaN, RuntimeError outside of the event loop."""
+        self._own_deadline = self._checked(when)
         if self.task is not None:
-            self.task.arm(when)
+            self.task.arm(self.deadline)
         if self._link == LIVE:
-            self._host.move(Phase.HANDLER, when)
+            self._host.move(Phase.HANDLER, self.deadline)
 
     def _checked(self, when: float) -> float:
         """Return `when`. Raise ValueError and RuntimeError as the setters do."""
@@ -258,7 +258,7 @@ class ReceivingExchange(ExchangeFacts):
             self._raise_lost(Reason.CLIENT_RESET, error)
         if not data:
             self._raise_lost(Reason.CLIENT_CLOSED, None)
-        host.enter(Phase.HANDLER, self._handler_deadline)
+        host.enter(Phase.HANDLER, self.deadline)
         return data
 
     async def _wait_answered(self) -> None:
@@ -286,13 +286,13 @@ class ReceivingExchange(ExchangeFacts):
             self.task.not_needed()
 
     def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
-        """Have the handler cancelled if it has not returned in `grace` seconds. No effect if its deadline is sooner, or
-        without `cancel_on_disconnect`."""
+        """Have the handler cancelled if it has not returned in `grace` seconds, wherever it moves its deadline. No
+        effect if an earlier call leaves it less, or without `cancel_on_disconnect`."""
         when = self._host.clock.now() + grace
-        if self._host.cancel_on_disconnect and when < self._handler_deadline:
-            self._handler_deadline = when
+        if self._host.cancel_on_disconnect and when < self._leave_by:
+            self._leave_by = when
             if self.task is not None:
-                self.task.arm(when)
+                self.task.arm(self.deadline)
 
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""
