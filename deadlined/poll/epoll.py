@@ -19,6 +19,7 @@ from .port import ERROR, HANGUP, MAX_EVENTS, MAX_WAIT, READ, URGENT, WRITE
 _INTEREST: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLPRI | select.EPOLLET
 _READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+_URGENT: Final = select.EPOLLPRI
 _ERROR: Final = select.EPOLLERR
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
@@ -54,5 +55,5 @@ def _translate(mask: int) -> int:
     if mask == _ERROR:
         return READ | WRITE | ERROR | HANGUP
     readable = READ if mask & _READABLE else 0
-    unusual = (HANGUP if mask & _ENDED else 0) | (URGENT if mask & select.EPOLLPRI else 0)
+    unusual = (HANGUP if mask & _ENDED else 0) | (URGENT if mask & _URGENT else 0)
     return readable | (WRITE if mask & _WRITABLE else 0) | unusual
