@@ -344,6 +344,10 @@ class ConnectionBase(ExchangeHost):
         served."""
         raise NotImplementedError
 
+    def handler_failed(self, exchange: Exchange, error: BaseException) -> None:
+        """Log how the handler has failed, and end the connection unless the response is complete."""
+        raise NotImplementedError
+
     def _cancel_handler(self) -> None:
         """Cancel the handler, if one runs."""
         raise NotImplementedError

@@ -123,7 +123,7 @@ class Connection(UpgradedConnection):
             # the handler has ended: if its failure ends the connection, that leaves nothing behind in the task
             self._leave_task()
         if error is not None and exchange is not None and not self._finishing:
-            self._handler_failed(exchange, error)
+            self.handler_failed(exchange, error)
         if not upgraded:
             self._change_task()
         elif self.state == UPGRADED:
@@ -166,6 +166,25 @@ class Connection(UpgradedConnection):
     def _cancel_handler(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+    def handler_failed(self, exchange: Exchange, error: BaseException) -> None:
+        # what was sent before the failure goes out, and decides whether the peer can be told
+        self.output.flush()
+        stopped = self.draining and isinstance(error, UnfinishedResponseError)
+        cut = error if isinstance(error, ResponseCut) else None
+        self._report_failure(exchange, error, stopped)
+        if self.state == UPGRADED and self._upgraded is not None:
+            # it may be what another handler does after its response, to an earlier request
+            if exchange.upgraded:
+                self._upgraded.handler_left(True)
+        elif exchange.link == LIVE:
+            # a complete response that has not left yet leaves all the same
+            response = SENT if exchange.answered else exchange.response
+            action = policy.on_handler_failure(response, cut, stopped)
+            if action is not None:
+                self._perform(action, "the application failed; its log says why" if cut is None else cut.detail)
+        elif exchange.link == DEAD:
+            self._end(Reason.SERVER_ERROR)
 
     def _peer_left(self, reason: Reason) -> None:
         exchange = self._exchange
@@ -270,7 +289,7 @@ class Connection(UpgradedConnection):
         """Run the handler, and finish the exchange. Return early if the connection has gone on in another task."""
         usable = False
         try:
-            await run_handler(task, handler, exchange, self._handler_failed)
+            await run_handler(task, handler, exchange, self)
         finally:
             usable = task.handler_left()
             # also if the handler has ended its task: nothing may detach it any more
@@ -305,26 +324,6 @@ class Connection(UpgradedConnection):
         self._leaving = False
         self.watch_peer()
         return exchange
-
-    def _handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Log how the handler has failed, and end the connection unless the response is complete."""
-        # what was sent before the failure goes out, and decides whether the peer can be told
-        self.output.flush()
-        stopped = self.draining and isinstance(error, UnfinishedResponseError)
-        cut = error if isinstance(error, ResponseCut) else None
-        self._report_failure(exchange, error, stopped)
-        if self.state == UPGRADED and self._upgraded is not None:
-            # it may be what another handler does after its response, to an earlier request
-            if exchange.upgraded:
-                self._upgraded.handler_left(True)
-        elif exchange.link == LIVE:
-            # a complete response that has not left yet leaves all the same
-            response = SENT if exchange.answered else exchange.response
-            action = policy.on_handler_failure(response, cut, stopped)
-            if action is not None:
-                self._perform(action, "the application failed; its log says why" if cut is None else cut.detail)
-        elif exchange.link == DEAD:
-            self._end(Reason.SERVER_ERROR)
 
     def _report_failure(self, exchange: Exchange, error: BaseException, stopped: bool) -> None:
         """Log how the handler has failed. `stopped`: it has returned in a drain, before its response was complete."""

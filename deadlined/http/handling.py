@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 
+from .base import ConnectionBase
 from .errors import UnfinishedResponseError, is_disconnect
 from .exchange import Exchange
 from .owner import ConnectionTask
@@ -12,10 +12,8 @@ from .settings import Handler
 from .state import DEAD
 
 
-async def run_handler(
-    task: ConnectionTask, handler: Handler, exchange: Exchange, failed: Callable[[Exchange, BaseException], None]
-) -> None:
-    """Run `handler(exchange)` in `task`. Call `failed` with an Exception that it raises, or if it returns before its
+async def run_handler(task: ConnectionTask, handler: Handler, exchange: Exchange, connection: ConnectionBase) -> None:
+    """Run `handler(exchange)` in `task`. Tell `connection` of an Exception that it raises, or if it returns before its
     response is complete; not if it was told that the peer is gone, and raises that. Other BaseExceptions pass. A
     group of both, which a cancelled handler raises whose clean-up fails, is split.
 
@@ -27,11 +25,11 @@ async def run_handler(
         if not (exchange.writer.complete or exchange.link == DEAD):
             raise UnfinishedResponseError("the application returned before its response was complete")
     except Exception as error:
-        _tell_failure(exchange, error, failed)
+        _tell_failure(connection, exchange, error)
     except BaseException as error:
         # cancelled: the frames of the traceback would keep abandoned generators from being closed here
         traceback.clear_frames(error.__traceback__)
-        cut = _tell_failures(exchange, error, failed)
+        cut = _tell_failures(connection, exchange, error)
     try:
         # outside of the `except` blocks: compiled code that suspends in one loses the exception (runtime/within.py)
         closing = task.close_generators()
@@ -44,19 +42,17 @@ async def run_handler(
         cut = None
 
 
-def _tell_failures(
-    exchange: Exchange, error: BaseException, failed: Callable[[Exchange, BaseException], None]
-) -> BaseException | None:
-    """Call `failed` with the Exceptions of a group, and return the rest."""
+def _tell_failures(connection: ConnectionBase, exchange: Exchange, error: BaseException) -> BaseException | None:
+    """Tell `connection` of the Exceptions of a group, and return the rest."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     failures, rest = error.split(Exception)
     if failures is not None:
-        _tell_failure(exchange, failures, failed)
+        _tell_failure(connection, exchange, failures)
     return rest
 
 
-def _tell_failure(exchange: Exchange, error: BaseException, failed: Callable[[Exchange, BaseException], None]) -> None:
+def _tell_failure(connection: ConnectionBase, exchange: Exchange, error: BaseException) -> None:
     # it may be the disconnect of another client, to which the handler has sent something
     if not (exchange.ended and is_disconnect(error)):
-        failed(exchange, error)
+        connection.handler_failed(exchange, error)

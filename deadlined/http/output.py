@@ -15,7 +15,6 @@ Cost       A piece that need not wait is sent at the end of the turn of the even
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from ..errors import DeadlineExceeded
@@ -149,7 +148,7 @@ class Output(ReadyCallback):
         """Offer the pending pieces to the kernel. No effect while blocked. Does not raise, and tells the owner of
         errors."""
         if self._pieces and not self.blocked:
-            self._guarded(self._send)
+            self._guarded(False)
 
     async def wait(self, most: int) -> None:
         """Sleep until at most `most` bytes are pending, or the output is discarded. Flush first."""
@@ -193,11 +192,14 @@ class Output(ReadyCallback):
     def on_ready(self) -> None:
         """Send on: the kernel's buffer may have room, the deadline has passed, or the socket was closed."""
         if self.blocked:
-            self._guarded(self._resume)
+            self._guarded(True)
 
-    def _guarded(self, act: Callable[[], object]) -> None:
+    def _guarded(self, resumes: bool) -> None:
         try:
-            act()
+            if resumes:
+                self._resume()
+            else:
+                self._send()
         except (BrokenResourceError, ClosedResourceError):
             self._lose(Reason.CLIENT_RESET)
         except Exception as error:
@@ -333,7 +335,9 @@ class Output(ReadyCallback):
             if pieces[whole - 1] and (whole == len(pieces) or pieces[whole]):
                 # no part of it is left, and the next piece has a deadline of its own
                 self._since = INF
-        if whole:
+        if whole == len(pieces):
+            pieces.clear()
+        elif whole:
             del pieces[:whole]
         self._taken = taken
         if self._room is not None and self.size <= LIMIT:
