@@ -48,6 +48,9 @@ _WITHOUT_ERRORS: Final = {"version": "3.0", "spec_version": "2.3"}
 
 _NOT_HEAD: Final = "the method HEAD is written in capitals: written otherwise it is another method (RFC 9110, 9.1)"
 
+# methods in capitals, which almost all requests have
+_USUAL: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
 # what of a path need not be escaped (RFC 3986, 3.3)
 _PATH: Final = "/!$&'()*+,;=:@~"
 
@@ -186,11 +189,13 @@ class AsgiHandler:
     def __call__(self, exchange: Exchange) -> Awaitable[None]:
         """Return an awaitable that serves one request. It raises what the application raises."""
         if asks_for_websocket(exchange):
-            return serve_websocket(self._app, self._scope(exchange), exchange)
+            return serve_websocket(self._app, self._scope(exchange, "GET"), exchange)
         if self._trust_deadline_headers:
             _shorten(exchange)
-        scope = self._scope(exchange)
-        if scope["method"] == "HEAD" and exchange.request.method != "HEAD":
+        given = exchange.request.method
+        method = given if given in _USUAL else given.upper()
+        scope = self._scope(exchange, method)
+        if method == "HEAD" and given != "HEAD":
             return answer_problem(exchange, 501, Reason.PROTOCOL_ERROR, _NOT_HEAD)
         channel = _Channel(exchange)
         if not exchange.cancel_on_disconnect:
@@ -207,7 +212,7 @@ class AsgiHandler:
         if self._trust_deadline_headers and not asks_for_websocket(exchange):
             _shorten(exchange)
 
-    def _scope(self, exchange: Exchange) -> Scope:
+    def _scope(self, exchange: Exchange, method: str) -> Scope:
         request = exchange.request
         scope = self._template.copy()
         raw_path = request.path_and_query
@@ -225,8 +230,7 @@ class AsgiHandler:
         # an application may change what it is given
         scope["asgi"] = _VERSIONS.copy()
         scope["http_version"] = request.version
-        method = request.method
-        scope["method"] = method if method.isupper() else method.upper()
+        scope["method"] = method
         scope["path"] = path
         scope["raw_path"] = raw_path
         scope["headers"] = request.headers
