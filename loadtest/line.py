@@ -180,6 +180,7 @@ class Line(ABC):
                 self._socket = self._context.wrap_socket(
                     self._socket, server_hostname=self._target.host, do_handshake_on_connect=False
                 )
+                self.watch(EPOLLOUT)
             try:
                 self._socket.do_handshake()
             except ssl.SSLWantReadError:

@@ -109,6 +109,16 @@ def test_a_handshake_that_fails_leaves_a_socket_that_can_be_closed() -> None:
         assert Dialled(replace(plain, tls=True)).trouble.startswith("TLS: ")
 
 
+def test_a_handshake_that_fails_at_its_first_step_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: ssl.SSLSocket) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(ssl.SSLSocket, "do_handshake", fail)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dialled = Dialled(replace(TARGET, address=listener.getsockname()[:2], tls=True))
+    assert (dialled.trouble, dialled.socket.fileno()) == ("Connection reset by peer", -1)
+
+
 def test_a_reset_before_the_handshake_leaves_nothing_of_its_descriptor_in_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
