@@ -165,7 +165,7 @@ def _permit(host: str, address: str, owned: set[str]) -> None:
 def _first_that_listens(addresses: list[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
     """Return the first address that accepts a connection. UnusableTargetError if none does, ForbiddenTargetError if
     this machine has no port to try it from."""
-    reason: OSError | None = None
+    reasons: list[OSError] = []
     for family, address in addresses:
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -173,9 +173,11 @@ def _first_that_listens(addresses: list[tuple[int, tuple[Any, ...]]]) -> tuple[i
                 probe.connect(address)
             return family, address
         except OSError as error:  # of the socket, too: a kernel may have no IPv6
-            reason = error
+            reasons.append(error)
+    # where IPv6 is off it looks as if its addresses had no port
+    reason = next((reason for reason in reversed(reasons) if not lacks_ports([str(reason)])), reasons[-1])
     need_ports([str(reason)])
-    text = "does not answer" if isinstance(reason, TimeoutError) else os.strerror(reason.errno or 0) if reason else "?"
+    text = "does not answer" if isinstance(reason, TimeoutError) else os.strerror(reason.errno or 0)
     where = ", ".join(f"{address[0]} port {address[1]}" for _, address in addresses)
     raise UnusableTargetError(f"{where}: {text}")
 

@@ -30,6 +30,7 @@ from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
 
+LOOPBACK = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
 ROOT = Path(__file__).parents[2]
 QUICK = ("--limit", "0.6", "--connections", "0", "--only", "half-close")
 
@@ -306,6 +307,19 @@ def test_no_ports_for_honest_clients_are_not_the_servers_fault(calm: bool, monke
 
 def connect_without_ports(*_: object) -> socket.socket:
     raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+
+def test_an_address_of_a_family_that_is_off_is_no_lack_of_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(endpoint: socket.socket, address: tuple[Any, ...]) -> None:
+        wrong = errno.EADDRNOTAVAIL if ":" in address[0] else errno.ECONNREFUSED
+        raise OSError(wrong, os.strerror(wrong))
+
+    both = [(family, socket.SOCK_STREAM, 0, "", (host, 1)) for family, host in LOOPBACK]
+    monkeypatch.setattr("loadtest.target.socket.getaddrinfo", lambda *_, **__: both)
+    monkeypatch.setattr("loadtest.target.socket.socket.connect", connect)
+    done = run("http://localhost:1/")
+    assert done.exit_code == 3, done.output
+    assert "Connection refused" in done.output
 
 
 def test_no_ports_at_the_start_are_not_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
