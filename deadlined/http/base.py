@@ -48,6 +48,9 @@ from .wire import RequestParser, canned
 # reasons that may be those of a head, whose route is not known
 _WITHOUT_ROUTE: Final = (Reason.HEADER_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.HEADER_TOO_LARGE)
 
+# of the latest path so many bytes are kept, by which a reload finds its route again
+_KEPT_PATH: Final = 512
+
 
 class ConnectionBase(ExchangeHost):
     """Facts, state and end of one connection. An abstract base class; `peer.py` derives from it."""
@@ -85,9 +88,9 @@ class ConnectionBase(ExchangeHost):
         self.output = Output(self)
         # bytes of the connection before the current request began
         self._received_before = self._sent_before = 0
-        # for what is left of a response when its exchange is over: when its time began, and the deadline that the
-        # application has set for it
-        self._write_from: float = INF
+        # for what is left of a response when its exchange is over: when all of it must have left, by `write`, and the
+        # deadline that the application has set for it
+        self._sent_by: float = INF
         self._write_by: float | None = None
         # method and path of the latest request, whose route holds until the next one begins; None without routes
         self._latest: tuple[str, bytes] | None = None
@@ -326,8 +329,9 @@ class ConnectionBase(ExchangeHost):
         exchange.kill()
         self._exchange = None
         if self.settings.routes is not None:
-            self._latest = (exchange.request.method, exchange.request.path_and_query)
-        self._write_from, self._write_by = exchange.head_done, exchange.write_by
+            path = exchange.request.path_and_query.partition(b"?")[0]
+            self._latest = (exchange.request.method, path[:_KEPT_PATH])
+        self._sent_by, self._write_by = exchange.sent_by, exchange.write_by
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)
         if not self._observed:

@@ -269,9 +269,7 @@ class Exchange(ReceivingExchange):
 
     def output_deadline(self, length: int, since: float, progress: float) -> tuple[float, Rule]:
         """Return when the peer must have accepted more of a piece, and by which rule; see `OutputOwner`."""
-        # `write` bounds a response, not what follows a 101
-        began = INF if self.upgraded else self.head_done
-        return output_deadline(began, self._write_by, length, since, progress, self._host.send_timeouts)
+        return output_deadline(self.sent_by, self._write_by, length, since, progress, self._host.send_timeouts)
 
     def output_sent(self) -> None:
         """Tell the task that nothing of the response is pending any more, if it is complete."""
@@ -287,7 +285,7 @@ class Exchange(ReceivingExchange):
 
     def _response_due(self) -> float:
         """Return when the whole response must be sent."""
-        return self.head_done + self._host.timeouts.write if self._write_by is None else self._write_by
+        return self.sent_by if self._write_by is None else self._write_by
 
     async def _send_continue(self) -> None:
         output = self._host.output

@@ -34,6 +34,7 @@ class ExchangeFacts:
         "_response",
         "_sending",
         "_server_status",
+        "_timeouts",
         "_told",
         "_waits_end",
         "_watching",
@@ -81,6 +82,8 @@ class ExchangeFacts:
         self._told = False
         # set when the response is complete or the exchange is dead; made when needed
         self._answered: Event | None = None
+        # of these `read` and `write` hold for all of the request, also after a reload
+        self._timeouts = host.timeouts
         # the deadlines that the application has set
         self._read_by: float | None = None
         self._write_by: float | None = None
@@ -155,6 +158,11 @@ class ExchangeFacts:
     def read_by(self) -> float:
         """When receiving must end, as the application has set it; `inf` if it has not."""
         return INF if self._read_by is None else self._read_by
+
+    @property
+    def sent_by(self) -> float:
+        """When the whole response must have left, by `write`; `inf` if it is not bounded, as what follows a 101."""
+        return INF if self.upgraded else self.head_done + self._timeouts.write
 
     @property
     def write_by(self) -> float | None:

@@ -259,6 +259,7 @@ class Output(ReadyCallback):
         now = owner.clock.now()
         deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
         if deadline == INF:
+            self._since = self._progress = now
             owner.output_waits()
         deadline = min(deadline, self._latest)
         if deadline <= now:

@@ -91,8 +91,9 @@ class PeerConnection(ConnectionBase):
             return exchange.output_deadline(length, since, progress)
         if self.state == IDLE:
             # the last response, whose exchange is over
-            return policy.output_deadline(self._write_from, self._write_by, length, since, progress, self.send_timeouts)
-        return policy.output_deadline(since, None, length, since, progress, self.send_timeouts)
+            return policy.output_deadline(self._sent_by, self._write_by, length, since, progress, self.send_timeouts)
+        whole = since + self.send_timeouts.write
+        return policy.output_deadline(whole, None, length, since, progress, self.send_timeouts)
 
     def output_blocked(self, deadline: float) -> None:
         # the phase in which a connection has ended is recorded

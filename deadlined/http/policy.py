@@ -173,17 +173,16 @@ def header_deadline(start: float, timeouts: Timeouts) -> tuple[float, Rule]:
     return start + timeouts.read_header, RULES["read_header"]
 
 
-def body_deadline(start: float, head_done: float, received: int, timeouts: Timeouts) -> tuple[float, Rule]:
-    """Return when the next bytes of the body must be there if `received` bytes have come, and by which rule. Apache's
-    formula."""
-    whole = start + timeouts.read
+def body_deadline(whole: float, head_done: float, received: int, timeouts: Timeouts) -> tuple[float, Rule]:
+    """Return when the next bytes of the body must be there if `received` bytes have come, and by which rule. `whole`:
+    when all of it must be there, by `read`. Apache's formula."""
     rate = head_done + timeouts.body_grace + received / timeouts.body_min_rate
     return (whole, RULES["read"]) if whole < rate else (rate, RULES["body_grace"])
 
 
-def write_deadline(now: float, head_done: float, length: int, timeouts: Timeouts) -> tuple[float, Rule]:
-    """Return when the peer must have accepted `length` bytes sent at `now`, and by which rule. Kestrel's formula."""
-    whole = head_done + timeouts.write
+def write_deadline(now: float, whole: float, length: int, timeouts: Timeouts) -> tuple[float, Rule]:
+    """Return when the peer must have accepted `length` bytes sent at `now`, and by which rule. `whole`: when it must
+    have accepted the whole response, by `write`. Kestrel's formula."""
     send = now + max(timeouts.write_grace, length / timeouts.write_min_rate)
     return (whole, RULES["write"]) if whole < send else (send, RULES["write_grace"])
 
@@ -194,15 +193,15 @@ def stall_deadline(progress: float, timeouts: Timeouts) -> float:
 
 
 def output_deadline(
-    began: float, write_by: float | None, length: int, since: float, progress: float, timeouts: Timeouts
+    whole: float, write_by: float | None, length: int, since: float, progress: float, timeouts: Timeouts
 ) -> tuple[float, Rule]:
     """Return when the peer must have accepted more of a piece of `length` bytes that has been waiting since `since`,
-    and by which rule. `began`: when the time of the whole response began, `inf` if it is not bounded. `write_by`: the
-    deadline that the application has set in place of all others, None if it has not. `progress`: when the peer was
-    last seen to take bytes, or the wait began."""
+    and by which rule. `whole`: when it must have accepted the whole response, by `write`. `write_by`: the deadline that
+    the application has set in place of all others, None if it has not. `progress`: when the peer was last seen to take
+    bytes, or the wait began."""
     if write_by is not None:
         return write_by, RULES["write"]
-    due, rule = write_deadline(since, began, length, timeouts)
+    due, rule = write_deadline(since, whole, length, timeouts)
     return min(due, stall_deadline(progress, timeouts)), rule
 
 

@@ -211,7 +211,8 @@ class ReceivingExchange(ExchangeFacts):
         if self._read_by is not None:
             return self._read_by, RULES["read"]
         host = self._host
-        return body_deadline(self.start_time, self.head_done + self._paused, host.reader.received, host.timeouts)
+        whole = self.start_time + self._timeouts.read
+        return body_deadline(whole, self.head_done + self._paused, host.reader.received, host.timeouts)
 
     def _require_no_reader(self) -> None:
         if self.reads:

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from deadlined import open_tcp_listeners
 from deadlined.http import Exchange, Limits, Route
 from deadlined.net import Listener
-from tests.support.http import GET, Site, hello, only, serving
+from tests.support.http import GET, Site, echo, hello, only, serving
 
 # more than the kernels hold
 BIG = 64 << 20
@@ -110,6 +110,60 @@ async def test_a_send_that_waits_keeps_its_deadline_and_the_next_one_has_another
         await trio.sleep(400)
         assert [record.elapsed for record in site.records.connections] == [10]
         assert (await site.ended(2)).elapsed == 600
+
+
+async def test_a_response_that_is_under_way_keeps_the_time_of_its_beginning(autojump_clock: MockClock) -> None:
+    async def events(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        for _ in range(20):
+            await exchange.send(b"x", True)
+            await trio.sleep(10)
+        await exchange.send(b"", False)
+
+    async with serving(events, only()) as site:
+        old = await site.connect()
+        await old.send(GET)
+        await trio.sleep(100)
+        site.server.configure(timeouts=only(write=60))
+        assert (await old.response()).body == b"x" * 20
+        new = await site.connect()
+        await new.send(GET)
+        assert (await site.ended()).elapsed == pytest.approx(60, abs=10)
+
+
+async def test_a_body_that_is_under_way_keeps_the_time_of_its_beginning(autojump_clock: MockClock) -> None:
+    async with serving(echo, only()) as site:
+        client = await site.connect()
+        await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n")
+        for number in range(20):
+            await trio.sleep(10)
+            if number == 10:
+                site.server.configure(timeouts=only(read=60))
+            await client.send(b"x")
+        assert (await client.response()).body == b"x" * 20
+        await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n")
+        begun = trio.current_time()
+        assert (await client.response()).status == 408
+        assert trio.current_time() - begun == pytest.approx(60)
+
+
+@pytest.mark.parametrize("limit", [30.0, 600.0])
+async def test_a_send_that_waits_without_a_limit_has_the_new_one_from_then_on(
+    limit: float, autojump_clock: MockClock
+) -> None:
+    async def sent(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        await exchange.send(bytes(BIG), True)
+
+    async with serving(sent, only()) as site:
+        client = await site.connect(receive_buffer=4096)
+        await client.send(GET)
+        await trio.sleep(1000)
+        site.server.configure(timeouts=only(write_grace=limit, write_min_rate=1e12))
+        ended = await site.ended()
+    # since one of the looks at a send that waits, of which there is one each five seconds
+    assert limit - 5 <= ended.elapsed - 1000 <= limit + 5
+    assert ended.lateness < 0.01
 
 
 async def test_a_limit_holds_for_the_next_request_of_an_open_connection(autojump_clock: MockClock) -> None:

@@ -199,18 +199,18 @@ def test_the_head_is_timed_by_whichever_of_its_two_timeouts_is_shorter() -> None
 )
 def test_a_body_earns_time_by_apaches_formula(received: int, deadline: float) -> None:
     timeouts = Timeouts(body_grace=20, body_min_rate=500)
-    assert body_deadline(100.0, 110.0, received, timeouts) == (deadline, RULES["body_grace"])
+    assert body_deadline(INF, 110.0, received, timeouts) == (deadline, RULES["body_grace"])
 
 
 def test_a_rate_of_inf_earns_a_body_nothing() -> None:
-    assert body_deadline(0.0, 0.0, 10**9, Timeouts(body_grace=20, body_min_rate=INF))[0] == 20.0
+    assert body_deadline(INF, 0.0, 10**9, Timeouts(body_grace=20, body_min_rate=INF))[0] == 20.0
 
 
 def test_read_bounds_head_and_body_together_whatever_the_rate() -> None:
-    timeouts = Timeouts(read=25, body_grace=20, body_min_rate=500)
-    assert body_deadline(100.0, 104.0, 0, timeouts) == (124.0, RULES["body_grace"])
-    assert body_deadline(100.0, 104.0, 500, timeouts) == (125.0, RULES["body_grace"])
-    assert body_deadline(100.0, 104.0, 501, timeouts) == (125.0, RULES["read"])
+    timeouts = Timeouts(body_grace=20, body_min_rate=500)
+    assert body_deadline(125.0, 104.0, 0, timeouts) == (124.0, RULES["body_grace"])
+    assert body_deadline(125.0, 104.0, 500, timeouts) == (125.0, RULES["body_grace"])
+    assert body_deadline(125.0, 104.0, 501, timeouts) == (125.0, RULES["read"])
 
 
 @pytest.mark.parametrize(
@@ -218,15 +218,15 @@ def test_read_bounds_head_and_body_together_whatever_the_rate() -> None:
 )
 def test_a_send_earns_time_by_kestrels_formula(length: int, deadline: float) -> None:
     timeouts = Timeouts(write_grace=10, write_min_rate=240)
-    assert write_deadline(100.0, 50.0, length, timeouts) == (deadline, RULES["write_grace"])
+    assert write_deadline(100.0, INF, length, timeouts) == (deadline, RULES["write_grace"])
 
 
 def test_write_bounds_the_response_whatever_the_rate() -> None:
-    timeouts = Timeouts(write=60, write_grace=10, write_min_rate=240)
-    assert write_deadline(101.0, 50.0, 1, timeouts) == (110.0, RULES["write"])
-    assert write_deadline(100.0, 50.0, 1, timeouts) == (110.0, RULES["write_grace"])
-    assert write_deadline(100.0, 50.0, 10**6, timeouts) == (110.0, RULES["write"])
-    assert write_deadline(90.0, 50.0, 1, timeouts) == (100.0, RULES["write_grace"])
+    timeouts = Timeouts(write_grace=10, write_min_rate=240)
+    assert write_deadline(101.0, 110.0, 1, timeouts) == (110.0, RULES["write"])
+    assert write_deadline(100.0, 110.0, 1, timeouts) == (110.0, RULES["write_grace"])
+    assert write_deadline(100.0, 110.0, 10**6, timeouts) == (110.0, RULES["write"])
+    assert write_deadline(90.0, 110.0, 1, timeouts) == (100.0, RULES["write_grace"])
 
 
 def test_idle_is_closed_a_second_later_than_it_is_advertised() -> None:

@@ -113,17 +113,6 @@ async def test_a_deadline_for_receiving_counts_while_a_send_waits(autojump_clock
         assert await site.reason() is Reason.READ_TIMEOUT
 
 
-@pytest.mark.parametrize("timeouts", [only(), only(write_grace=INF)], ids=["off", "without a grace"])
-async def test_a_deadline_that_comes_during_a_send_counts(timeouts: Timeouts, autojump_clock: MockClock) -> None:
-    async with serving(huge, timeouts) as site:
-        client = await site.connect()
-        await client.send(GET)
-        await trio.sleep(1000)
-        site.server.configure(timeouts=only(write=1200))
-        record = await site.ended()
-        assert (record.reason, trio.current_time()) == (Reason.WRITE_TIMEOUT, 1200.0)
-
-
 async def test_each_send_has_a_grace_of_its_own(mock_clock: MockClock) -> None:
     # the clock is moved by the test alone: the kernel may pause a stream for a moment of real time
     async def three(exchange: Exchange) -> None:
