@@ -191,7 +191,7 @@ class AsgiServer:
             stack.callback(self._begun.set)
             for listener in listeners:
                 stack.callback(listener.close)
-            stack.enter_context(closed_in_children(listeners))
+            stack.enter_context(closed_in_children(lambda: [listener.socket for listener in listeners]))
             async with open_group() as scope:
                 try:
                     async with self._lifespan:

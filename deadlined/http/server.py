@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import socket as stdlib
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -175,7 +176,7 @@ class HttpServer(ConnectionOwner):
         self._host.holds += 1
         self._listeners = list(listeners)
         try:
-            with closed_in_children(self._listeners):
+            with closed_in_children(self._sockets):
                 await self._serve(self._listeners, task_status)
         finally:
             self._host.holds -= 1
@@ -309,6 +310,9 @@ class HttpServer(ConnectionOwner):
     def _busy(self) -> bool:
         """True while a connection or a detached handler is left."""
         return bool(self._connections) or self._background > 0
+
+    def _sockets(self) -> list[stdlib.socket]:
+        return [listener.socket for listener in self._listeners]
 
     def _has_connections(self) -> bool:
         return bool(self._connections)

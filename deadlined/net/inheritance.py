@@ -9,26 +9,26 @@ Answer     A child closes its copies. So from the moment a server listens, also 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import socket as stdlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from ..runtime import current_host
 from ..runtime.forking import Inherited
-from .listener import Listener
 
 
 @contextmanager
-def closed_in_children(listeners: Collection[Listener]) -> Iterator[None]:
-    """Within the block, close the sockets of `listeners`, which may change, in each forked child, and end a child that
-    returns into the event loop, where it would do its parent's work once more."""
+def closed_in_children(sockets: Callable[[], Iterable[stdlib.socket]]) -> Iterator[None]:
+    """Within the block, close what `sockets()` returns in each forked child, and end a child that returns into the
+    event loop, where it would do its parent's work once more."""
     host = current_host()
 
     def disown() -> None:
-        for listener in listeners:
-            listener.socket.close()
+        for socket in sockets():
+            socket.close()
         host.end_child_on_return()
 
-    inherited = Inherited(disown, lambda: any(each.socket.fileno() >= 0 for each in listeners))
+    inherited = Inherited(disown, lambda: any(socket.fileno() >= 0 for socket in sockets()))
     try:
         yield
     finally:

@@ -118,7 +118,7 @@ class Service:
         try:
             # an application may have configured logging as it was imported, or does so in its startup
             enable_loggers()
-            with closed_in_children(listeners):
+            with closed_in_children(lambda: [listener.socket for listener in listeners]):
                 server = await self._serve_content(listeners, context, garbage)
         finally:
             write_last_lines_to(self._voice.out)

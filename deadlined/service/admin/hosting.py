@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import __version__
+from ...net.inheritance import closed_in_children
 from ...runtime import open_group, run
 from ...timers import COMPILED
 from ..logs import Log
@@ -35,14 +36,19 @@ class Admin:
         """Answer questions about `service` while `serve()` runs. Its end is the listener's."""
         listener = self.listener(service)
         try:
-            async with open_group() as group:
-                group.start_soon(listener.serve_contained)
-                try:
-                    await serve()
-                finally:
-                    listener.shutdown()
+            # here, because what is served may begin, and fork, before the listener
+            with closed_in_children(lambda: self.sockets.sockets):
+                await self._beside(listener, serve)
         finally:
             self.sockets.close()
+
+    async def _beside(self, listener: AdminListener, serve: Callable[[], Awaitable[None]]) -> None:
+        async with open_group() as group:
+            group.start_soon(listener.serve_contained)
+            try:
+                await serve()
+            finally:
+                listener.shutdown()
 
     def serve_alone(self, supervisor: stdlib.socket) -> None:
         """Answer questions about the service of a supervisor, in a process of its own, until the supervisor is gone."""
