@@ -71,7 +71,7 @@ class LocalService(Service):
         self.config: Mapping[str, object] | None = shown(config)
 
     async def ask(self, question: Question) -> Picture:
-        if question.what == "drain" and not self._draining:
+        if question.what == "drain":
             self._begin_own_drain()
         reloaded = self._reload() if question.what == "reload" else None
         answer = await self._answer(question) if question.what in ("counts", "connections") else None
@@ -83,8 +83,9 @@ class LocalService(Service):
             raise RefusedError("--reload keeps the service when its application ends: send it SIGTERM")
         if self.serving is None:
             raise UnavailableError("the service is starting; it can be drained once it is ready")
-        self._draining = True
-        self._drain()
+        if not self._draining:
+            self._draining = True
+            self._drain()
 
     async def reply(self, question: bytes, worker: int) -> bytes:
         """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or if
