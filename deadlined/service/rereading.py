@@ -70,11 +70,14 @@ class Configuration:
 
 
 def _current_directory() -> Path:
-    """Return the current directory; an empty path if it was removed, where no relative path leads anywhere."""
+    """Return the current directory; an empty path if only relative paths lead into it: it was removed, or is below one
+    that this user may not search."""
     try:
-        return Path.cwd()
+        directory = Path.cwd()
+        directory.stat()
     except OSError:
         return Path()
+    return directory
 
 
 def _problems(error: Exception) -> list[str]:

@@ -80,6 +80,14 @@ def test_without_a_directory_paths_stay_as_they_are(
     assert configuration.reread("SIGHUP", lambda *_, **__: None).status == "reloaded"
 
 
+def test_below_a_directory_that_may_not_be_searched_paths_stay_as_they_are(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "cwd", lambda: file.parent / "nobody sees this")
+    configuration = Configuration(ServeConfig(certfile="cert.pem"), Sources(command="serve", file=str(file)))
+    assert configuration.config.certfile == "cert.pem"
+
+
 def test_the_names_of_files_may_have_bytes_that_are_not_utf8(file: Path) -> None:
     _, done, _ = reread(file, certfile=os.fsdecode(b"/lost\xff.pem"))
     assert done.problems == [r"--certfile /lost\udcff.pem: cannot read it: No such file or directory"]
