@@ -259,8 +259,10 @@ class Output(ReadyCallback):
         now = owner.clock.now()
         deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
         if deadline == INF:
-            self._since = self._progress = now
+            # those of now may have one, which runs from now on
             owner.output_waits()
+            self._since = self._progress = now
+            deadline, rule = owner.output_deadline(self._first_size(), now, now)
         deadline = min(deadline, self._latest)
         if deadline <= now:
             owner.output_expired(rule, now - deadline)
