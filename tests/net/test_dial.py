@@ -202,6 +202,14 @@ async def test_an_address_that_hangs_is_passed_over_after_a_moment(autojump_cloc
     assert 0.0 < trio.current_time() < 1.0
 
 
+async def test_an_address_that_refuses_takes_no_time_from_the_next_one(autojump_clock: MockClock) -> None:
+    async with local_listener() as (_, port):
+        with refusing_port() as refusing, full_listener() as hanging:
+            resolve_with((LOCALHOST, refusing), (LOCALHOST, hanging), (LOCALHOST, port))
+            (await open_tcp_stream("three.example", port, deadline=1.0)).close()
+    assert trio.current_time() == 0.25
+
+
 async def test_addresses_that_all_hang_are_given_up_together(autojump_clock: MockClock) -> None:
     with full_listener() as one, full_listener() as other:
         resolve_with((LOCALHOST, one), (LOCALHOST, other))
