@@ -335,6 +335,20 @@ if sys.version_info >= (3, 12):
 
 
 @on_each_loop
+async def test_a_race_that_two_addresses_win_at_once_leaks_no_connection(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "_DELAY", 0.0)
+    async with local_listener() as (first, port), local_listener() as (second, other):
+        conn = await race.Race([address(port), address(other)], loop.after(3600)).run()
+        assert conn is not None
+        conn.close()
+        for listener in (first, second):
+            async with await listener.accept() as server:
+                assert await server.receive_some() == b""
+
+
+@on_each_loop
 async def test_a_race_that_is_cancelled_when_it_is_won_leaks_no_connection(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
