@@ -60,8 +60,11 @@ async def test_a_name_is_reached(loop: Loop) -> None:
             assert await server.receive_from() == (b"%d" % number, client.socket.getsockname())
 
 
+@pytest.mark.parametrize("name", [NAME, NAME.encode()])
 @on_each_loop
-async def test_a_name_is_looked_up_without_blocking(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_looked_up_without_blocking(
+    loop: Loop, name: str | bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answered = loop.event()
 
     async def look_up(port: int) -> Any:
@@ -72,7 +75,7 @@ async def test_a_name_is_looked_up_without_blocking(loop: Loop, monkeypatch: pyt
         with monkeypatch.context() as patch:
             pretend(patch, look_up)
             client.set_write_timeout(loop.seconds(10000))
-            sending = tasks.start(client.send_to, b"x", (NAME, port_of(server)))
+            sending = tasks.start(client.send_to, b"x", (name, port_of(server)))
             await loop.sleep(1)
             assert sending.pending
             with pytest.raises(BusyResourceError):
@@ -161,6 +164,24 @@ async def test_a_name_without_an_address_is_an_oserror(loop: Loop, monkeypatch: 
             await client.send_to(b"x", (NAME, 65536 + 9))
         await client.send_to(b"y", server.socket.getsockname())
         assert (await server.receive_from())[0] == b"y"
+
+
+@needs_ipv6
+@on_each_loop
+async def test_the_scope_of_a_name_is_the_callers(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_local(port: int) -> Any:
+        return found(("fe80::1", port, 0, 0))
+
+    scope = 12345
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as plain, pytest.raises(OSError) as expected:
+        # there is no such interface
+        plain.sendto(b"x", ("fe80::1", 9, 0, scope))
+    async with await open_udp("::1") as client:
+        with monkeypatch.context() as patch:
+            pretend(patch, find_local)
+            with pytest.raises(OSError) as caught:
+                await client.send_to(b"x", (NAME, 9, 0, scope))
+    assert caught.value.errno == expected.value.errno
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,10 @@ async def test_both_ends_have_one_family(
             assert conn.socket.family == family
             assert conn.socket.getpeername()[:2] == (loopback, port)
             assert conn.socket.getsockname()[0] == loopback
-        async with await open_udp(host, free_port(family), remote=("remote", port)) as conn:
+        own = free_port(family)
+        async with await open_udp(host, own, remote=("remote", port)) as conn:
             assert conn.socket.family == family
+            assert conn.socket.getsockname()[:2] == (loopback, own)
 
 
 def free_port(family: socket.AddressFamily) -> int:
