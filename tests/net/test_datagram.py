@@ -345,6 +345,16 @@ async def test_every_operation_is_one_checkpoint(nursery: trio.Nursery) -> None:
         assert await count_sleeps(client.aclose) == 1
 
 
+async def test_opening_is_a_checkpoint_for_an_address_too() -> None:
+    opened: list[PacketConn] = []
+
+    async def open_one() -> None:
+        opened.append(await open_udp(LOCALHOST))
+
+    assert await count_sleeps(open_one) == 1
+    await opened[0].aclose()
+
+
 async def test_a_cancelled_operation_does_nothing() -> None:
     async with udp_pair() as (client, server):
         await client.send_to(b"kept")

@@ -171,6 +171,8 @@ def test_the_error_is_that_of_the_most_telling_attempt(
     assert (type(error), error.errno) == (kind, code)
     for attempt in errors:
         assert str(error).count(attempt.strerror or str(attempt)) == 1
+    # the number of the error is not repeated in the words
+    assert str(error).count("Errno") == (code is not None)
     assert isinstance(error.__cause__, ExceptionGroup) == bool(errors)
 
 
