@@ -437,6 +437,43 @@ async def test_a_drain_serves_those_who_wait_and_answers_the_others_in_its_first
 
 
 @on_each_loop
+async def test_a_drain_makes_no_wait_longer(loop: Loop) -> None:
+    held = Held(loop)
+    async with site_of(loop, held, ONE, drain=20, request_queue=5) as (site, _):
+        first = await asking(site, "/0")
+        earliest = loop.after(5)
+        second = await asking(site, "/1")
+        latest = loop.after(5)
+        site.server.shutdown()
+        assert_refused(await second.response())
+        assert earliest <= loop.after(0)
+        if loop.is_virtual:
+            assert loop.after(0) <= latest
+        held.end("/0")
+        assert (await first.response()).closes
+
+
+@on_each_loop
+async def test_a_drain_that_is_asked_for_again_makes_no_wait_longer(loop: Loop) -> None:
+    held = Held(loop)
+    async with site_of(loop, held, ONE, drain=20) as (site, _):
+        first, second = [await asking(site, f"/{number}") for number in range(2)]
+        third = await site.connect()
+        await third.send(get("/2")[:-2])
+        await loop.settle()
+        due = loop.after(10)
+        site.server.shutdown()
+        await loop.sleep(4)
+        site.server.shutdown(reuse_grace=0)
+        await third.send(b"\r\n")
+        for client in (second, third):
+            assert_refused(await client.response())
+            assert loop.is_at(due)
+        held.end("/0")
+        assert (await first.response()).closes
+
+
+@on_each_loop
 async def test_other_limits_hold_at_once_and_for_those_who_wait(loop: Loop) -> None:
     held = Held(loop)
     async with site_of(loop, held) as (site, _):
@@ -455,12 +492,30 @@ async def test_other_limits_hold_at_once_and_for_those_who_wait(loop: Loop) -> N
         site.server.configure(limits=Limits())
         await site.until(lambda: sorted(held.began[1:]) == ["/0", "/1", "/2", "/3"])
         assert site.server._settings.serve is held
+        assert counts(site) == (3, 0)
         for number in (1, 2, 3):
             held.end(f"/{number}")
         # as soon as none has a place, there is nothing to tell
         await site.until(lambda: site.server.statistics().admission is None)
         held.end("/before")
         assert (await before.response()).body == b"/before"
+
+
+@on_each_loop
+async def test_refusals_are_told_after_the_limit_is_gone(loop: Loop) -> None:
+    held = Held(loop)
+    async with site_of(loop, held, Limits(max_running=1, max_waiting=1)) as (site, _):
+        clients = [await asking(site, f"/{number}") for number in range(2)]
+        late = await site.connect()
+        await late.send(get("/late"))
+        assert_refused(await late.response())
+        site.server.configure(limits=Limits())
+        await site.until(lambda: len(held.began) == 2)
+        for number, client in enumerate(clients):
+            held.end(f"/{number}")
+            assert (await client.response()).body == b"/%d" % number
+        assert counts(site) == (0, 0)
+        assert refused(site) == {Refusal.QUEUE_FULL: 1}
 
 
 # all at once
