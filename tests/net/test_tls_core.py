@@ -70,7 +70,9 @@ def test_an_end_without_close_notify_is_told_apart_and_leaves_the_other_directio
     other.feed(encrypt(one, b"hel"))
     other.feed(b"")
     assert other.holds_bytes
-    assert (other.read(9), other.read(9), other.read(9)) == (b"hel", b"", b"")
+    assert other.read(9) == b"hel"
+    assert other.holds_bytes
+    assert (other.read(9), other.read(9)) == (b"", b"")
     assert other.truncated
     one.feed(encrypt(other, b"still"))
     assert one.read(9) == b"still"
@@ -120,6 +122,30 @@ def test_what_lies_here_is_noticed_wherever_it_lies() -> None:
     assert len(other.read(1 << 20) or b"") == PIECE
     assert other._incoming.pending <= PIECE
     assert other.holds_bytes
+
+
+def test_records_that_openssl_was_not_given_yet_are_noticed() -> None:
+    one, other = shaken_cores()
+    overhead = len(encrypt(one, b"x")) - 1
+    one, other = shaken_cores()
+    first, second = encrypt(one, bytes(PIECE - overhead)), encrypt(one, b"second")
+    assert len(first) == PIECE
+    other.feed(first + second)
+    assert other.read(1 << 20) == bytes(PIECE - overhead)
+    assert (other._incoming.pending, other.holds_bytes) == (0, True)
+    assert other.read(9) == b"second"
+    assert not other.holds_bytes
+
+
+def test_what_was_decrypted_for_a_close_notify_is_noticed() -> None:
+    one, other = shaken_cores()
+    other.feed(encrypt(one, b"hello"))
+    other.end()
+    assert other.holds_bytes
+    assert other.read(2) == b"he"
+    assert other.holds_bytes
+    assert other.read(9) == b"llo"
+    assert not other.holds_bytes
 
 
 def test_openssls_buffers_hold_no_more_than_a_piece() -> None:
