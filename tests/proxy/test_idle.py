@@ -166,6 +166,16 @@ async def test_a_connection_that_ends_while_its_upstream_is_not_available_is_not
         assert guarded.proxy.statistics().upstreams[0].idle == 0
 
 
+@on_each_loop
+async def test_an_idle_connection_is_closed_when_its_upstream_becomes_unavailable(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        _, peer = await guarded.used_once()
+        assert guarded.proxy.statistics().upstreams[0].idle == 1
+        guarded.proxy.set_available(guarded.upstream.address, False)
+        assert guarded.proxy.statistics().upstreams[0].idle == 0
+        assert await peer.end() == "eof"
+
+
 async def asks_again(guarded: Guarded, client: Client) -> Peer:
     """Return the new connection on which the next request of `client` was answered."""
     await client.send(GET)
