@@ -32,6 +32,7 @@ class Wire:
         self.offers: list[int] = []
         self.looks: list[int] = []
         self.conn = cast(Any, self)
+        self.write_deadline = INF
 
     def offer(self, data: bytes | memoryview) -> int:
         self.offers.append(len(data))
@@ -218,6 +219,25 @@ def test_a_peer_has_time_while_the_kernel_sends_it_what_it_has(looks: list[int],
         owner.time += 5.0
         output.on_ready()
     assert (owner.expired, owner.time, wire.arrived) == (1, expired, b"hel")
+
+
+@interpreted_only
+@pytest.mark.parametrize(("limit", "deadlines"), [(4.0, [5.0, 4.0]), (7.0, [5.0, 5.0])])
+def test_the_end_of_all_that_is_pending_holds_for_a_wait_that_has_begun(limit: float, deadlines: list[float]) -> None:
+    """Unless the next look, or the deadline of the piece, comes first."""
+    wire = Wire([3, 0])
+    output = Output(Owner(wire))
+    set_to: list[float] = []
+
+    def set_deadline(when: float) -> None:
+        wire.write_deadline = when
+        set_to.append(when)
+
+    wire.set_write_deadline = set_deadline  # type: ignore[method-assign]
+    output.append(b"hello")
+    output.flush()
+    output.send_by(limit)
+    assert set_to == deadlines
 
 
 @interpreted_only
