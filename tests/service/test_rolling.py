@@ -65,6 +65,10 @@ def test_those_that_must_leave() -> None:
     found = rolling.superfluous([old, new, starting, too_many, gone], 2, 1)
     # the second does not serve yet; one above has to wait for that
     assert found == [old]
+    assert rolling.superfluous([new, old, starting], 2, 1) == [old]
+    # but not one above that does not serve itself
+    above = One(3, 1, ready=False)
+    assert rolling.superfluous([new, starting, above], 2, 1) == [above]
     starting.ready = True
     assert rolling.superfluous([new, starting, too_many, gone], 2, 1) == [too_many]
     starting.ready = False
