@@ -90,6 +90,18 @@ async def test_a_drain_gives_a_new_connection_five_seconds(autojump_clock: MockC
         assert await site.reason(2) is Reason.DONE
 
 
+async def test_a_request_that_has_begun_has_its_own_time_in_a_drain(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(read_header=10, drain=30)) as site:
+        client = await site.connect()
+        await client.send(GET[:-2])
+        await trio.sleep(1)
+        site.server.shutdown()
+        await trio.sleep(8)
+        await client.send(GET[-2:])
+        response = await client.response()
+        assert (response.status, response.closes) == (200, True)
+
+
 async def test_a_drain_does_not_prolong_what_would_end_sooner(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(read_header=10, drain=30)) as site:
         client = await site.connect()
