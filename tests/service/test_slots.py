@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deadlined.net.listener import listening_sockets
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.listening import with_chosen_ports
@@ -89,16 +91,21 @@ def test_nothing_is_left_open_if_a_place_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_cannot_be_added_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = opened(1)
-    try:
+    slots = opened(1, bind=("127.0.0.1:0", "127.0.0.1:0"))
+    added: list[socket.socket] = []
 
-        def refuse(*_: object, **__: object) -> list[socket.socket]:
+    def refuse_the_second(*arguments: Any, **options: Any) -> list[socket.socket]:
+        if added:
             raise OSError(24, "Too many open files")
+        added.extend(listening_sockets(*arguments, **options))
+        return added.copy()
 
-        monkeypatch.setattr("deadlined.service.slots.listening_sockets", refuse)
+    try:
+        monkeypatch.setattr("deadlined.service.slots.listening_sockets", refuse_the_second)
         with pytest.raises(StartupError, match="Too many open files"):
             slots.grow(2)
         assert len(slots) == 1
+        assert [each.fileno() for each in added] == [-1]
     finally:
         slots.close()
 
