@@ -375,6 +375,18 @@ def test_take_moves_what_is_pending_and_closes_the_other() -> None:
         wait(called)
 
 
+def test_a_sleeping_thread_ends_when_its_timers_are_taken() -> None:
+    with timer_thread() as heir:
+        other = TimerThread()
+        other.after_func(HOUR, print)
+        settled(other, State.SLEEPING)
+        (thread,) = [bucket.thread for bucket in other._buckets]
+        assert thread is not None
+        heir.take(other)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
 def test_a_sleeping_heir_is_woken_by_an_earlier_timer_that_it_takes() -> None:
     with timer_thread() as heir:
         heir.after_func(HOUR, print)
