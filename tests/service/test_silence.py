@@ -40,6 +40,15 @@ def test_the_questions_are_a_second_apart_or_as_many_as_are_needed_within_the_li
     assert [period_of(limit) for limit in (3600.0, 30.0, 4.0, 2.0, 0.001)] == [LONGEST, LONGEST, 1.0, 0.5, SHORTEST]
 
 
+def test_time_counts_up_to_the_latest_round_that_is_in_order() -> None:
+    awake = Awake(1.0)
+    counted = []
+    for now in (10.0, 11.0, 11.0 + LATEST, 11.0 + 2 * LATEST + 0.5):
+        awake.advance(now)
+        counted.append(awake.seconds)
+    assert counted == [0.0, 1.0, 1.0 + LATEST, 1.0 + LATEST]
+
+
 def test_one_that_answers_each_question_is_neither_silent_nor_hangs() -> None:
     rounds = Rounds(30.0)
     for _ in range(100):
