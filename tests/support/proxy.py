@@ -185,4 +185,6 @@ async def problem(client: Client) -> tuple[int, str]:
     """Return the status and the reason of an answer of the proxy itself."""
     response = await client.response()
     assert response.headers["content-type"] == "application/problem+json"
+    # only what has no room now is to come again
+    assert ("retry-after" in response.headers) == (response.status == 503)
     return response.status, json.loads(response.body)["reason"]
