@@ -37,6 +37,17 @@ async def test_a_late_handler_is_cancelled_and_504_is_at_the_peer_on_time(
         assert seen.ended == [("disconnected", 3600.0) if handler is stubborn else ("cancelled", 3.0)]
 
 
+async def test_a_client_that_ends_its_side_just_before_is_answered_504_too(autojump_clock: MockClock) -> None:
+    async with serving(after(3600), only(handler=3)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(2.5)
+        await client.conn.send_eof()
+        response = await client.response()
+        assert (response.status, trio.current_time()) == (504, 3.0)
+        assert await site.reason() is Reason.HANDLER_TIMEOUT
+
+
 async def test_a_late_handler_that_has_begun_to_answer_is_reset(autojump_clock: MockClock) -> None:
     async def halfway(exchange: Exchange) -> None:
         exchange.start(200, [])
