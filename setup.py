@@ -98,7 +98,6 @@ COMPILED = [
     "http/waiting.py",
     "http/websocket.py",
     "http/websocket_deadlines.py",
-    "http/websocket_opening.py",
     "http/worker.py",
     "http/wire",
     "asgi/budget.py",
