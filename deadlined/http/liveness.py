@@ -52,7 +52,7 @@ class Liveness:
 
     def ask(self, rule: Rule, now: float, taken: int, untaken: int) -> None:
         """Note that a PING or a CLOSE is sent now, behind what the peer has taken and what it has not. After a CLOSE
-        only its answer counts, which the caller notices."""
+        only its answer counts or, if nothing is read any more, that the peer takes all: the caller notices both."""
         self._rule = rule
         self._asked = now
         self._place = taken + untaken

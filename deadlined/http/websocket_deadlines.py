@@ -21,7 +21,7 @@ class Deadlines:
         self._end_rule: Rule = RULES["connection_age"]
 
     def end_by(self, when: float, rule: Rule) -> None:
-        """Let the websocket be closed by `rule` at `when`, whatever its peer does."""
+        """Let the closing handshake begin by `rule` at `when`, whatever the peer does. Replaces what was set before."""
         self._end_by = when
         self._end_rule = rule
 

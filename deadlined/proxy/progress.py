@@ -56,7 +56,8 @@ class Progress:
 
     @property
     def deadline(self) -> float:
-        """When the try must have the head of its response; inf while the client is awaited."""
+        """When the try must have the head of its response. Of a request that the client had not sent whole, that time
+        begins once all was sent on, or no more can be: inf before."""
         return (self.sent_at if self.awaits_client else self._begun) + self._timeouts.upstream_per_try
 
     def note_sent(self, refused: bool = False) -> None:
@@ -86,7 +87,7 @@ class Progress:
 
 
 def take_deadline(since: float, waited_for_client_until: float, now: float, idle: float) -> float:
-    """Return when an upstream must have taken more of what has been waiting for it since `since`: in `idle` seconds
-    that do not run while what it sends waits for the client. `waited_for_client_until`: inf while that waits, -inf if
-    it never has."""
+    """Return when an upstream must have taken more of what has been waiting for it since `since`: in `idle` seconds,
+    which begin again, in full, once what it sends no longer waits for the client. `waited_for_client_until`: inf while
+    that waits, -inf if it never has."""
     return max(since, min(waited_for_client_until, now)) + idle

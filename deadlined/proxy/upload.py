@@ -36,7 +36,8 @@ class Upload:
         """Send it while `respond()` passes the response on, and return what that returns: True if the response is
         complete. Then go on while the response waits for the client, which may read only when it has sent everything.
 
-        Raise what `respond` raises; a group of Disconnected if the client is gone or does not send the body.
+        Raise the UpstreamError of `respond` as it is, and all else in a group: Disconnected if the client is gone or
+        does not send the body.
         """
         outcome = _Outcome()
         await within(open_group(), partial(self._run_beside, respond, outcome))
@@ -57,8 +58,9 @@ class Upload:
             group.cancel()
 
     async def _run(self, outcome: _Outcome, group: Group) -> None:
-        """Send it. What the upstream does wrong is kept in `error`, for who awaits the response. Raise Disconnected if
-        the client is gone or does not send the body; then the whole try is over."""
+        """Send it. What the upstream does wrong is kept in `error`, which counts if no response comes: an upstream may
+        answer without all of the body. Raise Disconnected if the client is gone or does not send the body; then the
+        whole try is over."""
         try:
             await self._send()
         except UpstreamError as error:

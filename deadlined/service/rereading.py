@@ -48,8 +48,9 @@ class Configuration:
         self._sources = sources
 
     def reread(self, by: str, log: Log) -> Reloaded:
-        """Read the sources again, and take over what can change in a running process. What is wrong changes nothing,
-        and no error of it ends the service. Logs what is done for `by`."""
+        """Read the sources again, if there are any, and take over into `config` what can change in a running process;
+        the caller puts it to use. What is wrong, also in the files of TLS, changes nothing, and no error of it ends the
+        service. Logs what is done for `by`."""
         try:
             new = self._given if self._sources is None else self._with_whole_paths(resolve(self._sources).config)
             context_of(new)
