@@ -365,6 +365,7 @@ async def test_an_upstream_need_not_read_while_its_client_does_not(loop: Loop, r
         client, peer = await (joined if raw else tunnelled)(guarded)
         sending = guarded.tasks.start(client.send_what_is_taken, bytes(size))
         guarded.tasks.start(peer.send, bytes(size))
+        await guarded.come_to_rest()
         await loop.sleep(90)
         assert guarded.proxy.statistics().upstreams[0].failures == {}
         due = loop.after(30)
