@@ -7,9 +7,9 @@ Hazard     An application that is broken must not take the place of one that ser
            processes every second.
 Answer     One after another: a new process is started beside the one that it replaces, which leaves once the new one
            serves. If the new one does not start, the others stay as they are. If it does not serve when the next
-           reload comes, it leaves, and another takes its place; but not one whose number nobody else serves, which took
-           the place of a process that has died: it may be about to serve. While as many processes leave as there should
-           be, a replacement waits.
+           reload comes, it leaves, and another takes its place. One that took the place of a process that has died may
+           be about to serve, so it is treated as if it served: it leaves once its replacement does. While as many
+           processes leave as there should be, a replacement waits.
 Cost       Up to twice as many processes as there should be, and one.
 """
 
@@ -36,34 +36,39 @@ def missing(members: Collection[Member], wanted: int) -> int | None:
 
 
 def outdated(members: Collection[Member], wanted: int, generation: int) -> int | None:
-    """Return the number of the process to start a replacement for now. None if all are of this generation, or a process
-    does not serve yet, or too many are leaving."""
+    """Return the number of the process to start a replacement for now. None if all are of this generation, or one of
+    them does not serve yet, or too many are leaving."""
     staying = [one for one in members if not one.leaving]
-    if not all(one.ready for one in staying) or len(members) - len(staying) >= wanted:
+    starting = any(one.generation == generation and not one.ready for one in staying)
+    if starting or len(members) - len(staying) >= wanted:
         return None
     newest = _newest(staying)
     return min((number for number, latest in newest.items() if latest < generation and number <= wanted), default=None)
 
 
 def superfluous(members: Collection[Member], wanted: int, generation: int) -> list[Member]:
-    """Return the processes that must leave now. One that leaves already does not count. Another one must leave if
+    """Return the processes that must leave now. `members` is in the order in which they were started. One that leaves
+    already does not count. Another one must leave if
 
     - a serving process of a later generation has the same number;
-    - it does not serve yet, is older than `generation`, and a serving process has the same number;
+    - it does not serve yet, is older than `generation`, and another process of the same number serves or was started
+      before it;
     - its number is above `wanted`, and either it does not serve, or a process serves for each number from 1 to
       `wanted`.
     """
     staying = [one for one in members if not one.leaving]
     newest = _newest([one for one in staying if one.ready])
     enough = all(number in newest for number in range(1, wanted + 1))
+    # the numbers of processes that serve or were started earlier
+    others = set(newest)
     found: list[Member] = []
     for one in staying:
-        served = one.number in newest
-        replaced = served and one.generation < newest[one.number]
-        late = served and not one.ready and one.generation < generation
+        replaced = one.number in newest and one.generation < newest[one.number]
+        late = one.number in others and not one.ready and one.generation < generation
         too_many = one.number > wanted and (enough or not one.ready)
         if replaced or late or too_many:
             found.append(one)
+        others.add(one.number)
     return found
 
 
@@ -74,9 +79,9 @@ def complete(members: Collection[Member], wanted: int, generation: int) -> bool:
 
 
 def replaces(newcomer: Member, members: Collection[Member]) -> bool:
-    """Return True if another process that serves has the number of `newcomer`, which stays and does not serve."""
-    others = [one for one in members if one.number == newcomer.number and one.ready and not one.leaving]
-    return not newcomer.ready and not newcomer.leaving and bool(others)
+    """Return True if another process that stays has the number of `newcomer`, which stays and does not serve."""
+    others = (one for one in members if one is not newcomer and not one.leaving)
+    return not newcomer.ready and not newcomer.leaving and any(one.number == newcomer.number for one in others)
 
 
 def _newest(members: Collection[Member]) -> dict[int, int]:

@@ -257,8 +257,7 @@ class Supervisor:
 
     def reload(self, by: str) -> Reloaded:
         """Read the configuration again, tell it to all worker processes, and begin to replace them, one by one. One
-        that does not serve yet may have imported the old application: it is started again or, if no other process
-        serves under its number, replaced once it serves."""
+        that does not serve yet may have imported the old application, or hang: it is replaced as well."""
         if self._stopping or not self._was_ready:
             return refused("draining" if self._stopping else "starting", by, self._log)
         self._notifier.reloading()

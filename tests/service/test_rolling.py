@@ -51,6 +51,10 @@ def test_the_number_that_is_missing_of_two(members: list[One], number: int | Non
         ([One(1, leaving=True), One(2, leaving=True), One(1), One(2)], None),
         # a dead one is being replaced
         ([One(1), One(2, 1, ready=False)], None),
+        # that one is older, and may hang: it must not keep the others from being replaced, nor be in nobody's place
+        ([One(1), One(2, ready=False)], 1),
+        ([One(1, 1), One(2, ready=False)], 2),
+        ([One(1, 1), One(2, ready=False), One(2, 1, ready=False)], None),
         # it must leave anyway
         ([One(1, 1), One(2, 1), One(3)], None),
     ],
@@ -74,6 +78,9 @@ def test_those_that_must_leave() -> None:
     starting.ready = False
     assert rolling.replaces(starting, [One(2), starting])
     assert not rolling.replaces(starting, [One(2, leaving=True), starting])
+    # one that may hang stays, too
+    assert rolling.replaces(starting, [One(2, ready=False), starting])
+    assert not rolling.replaces(starting, [starting])
     starting.leaving = True
     assert not rolling.replaces(starting, [One(2), starting])
 
@@ -102,6 +109,9 @@ def test_all_are_replaced_once_all_that_there_should_be_serve(members: list[One]
         # nobody else has its number, and what is started in its place may be broken
         ([One(1), One(2, 1, ready=False)], None),
         ([One(1), One(2, ready=False), One(2, leaving=True)], None),
+        ([One(1), One(2, 1, ready=False), One(2, 2, ready=False)], None),
+        # now somebody has
+        ([One(1), One(2, 1, ready=False), One(2, 2)], 2),
     ],
 )
 def test_one_that_was_to_replace_another_leaves_if_it_does_not_serve_when_the_next_reload_comes(
@@ -109,6 +119,12 @@ def test_one_that_was_to_replace_another_leaves_if_it_does_not_serve_when_the_ne
 ) -> None:
     """It may never serve."""
     assert [one.number for one in rolling.superfluous(members, 2, 2)] == ([] if number is None else [number])
+
+
+def test_of_several_that_do_not_serve_and_whose_number_nobody_has_the_first_may_stay() -> None:
+    """It is the nearest to serving, and reloads without pause would end each one."""
+    first, second = One(2, ready=False), One(2, 1, ready=False)
+    assert rolling.superfluous([One(1), first, second], 2, 2) == [second]
 
 
 class Service:
@@ -189,8 +205,24 @@ def test_a_storm_of_reloads_does_not_start_more_than_twice_as_many_and_one(wante
         service.happens(what)
         assert len(service.members) <= 2 * wanted + 1
         assert sum(not one.ready and not one.leaving for one in service.members) <= 1
-    # what hangs is mended
+    assert_a_reload_mends(service)
+
+
+@settings(max_examples=examples(400))
+@given(st.integers(1, 4), st.lists(st.sampled_from(("reload", "serves", "hangs", "ended", "dies")), max_size=60))
+def test_nor_does_it_with_deaths_and_what_hangs_keeps_no_later_reload_from_its_end(
+    wanted: int, happens: list[str]
+) -> None:
+    service = Service(wanted)
+    for what in happens:
+        service.happens(what)
+        assert len(service.members) <= 2 * wanted + 1
+    assert_a_reload_mends(service)
+
+
+def assert_a_reload_mends(service: Service) -> None:
+    """What was started before it may hang; what is started now does not."""
     service.happens("ended")
     service.happens("reload")
     service.settle()
-    assert [(one.generation, one.ready) for one in service.members] == [(service.generation, True)] * wanted
+    assert [(one.generation, one.ready) for one in service.members] == [(service.generation, True)] * service.wanted

@@ -160,6 +160,25 @@ def test_one_that_hangs_is_replaced_by_a_reload(start: Starter) -> None:
     assert process.end() == (0, "")
 
 
+def test_a_replacement_of_a_dead_one_that_hangs_in_its_startup_is_replaced_by_a_reload(
+    start: Starter, tmp_path: Path
+) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from apps import pid as app\n")
+    process = start("shop:app", "--workers", "2")
+    process.wait_for("listening")
+    victim, _ = (line["pid"] for line in process.events("listening"))
+    app.write_text("from apps import hesitant as app\n")
+    os.kill(victim, signal.SIGKILL)
+    process.wait_until("starting")
+    app.write_text("from apps import pid as app\n# mended\n")
+    process.signal(signal.SIGHUP)
+    process.wait_for("workers replaced")
+    process.signal()
+    assert process.end() == (0, "")
+    assert len(process.events("stopped before it served")) == 1
+
+
 def test_a_storm_of_hangups_ends_with_the_last_code(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(f"from apps import answer\nSAID = b'one'\n{APP}")
     process = start("shop:app", "--workers", "2", "--no-access-log")
