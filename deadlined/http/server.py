@@ -318,9 +318,12 @@ class HttpServer(ConnectionOwner):
         return bool(self._connections)
 
     def _disown(self) -> None:
-        """Close the connections in a forked child. While a child has them, its parent cannot end them."""
+        """Close the connections in a forked child: while it has them, its parent cannot end them. Let them tell no
+        observer what the parent tells it."""
+        unobserved = replace(self._settings, observer=None)
         for connection in self._connections:
             connection.conn.socket.close()
+            connection.settings = unobserved
 
     async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
         await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))

@@ -4,6 +4,7 @@ its own: its parent and the parent's peers notice nothing."""
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,9 +27,11 @@ from deadlined.asgi import AsgiServer
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Exchange, HttpServer
 from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance_http import site_of
+from tests.support.http import GET, answer
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates, tcp_pair
 from tests.support.poll import conn_pair
-from tests.support.runtime import exit_status_of
+from tests.support.runtime import exit_status_of, forks
 
 CLOSES = [Conn.close, Conn.abort]
 TLS_CLOSES = [TlsConn.close, TlsConn.abort]
@@ -146,3 +149,36 @@ async def test_keeps_no_listener_of_a_server(loop: Loop) -> None:
 
 async def unused(exchange: Exchange) -> None:
     """Handle no request."""
+
+
+# a child that returns into its parent's event loop
+
+
+@forks
+@on_each_loop
+async def test_that_returns_from_a_handler_is_ended_and_tells_no_observer(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say again what its parent says, and where it needs the loop fail of something else: asyncio has none in
+    a child."""
+    statuses: list[int] = []
+
+    async def handler(exchange: Exchange) -> None:
+        pid = os.fork()
+        if pid:
+            statuses.append(status_of(pid))
+        else:
+            monkeypatch.setattr(site, "request", lambda record: os._exit(7))
+        await answer(exchange, b"fine")
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        assert (await client.response()).body == b"fine"
+        assert len(site.requests) == 1
+    assert statuses == [1]
+
+
+def status_of(pid: int) -> int:
+    """Wait for the end of a child."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
