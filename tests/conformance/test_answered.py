@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 import trio
 
+from deadlined import BrokenResourceError
 from deadlined.asgi import AsgiHandler
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Disconnected, Exchange, Phase, Reason, ResponseError
@@ -242,6 +243,23 @@ async def test_a_response_that_was_completed_after_a_send_was_given_up_is_given(
             assert not ends
 
 
+@on_each_loop
+async def test_a_last_piece_that_was_given_up_is_taken_back_if_the_handler_fails(loop: Loop) -> None:
+    """Its sender has given up on the client, which would be sent the rest for as long as it reads."""
+
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        with anyio.fail_after(loop.seconds(1)):
+            await exchange.send(bytes(300_000), False)
+
+    async with site_of(loop, handler, send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        assert await site.reason() is Reason.SERVER_ERROR
+        with pytest.raises(BrokenResourceError):
+            await client.rest()
+
+
 # tasks that still receive
 
 
@@ -262,6 +280,26 @@ async def test_a_task_that_was_left_in_a_receive_is_told(loop: Loop, caplog: pyt
         await client.send(bytes(10))
         await next_is_served(client)
         assert isinstance(left[0].exception(), Disconnected)
+    assert not caplog.records
+
+
+@on_asyncio
+async def test_a_task_that_was_left_waiting_for_the_end_of_the_client_does_not_read_beside_the_connection(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[asyncio.Task[None]] = []
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.target == b"/":
+            left.append(asyncio.ensure_future(exchange.wait_disconnected()))
+            await loop.step()
+        await answer(exchange)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get()).status == 200
+        await next_is_served(client)
+        assert left[0].exception() is None
     assert not caplog.records
 
 
