@@ -280,3 +280,22 @@ async def test_who_waits_gets_an_upstream_whose_success_ends_its_ejection(loop: 
         # as when a tunnel has begun that was opened before
         other.succeeded()
         assert await waiting.succeeds() is other
+
+
+@on_each_loop
+async def test_who_comes_when_an_ejection_has_just_ended_gets_no_upstream_before_those_who_wait(loop: Loop) -> None:
+    """Its end wakes nobody at once."""
+    async with guarding(loop, 2, most=1) as guarded:
+        clients = [await guarded.site.connect() for _ in range(2)]
+        for client in clients:
+            await client.send(GET)
+        for upstream in guarded.upstreams:
+            await (await upstream.accept()).answer()
+        for client in clients:
+            assert (await client.response()).status == 200
+        waiting = await one_waits(loop, guarded)
+        balancer, _, other = balanced(guarded)
+        other.ejected_until = -INF
+        assert other.has_idle
+        assert balancer.acquire_idle() is None
+        assert waiting.pending
