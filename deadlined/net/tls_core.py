@@ -242,7 +242,7 @@ class TlsCore:
             self._dataless = 0
         except ssl.SSLWantReadError:
             self._bound_dataless(_MOST_DATALESS)
-            self._partial = self._partial or given
+            self._partial = given
             return None
         except ssl.SSLZeroReturnError:
             data = b""
