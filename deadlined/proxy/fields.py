@@ -214,7 +214,7 @@ def passed_upgrade(request: Request) -> bytes:
     match = _PROTOCOL.fullmatch(request.upgrade)
     if match is None or match[1].lower().startswith(_NOT_TUNNELLED):
         return b""
-    if request.method != "GET" or request.version != "1.1" or request.has_body:
+    if request.method != "GET" or request.has_body:
         return b""
     return request.upgrade
 
