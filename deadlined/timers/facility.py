@@ -143,7 +143,6 @@ class Timers:
         if timer.owner is not self:
             raise ValueError(f"{timer!r} is stored in another Timers; stop it there")
         timer.when = INF
-        timer.period = 0.0
         if timer.key < INF:
             self.zombies += 1
         return True
