@@ -51,10 +51,9 @@ class Drain:
         return True
 
     def cut(self) -> None:
-        """End now. No effect before the beginning."""
-        if self.began.is_set():
-            self.until = -INF
-            self._changed.set()
+        """End now. No effect before the beginning, which sets the end."""
+        self.until = -INF
+        self._changed.set()
 
     def check(self) -> None:
         """Let `wait` ask again whether the server is busy."""
